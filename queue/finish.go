@@ -47,7 +47,7 @@ type Finished struct {
 // this generation; then it lasts as long as the transaction.
 func QueueHold(batch *pgx.Batch, l Lease, generation int32, held *bool) {
 	query, args := "hold_lease", pgx.StrictNamedArgs{
-		"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation,
+		"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation, "life": l.Life,
 	}
 	if l.Direct != nil {
 		query, args = "hold_epoch", pgx.StrictNamedArgs{
@@ -89,7 +89,7 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 	}
 	return pgx.StrictNamedArgs{
 		"worker": worker, "pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation,
-		"took": l.Work.tookMS(), "task_ids": ids, "gens": gens,
+		"life": l.Life, "took": l.Work.tookMS(), "task_ids": ids, "gens": gens,
 		"actions": actions, "outcomes": whats,
 		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
 		"lanes": lanes,

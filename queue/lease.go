@@ -183,7 +183,7 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
 			t.Lease = lease
 			err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.Attempt, &t.Losses, &t.FirstLSN, &t.LastLSN,
-				&t.CommittedAt, &t.EnqueuedAt, &t.Seen, &t.Lease.Place, &hidden)
+				&t.CommittedAt, &t.EnqueuedAt, &t.Seen, &t.Lease.Place, &t.Lease.Life, &hidden)
 			return t, err
 		})
 		return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -205,8 +206,13 @@ func (f *fixture) acts(t *testing.T, operator *person) {
 	operator.sees(`SELECT failed, cancelled FROM embedsidecar.status`, "0 4")
 	// What is in work at that moment is finished; a try that fails leaves it cancelled.
 	held := testenv.Value[int64](f.db, `SELECT place FROM embedsidecar.lease WHERE leased_until > now()`)
+	life := testenv.Value[time.Time](f.db, `SELECT CASE WHEN current_setting('server_version_num')::int >= 150000
+		THEN greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()) ELSE pg_postmaster_start_time() END`)
 	if _, err := f.db.Pool.Exec(t.Context(), sqlfiles.Query("finish_tasks"), queue.FinishArgs(1,
-		queue.Lease{PipelineID: f.id, Place: held, Token: testenv.Value[int64](f.db, `SELECT token FROM embedsidecar.lease WHERE place = $1`, held)}, 0,
+		queue.Lease{
+			PipelineID: f.id, Place: held,
+			Token: testenv.Value[int64](f.db, `SELECT token FROM embedsidecar.lease WHERE place = $1`, held), Life: life,
+		}, 0,
 		[]queue.Outcome{{
 			Task: queue.Task{TaskID: testenv.Value[int64](f.db, `SELECT task_id FROM embedsidecar.task WHERE row_key = '5'`), Gen: 1}, Action: queue.Later,
 			Class: "data", Code: "c", Message: "m",

@@ -45,8 +45,9 @@ const Requests = "requests"
 // are leased.
 type Lease struct {
 	PipelineID int32
-	Place      int64 // where the row is
-	Token      int64 // chosen by the worker
+	Place      int64     // where the row is
+	Token      int64     // chosen by the worker
+	Life       time.Time // since when the server goes on from what it had on disk
 	// Direct is what changes without tasks are held by, in place of the row; nil: the row.
 	Direct *Direct
 	Work   *Work // what is done under it; nil: nobody wants to know

@@ -40,10 +40,20 @@ func Hint(err error) []string {
 	if pg.Code == pgerrcode.DependentObjectsStillExist {
 		return []string{"its owner, or you, drop first what is in the way: " + strings.ReplaceAll(pg.Detail, "\n", "; ")}
 	}
+	if OutOfTempFiles(pg) {
+		return []string{
+			"a statement wrote more to temporary files than temp_file_limit allows: raise it for this role (ALTER ROLE ... SET temp_file_limit = ..., by a superuser), or its work_mem",
+		}
+	}
 	if hint, ok := hints[pg.Code]; ok {
 		return hint
 	}
 	return nil
+}
+
+// OutOfTempFiles tells temp_file_limit from the other limits of the server, by the one word that is not translated.
+func OutOfTempFiles(pg *pgconn.PgError) bool {
+	return pg.Code == pgerrcode.ConfigurationLimitExceeded && strings.Contains(pg.Message, "temp_file_limit")
 }
 
 // Hints returns the ways out.

@@ -213,6 +213,12 @@ func TestHint_KnowsSQLSTATEs(t *testing.T) {
 			t.Errorf("hint for what %s raised: %q", where, got)
 		}
 	}
+	limited := &pgconn.PgError{Code: "53400", Message: `Größe der temporären Datei überschreitet »temp_file_limit« (64kB)`}
+	for err, want := range map[*pgconn.PgError]string{limited: "temp_file_limit", {Code: "53400"}: "max_replication_slots"} {
+		if got := strings.Join(database.Hint(err), " "); !strings.Contains(got, want) {
+			t.Errorf("hint for %v: %q", err, got)
+		}
+	}
 	if got := database.Hint(errors.New("other")); got != nil {
 		t.Errorf("got %q for an unknown error", got)
 	}

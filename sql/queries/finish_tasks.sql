@@ -1,5 +1,5 @@
--- finish_tasks: end the lease of some tasks, if it is still ours: done tasks leave for history, the others wait for
--- another try or become dead letters. A task whose row changed since the lease (gen) stays open instead, whatever came
+-- finish_tasks: end the lease of some tasks, if it is still ours and the server has not begun anew (hold_lease): done
+-- tasks leave for history, the others wait for another try or become dead letters. A task whose row changed since the lease (gen) stays open instead, whatever came
 -- of it, and so does one that someone has locked, or had when this statement began: a change is being added to it. So
 -- it waits for no one. One that was cancelled or put off since then, and did not change after that, stays so. The
 -- stream waits for it, so nothing but the commit may come after. What was satisfied is older than next_lsn, which is no
@@ -17,6 +17,8 @@ WITH held AS MATERIALIZED (
            AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id
                AND p.lease_epoch = l.epoch
                        AND (@generation::integer = 0 OR p.generation = @generation::integer))
+           AND greatest(pg_postmaster_start_time(), CASE WHEN current_setting('server_version_num')::integer >= 150000
+               THEN pg_stat_get_bgwriter_stat_reset_time() END) = @life::timestamptz
     FOR KEY SHARE OF l
 ), input AS MATERIALIZED (
     SELECT i.*

@@ -10,9 +10,11 @@
 -- pipeline that is switched off, outside of its hours or without a budget left gets no lease, nor does a worker that
 -- knows only an older generation of it, or one by another model, from that moment on: running sidecars hear of it
 -- later. A server that went back gives out numbers of pipelines once more. Where it leases nothing it tells whether the
--- lane holds a task that is neither leased nor visible: that one is due in a moment.
--- Rows: the leased tasks and the place of the lease; or one with task 0, and whether one is hidden. Locks: the new
--- lease.
+-- lane holds a task that is neither leased nor visible: that one is due in a moment. life is when the server last began
+-- with what was on its disk: by a start, or after a crash (its statistics begin anew then; 14 has them in a file that
+-- would have to be read).
+-- Rows: the leased tasks, the place of the lease and the server's life; or one with task 0, and whether one is hidden.
+-- Locks: the new lease.
 -- Index: task_todo_idx, with @alone task_alone_idx; primary key of lease.
 WITH fence AS MATERIALIZED (
     SELECT p.lease_epoch AS epoch,
@@ -57,10 +59,12 @@ WITH fence AS MATERIALIZED (
 )
 SELECT d.task_id, d.row_key, d.gen, d.seq, d.lane, d.attempt, d.losses, d.first_lsn, d.last_lsn, d.committed_at,
     d.enqueued_at, d.seen, t.place,
+       greatest(pg_postmaster_start_time(), CASE WHEN current_setting('server_version_num')::integer >= 150000
+           THEN pg_stat_get_bgwriter_stat_reset_time() END) AS life,
        false AS hidden
 FROM   due AS d CROSS JOIN taken AS t
 UNION ALL
-SELECT 0, '', 0, 0, 0, 0, 0, '0/0', '0/0', now(), now(), NULL, 0,
+SELECT 0, '', 0, 0, 0, 0, 0, '0/0', '0/0', now(), now(), NULL, 0, now(),
        @alone::boolean OR EXISTS (SELECT FROM embedsidecar.task AS w
                                   WHERE  w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane
                                       AND w.seq > @cursor

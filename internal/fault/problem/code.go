@@ -120,6 +120,9 @@ func answered(err error) code.Code {
 	if !ok {
 		return ""
 	}
+	if database.OutOfTempFiles(pg) {
+		return ""
+	}
 	switch pg.Code {
 	case pgerrcode.ObjectInUse:
 		return code.SlotHeld

@@ -47,6 +47,7 @@ func TestCode(t *testing.T) {
 		{pg("55006", ""), code.SlotHeld},
 		{pg("55P03", ""), code.Locked},
 		{pg("53400", ""), code.NoSlotFree},
+		{pg("53400", `temporary file size exceeds "temp_file_limit" (64kB)`), code.Internal},
 		{pg("25006", ""), code.Standby},
 		{pg("53300", ""), code.Full},
 		{pg("55000", "logical decoding requires wal_level >= logical"), code.WALLevel},

@@ -109,7 +109,7 @@ func sqlClass(err error) Class {
 	switch {
 	case is[*pgconn.ConnectError](err):
 		return Connect
-	case !answered:
+	case !answered || database.OutOfTempFiles(pg):
 		return Internal
 	}
 	switch pg.Code {
