@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
@@ -169,6 +170,58 @@ func secure(t *testing.T, s *remotetest.Server, want *x509.Certificate) (*url.UR
 	}
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return u, writeFile(t, "ca.pem", string(ca))
+}
+
+// TestAServerThatEndsAStreamIsToldWithItsCode: with HTTP/2 a server may end a request or the connection. Its code is
+// told, and nothing else that it says.
+func TestAServerThatEndsAStreamIsToldWithItsCode(t *testing.T) {
+	t.Parallel()
+	text := corpus(1)[0]
+	for want, end := range map[string]func(f *http2.Framer, id uint32) error{
+		"ended the request (HTTP/2: ENHANCE_YOUR_CALM)": func(f *http2.Framer, id uint32) error {
+			return f.WriteRSTStream(id, http2.ErrCodeEnhanceYourCalm)
+		},
+		"ended the connection (HTTP/2 GOAWAY: INTERNAL_ERROR)": func(f *http2.Framer, id uint32) error {
+			return f.WriteGoAway(id, http2.ErrCodeInternal, []byte(text))
+		},
+	} {
+		s := &remotetest.Server{Dialect: "openai", Dims: dims}
+		server := httptest.NewUnstartedServer(s)
+		server.TLS = &tls.Config{NextProtos: []string{"h2"}}
+		server.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+			"h2": func(_ *http.Server, conn *tls.Conn, _ http.Handler) {
+				defer func() { _ = conn.Close() }()
+				if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+					return
+				}
+				f := http2.NewFramer(conn, conn)
+				_ = f.WriteSettings()
+				for {
+					frame, err := f.ReadFrame()
+					if err != nil {
+						return
+					}
+					if headers, is := frame.(*http2.HeadersFrame); is && end(f, headers.StreamID) != nil {
+						return
+					}
+					if _, is := frame.(*http2.DataFrame); is && strings.Contains(want, "connection") {
+						return
+					}
+				}
+			},
+		}
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		u, err := url.Parse(server.URL + "/v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		_, err = over(t, &Network{CAFile: writeFile(t, "ca.pem", string(ca))}, u).Embed(t.Context(), sdk.Document, []string{text})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), text) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
 }
 
 // over makes a client over a network.

@@ -11,11 +11,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -184,11 +187,13 @@ func (c *Client) unreached(ctx context.Context, l *lease, err error, key string,
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
 	}
-	words := c.words
+	said := c.words(err.Error(), key, texts)
 	if ofNetwork(err) {
-		words = quiet
+		said = quiet(err.Error(), key, texts)
+	} else if ended := ofStream(err); ended != "" {
+		said = ended
 	}
-	f := &fault{class: dialect.Down, err: fmt.Errorf("%s: %s", l.name, words(err.Error(), key, texts))}
+	f := &fault{class: dialect.Down, err: fmt.Errorf("%s: %s", l.name, said)}
 	var (
 		address *addressError
 		unknown x509.UnknownAuthorityError
@@ -224,6 +229,21 @@ func ofNetwork(err error) bool {
 	)
 	return errors.As(err, &network) || errors.As(err, &errno) || errors.As(err, &address) || errors.As(err, &record) ||
 		errors.As(err, &alert) || errors.As(err, &shown)
+}
+
+// goAway is how the library tells that a server ended a connection. What follows the code is the server's own words.
+var goAway = regexp.MustCompile(`http2: server sent GOAWAY and closed the connection; LastStreamID=\d+, ErrCode=([A-Z0-9_]+)`)
+
+// ofStream says with which code of HTTP/2 a server ended a request or a connection, and nothing else that it said; "":
+// it did not.
+func ofStream(err error) string {
+	if stream, ok := errors.AsType[http2.StreamError](err); ok {
+		return fmt.Sprintf("the server ended the request (HTTP/2: %s)", stream.Code)
+	}
+	if code := goAway.FindStringSubmatch(err.Error()); code != nil {
+		return fmt.Sprintf("the server ended the connection (HTTP/2 GOAWAY: %s)", code[1])
+	}
+	return ""
 }
 
 // words are a server's own, where it was asked for the probe alone. Of an answer about rows only their length is told:
