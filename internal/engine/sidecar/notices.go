@@ -63,6 +63,9 @@ func (s *Sidecar) troubleOf(state *State) *health.Problem {
 		}
 	}
 	if state.Worker != nil {
+		if why := state.Worker.Refused.Load(); why != nil {
+			return &health.Problem{Code: health.Misconfigured, Detail: *why + "; embedsidecar check names what is missing"}
+		}
 		if why := state.Worker.Rest.Load(); why != nil {
 			return &health.Problem{Code: health.Failing, Detail: *why}
 		}

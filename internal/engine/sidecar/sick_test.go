@@ -99,3 +99,36 @@ func TestP5_AServerThatRefusesOnePipelineStopsNoOther(t *testing.T) {
 		}
 	})
 }
+
+// TestP10_AFunctionOfOursThatMayNotBeRunIsNamed: who takes EXECUTE of one of our functions from the role finds which
+// one in the state of the pipeline, whose work stands still.
+func TestP10_AFunctionOfOursThatMayNotBeRunIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, function := range []string{"is_open", "has_budget"} {
+		t.Run(function, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			r := newRig(t, db, intoTable("docs", "body"))
+			r.start()
+			r.settle()
+			state := func(want health.Code, says string) {
+				t.Helper()
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
+					st, err := report.Read(t.Context(), db.Super())
+					if err != nil || len(st.Pipelines) != 1 {
+						return false, fmt.Sprint(len(st.Pipelines), err)
+					}
+					p := &st.Pipelines[0]
+					return p.State == want && strings.Contains(p.Reason, says), fmt.Sprintf("%s: %s", p.State, p.Reason)
+				})
+			}
+			state(health.UpToDate, "")
+			db.MustExecSuper("REVOKE EXECUTE ON FUNCTION embedsidecar." + function + " FROM PUBLIC, " + r.role)
+			db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
+			state(health.Misconfigured, function)
+			db.MustExecSuper("GRANT EXECUTE ON FUNCTION embedsidecar." + function + " TO " + r.role)
+			state(health.UpToDate, "")
+		})
+	}
+}

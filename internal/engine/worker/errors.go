@@ -42,6 +42,15 @@ type embedderError struct{ error }
 
 func (e embedderError) Unwrap() error { return e.error }
 
+// refusedWords tells people why tasks are refused; nil: they are not.
+func refusedWords(err error) *string {
+	if err == nil {
+		return nil
+	}
+	words := database.Words(err)
+	return &words
+}
+
 // codeOf is what a trace tells of an error: no message, which may hold a text.
 func codeOf(err error) string {
 	if err == nil {

@@ -211,6 +211,9 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 	w.o.InWork.Leave(rows - len(tasks))
 	held = len(tasks)
 	w.leased(grant, tasks, who == queue.Anyone && !probe)
+	if err == nil || unfits(err) {
+		w.stats.Refused.Store(refusedWords(err))
+	}
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}
