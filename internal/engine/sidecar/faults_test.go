@@ -339,11 +339,12 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 
 // TestP1_APartitionThatComesAndGoesUnseen: it is attached, its rows are embedded as they change, and it is detached,
 // all between two looks at the catalogue, which is the same before and after. Its mark is written later if the row of
-// its pipeline is locked meanwhile, and who ends before that has asked for a scan.
+// its pipeline is locked meanwhile, and who ends before that has asked for a scan; and who ends after that scan.
 func TestP1_APartitionThatComesAndGoesUnseen(t *testing.T) {
 	t.Parallel()
 	const locked, restart = "while its pipeline is locked", "while its pipeline is locked, by two sidecars"
-	for name, others := range map[string]int{"beside others": 1, "the only one": 0, locked: 1, restart: 1} {
+	const scanned = "after its pipeline was locked, by two sidecars"
+	for name, others := range map[string]int{"beside others": 1, "the only one": 0, locked: 1, restart: 1, scanned: 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := testenv.DB(t)
@@ -356,7 +357,7 @@ func TestP1_APartitionThatComesAndGoesUnseen(t *testing.T) {
 			s, stop := r.start()
 			r.settle()
 			var lock pgx.Tx
-			if name == locked || name == restart {
+			if name == locked || name == restart || name == scanned {
 				lock = r.locking("SELECT FROM embedsidecar.pipeline FOR NO KEY UPDATE")
 			}
 			db.MustExec(`CREATE TABLE docs_b PARTITION OF docs FOR VALUES FROM (100) TO (200)`)
@@ -370,11 +371,19 @@ func TestP1_APartitionThatComesAndGoesUnseen(t *testing.T) {
 			if lock != nil {
 				r.rollback(lock)
 			}
+			if name == scanned {
+				r.has(1, `SELECT count(*) FROM embedsidecar.scan WHERE requested > 1 AND started = requested AND phase = 'done'`)
+				stop()
+			}
 			scans, noted := s.Stream().CatalogueScans.Load(), int64(1)
 			db.MustExec(`ALTER TABLE docs DETACH PARTITION docs_b`)
-			if name == restart {
+			switch name {
+			case restart:
 				s, _ = r.start()
 				scans, noted = 0, 0 // it finds the catalogue as it was
+			case scanned:
+				s, _ = r.start()
+				scans = 0
 			}
 			r.settle()
 			testenv.Eventually(t, waitTimeout, func() (bool, string) {

@@ -228,6 +228,9 @@ func (s *server) saveScan(ctx context.Context, before, after *scanState, begin b
 ) (saved bool, err error) {
 	batch := &pgx.Batch{}
 	queue.QueueLocally(batch)
+	if begin && before.Parts {
+		batch.Queue(sqlfiles.Query("mark_partitions"), pgx.StrictNamedArgs{"pipeline_id": s.p.ID})
+	}
 	batch.Queue(sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
 		"pipeline_id": s.p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
 		"seen": seen, "made": len(look), "table": s.p.OID, "generation": s.p.Generation,
