@@ -185,8 +185,8 @@ func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) 
 	if err != nil {
 		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)
 	}
-	// A mark that waits for a lock is known to this process alone. A scan waits for who holds it, marks it then, and outlives
-	// this process.
+	// A mark that waits for a lock is known to this process alone. A scan waits for who holds it, marks it then, and
+	// outlives this process.
 	for _, id := range ses.buffer.unnoted()[m.RelationID] {
 		ses.buffer.scan(id, m.RelationID)
 	}

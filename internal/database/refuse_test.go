@@ -214,7 +214,9 @@ func TestHint_KnowsSQLSTATEs(t *testing.T) {
 		}
 	}
 	limited := &pgconn.PgError{Code: "53400", Message: `Größe der temporären Datei überschreitet »temp_file_limit« (64kB)`}
-	for err, want := range map[*pgconn.PgError]string{limited: "temp_file_limit", {Code: "53400"}: "max_replication_slots"} {
+	for err, want := range map[*pgconn.PgError]string{
+		limited: "temp_file_limit", {Code: "53400"}: "max_replication_slots",
+	} {
 		if got := strings.Join(database.Hint(err), " "); !strings.Contains(got, want) {
 			t.Errorf("hint for %v: %q", err, got)
 		}

@@ -1,9 +1,10 @@
 -- finish_tasks: end the lease of some tasks, if it is still ours and the server has not begun anew (hold_lease): done
--- tasks leave for history, the others wait for another try or become dead letters. A task whose row changed since the lease (gen) stays open instead, whatever came
--- of it, and so does one that someone has locked, or had when this statement began: a change is being added to it. So
--- it waits for no one. One that was cancelled or put off since then, and did not change after that, stays so. The
--- stream waits for it, so nothing but the commit may come after. What was satisfied is older than next_lsn, which is no
--- later than the oldest change that was not. history_turn names the partition of history that is written.
+-- tasks leave for history, the others wait for another try or become dead letters. A task whose row changed since the
+-- lease (gen) stays open instead, whatever came of it, and so does one that someone has locked, or had when this
+-- statement began: a change is being added to it. So it waits for no one. One that was cancelled or put off since
+-- then, and did not change after that, stays so. The stream waits for it, so nothing but the commit may come after.
+-- What was satisfied is older than next_lsn, which is no later than the oldest change that was not. history_turn names
+-- the partition of history that is written.
 -- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed; lanes NULL: as it
 -- is. @generation 0 does not ask.
 -- Rows: task_id and the state it went to (done for those that left). Locks: the tasks, SKIP LOCKED; the lease. Index:

@@ -10,5 +10,6 @@ SET    catalogue = p.catalogue || jsonb_build_object('storage', coalesce(nullif(
                       AND NOT coalesce(p.catalogue -> 'storage' ? c.oid::text, false)))
 WHERE  p.pipeline_id = (SELECT q.pipeline_id FROM embedsidecar.pipeline AS q
                         WHERE q.pipeline_id = @pipeline_id FOR NO KEY UPDATE SKIP LOCKED)
-       AND EXISTS (SELECT FROM embedsidecar.scan AS s JOIN pg_class AS c ON c.oid = ANY (s.partitions) AND c.relispartition
+       AND EXISTS (SELECT FROM embedsidecar.scan AS s
+                       JOIN pg_class AS c ON c.oid = ANY (s.partitions) AND c.relispartition
                    WHERE s.pipeline_id = p.pipeline_id AND NOT coalesce(p.catalogue -> 'storage' ? c.oid::text, false));

@@ -86,6 +86,6 @@ type Stats struct {
 
 	Held atomic.Pointer[string] // the limit that holds the pipeline back; nil: none does
 	Rest atomic.Pointer[string] // why the pipeline rests: its last texts all failed; nil: it does not
-	// Refused is why the server hands out no tasks: the role lacks a privilege, or something of ours is gone; nil: it does.
+	// Refused is why the server hands out no tasks: a privilege or something of ours is missing; nil: it does.
 	Refused atomic.Pointer[string]
 }
