@@ -193,7 +193,7 @@ func TestWait_TellsWhatItWaitsFor(t *testing.T) {
 	w := s.background("wait", "--caught-up")
 	quiet := s.background("wait", "--caught-up", "--quiet")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
-		return strings.Contains(w.text(), "waiting: changes are not read from the slot yet; no sidecar runs for slot "+
+		return strings.Contains(w.text(), "waiting: the latest changes are not read yet; no sidecar runs for slot "+
 			s.slot), w.text()
 	})
 	s.once(0)

@@ -352,7 +352,7 @@ func TestRun_ExitStatuses(t *testing.T) {
 	// Nobody streams.
 	s.db.MustExec("UPDATE docs SET title = 'x' WHERE id = 1")
 	s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, "not caught up with",
-		"changes are not read from the slot yet; no sidecar runs for slot "+s.slot, "hint: embedsidecar run")
+		"the latest changes are not read yet; no sidecar runs for slot "+s.slot, "hint: embedsidecar run")
 	s.inTime(exitTimeout, "--timeout", []string{"wait", "--lsn", "FFFF/0"}, "the WAL of the server ends at")
 	stdout, _ = s.run(exitFailed, "verify")
 	s.has(stdout, "not ok")

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -82,6 +84,9 @@ func TestScale_Pages(t *testing.T) {
 		slices.Sort(took)
 		t.Logf("%-45s %6d bytes, %4d ms in the middle, %d at most", path, size, took[len(took)/2].Milliseconds(),
 			took[len(took)-1].Milliseconds())
+		if took[len(took)/2] > 200*time.Millisecond {
+			t.Logf("%s: what took longest: %s", path, w.longest())
+		}
 		if size > 100_000 {
 			t.Errorf("%s has %d bytes, want 100,000 at most", path, size)
 		}
@@ -90,6 +95,22 @@ func TestScale_Pages(t *testing.T) {
 		}
 	}
 	c.terminate()
+}
+
+// longest tells which statements took longest since forget: of one call, with its planning.
+func (w *village) longest() (told string) {
+	w.t.Helper()
+	conn, err := pgx.Connect(w.t.Context(), w.server.URL("postgres", ""))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(w.t.Context()) }()
+	if err := conn.QueryRow(w.t.Context(), `SELECT string_agg(format('%s ms, planned in %s ms: %s', round(s.max_exec_time),
+		round(s.max_plan_time), left(s.query, 200)), E'\n') FROM (SELECT * FROM pg_stat_statements
+		ORDER BY max_exec_time + max_plan_time DESC LIMIT 3) AS s`).Scan(&told); err != nil {
+		w.t.Fatal(err)
+	}
+	return told
 }
 
 // fill has tasks wait in all pipelines: one in ten is a dead letter, and one in a hundred is to be tried again, each

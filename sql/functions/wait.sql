@@ -91,7 +91,7 @@ BEGIN
            EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = ANY (how_far.ids) AND s.phase <> 'done')
     INTO   waits, aside, scans;
     done := coalesce(decoded AND routed AND NOT scans AND NOT waits AND NOT aside AND resting IS NULL, false);
-    left_over := concat_ws(', ', CASE WHEN NOT decoded THEN 'changes are not read from the slot yet' END, CASE
+    left_over := concat_ws(', ', CASE WHEN NOT decoded THEN 'the latest changes are not read yet' END, CASE
         WHEN NOT routed THEN 'the streamer does not know a pipeline yet' END,
         CASE WHEN scans THEN 'a scan is not over' END, CASE WHEN waits THEN 'rows are left to embed' END,
         CASE WHEN aside THEN 'changes wait, because an open transaction holds the queue: embedsidecar.health names it'
@@ -337,7 +337,7 @@ BEGIN
         EXIT WHEN drained;
         IF state.ends OR clock_timestamp() >= began + timeout THEN
             RAISE NOTICE 'not drained: %', concat_ws(', ', nullif(remaining, 0) || ' left', CASE
-                WHEN NOT state.decoded THEN 'changes are not read from the slot yet' END,
+                WHEN NOT state.decoded THEN 'the latest changes are not read yet' END,
                 CASE WHEN state.scanning THEN 'a scan is not over' END, state.resting, CASE
                     WHEN state.alone THEN 'no sidecar runs' END)
                 USING HINT = 'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';

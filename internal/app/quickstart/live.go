@@ -45,7 +45,7 @@ func (q *quickstart) live(ctx context.Context) error {
 // answer waits until the first rows have their vectors, and answers what is asked until nobody asks any more, while the
 // others are embedded.
 func (q *quickstart) answer(ctx context.Context) error {
-	f := &following{q: q, began: time.Now(), done: make(chan error, 1)}
+	f := &following{q: q, began: time.Now(), drawn: "embedded 0 rows", done: make(chan error, 1)}
 	lsn, err := report.Now(ctx, q.pool)
 	if err != nil {
 		return err
@@ -80,6 +80,7 @@ type following struct {
 	pipeline int32
 	began    time.Time
 	clock    report.Countdown // of the wait
+	drawn    string           // how far it was, when it was last known
 	found    atomic.Bool      // the first rows can be found
 	asking   atomic.Bool      // someone types: no line of a terminal is drawn again
 	done     chan error       // of the wait, once; nil: it was received
@@ -97,12 +98,12 @@ func (f *following) embedded(ctx context.Context) (p report.Pipeline, err error)
 // progress draws how many of the rows have their vectors.
 func (f *following) progress(ctx context.Context) string {
 	p, err := f.embedded(ctx)
-	if err != nil || p.Rows == 0 {
-		return ""
+	if err == nil && p.Rows > 0 {
+		now := f.clock.Look(max(0, p.Rows-p.Known), time.Now())
+		now.Done, now.Of = min(p.Known, p.Rows), p.Rows
+		f.drawn = "embedded " + now.String()
 	}
-	now := f.clock.Look(max(0, p.Rows-p.Known), time.Now())
-	now.Done, now.Of = min(p.Known, p.Rows), p.Rows
-	return "embedded " + now.String()
+	return f.drawn // what else is waited for, such as the slot, means nothing to who tries it
 }
 
 // tell is what is told of the wait: progress, or else what is waited for.

@@ -19,6 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -160,7 +161,22 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	if err != nil || len(done.Steps) != len(plan.Steps) { // else they were told a moment ago
 		q.Steps(done.Steps, "made")
 	}
+	for i := 0; i < len(specs) && err == nil; i++ {
+		err = q.counted(ctx, &specs[i])
+	}
 	return err == nil, err
+}
+
+// counted has the server find out how many rows a table has that was just loaded, such as one of a dump: what is told of
+// the backfill goes by that.
+func (q *quickstart) counted(ctx context.Context, spec *pipeline.Spec) error {
+	table := database.Quote(spec.Schema, spec.Table)
+	var known bool
+	err := q.server.QueryRow(ctx, "SELECT reltuples >= 0 FROM pg_class WHERE oid = $1::regclass", table).Scan(&known)
+	if err == nil && !known {
+		_, err = q.server.Exec(ctx, "ANALYZE "+table)
+	}
+	return err
 }
 
 // draft chooses what to embed, and tells what that takes and what would be made for it. Of a server that is not ready

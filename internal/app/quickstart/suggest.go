@@ -21,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
@@ -52,6 +53,7 @@ const (
 	sampledRunes  = 500    // of a text, to see whether it is one
 	countedRows   = 20_000 // of larger tables some pages are read
 	drawnRows     = 2_000  // that these pages hold, about
+	drawnPages    = 1_000  // and so many of them at most
 )
 
 // suggest finds the tables with text, those with the most first, and why it has left out others that are not safe to
@@ -231,19 +233,12 @@ func (t *table) count(ctx context.Context, tx pgx.Tx) (share float64, err error)
 		t.Rows = counted
 		return whole, err
 	}
-	const most = 1000 // pages
-	var pages, drawn int64
-	err = tx.QueryRow(ctx, "SELECT coalesce(sum(pg_relation_size(relid)), 0) / current_setting('block_size')::int8 "+
-		"FROM (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid) AS r", t.OID).Scan(&pages)
-	if err != nil || pages == 0 {
+	drawn, share, err := estimate.Drawn(ctx, tx, name, t.OID)
+	if err != nil || drawn == 0 {
 		return whole, err
 	}
-	share = min(whole, whole*float64(most)/float64(pages))
-	if err = tx.QueryRow(ctx, "SELECT count(*) FROM "+name+" TABLESAMPLE SYSTEM ($1)", share).Scan(&drawn); err != nil {
-		return whole, err
-	}
-	t.Rows = max(counted, int64(float64(drawn)*whole/share))
-	return min(share, max(whole*float64(drawnRows)/float64(t.Rows), share/most)), nil
+	t.Rows = max(counted, drawn)
+	return min(share, max(whole*float64(drawnRows)/float64(t.Rows), share/drawnPages)), nil
 }
 
 // read looks at some rows of a share of the table, in percent.

@@ -224,7 +224,7 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 func Left(state report.CaughtUp) string {
 	var left []string
 	if !state.Decoded {
-		left = append(left, "changes are not read from the slot yet")
+		left = append(left, "the latest changes are not read yet")
 	}
 	if state.Open > 0 {
 		left = append(left, wording.Count(state.Open, "row")+" left to embed")

@@ -160,7 +160,7 @@ func why(l *report.Left) string {
 func remains(l *report.Left) []string {
 	var parts []string
 	if !l.Decoded {
-		parts = append(parts, "changes are not read from the slot yet")
+		parts = append(parts, "the latest changes are not read yet")
 	}
 	if l.Rows > 0 {
 		parts = append(parts, wording.Count(l.Rows, "row")+" left to embed")

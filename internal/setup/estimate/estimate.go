@@ -81,10 +81,9 @@ const (
 )
 
 const (
-	timedTexts = 16
-	// the server's estimate is not believed for tables below
-	countedRows = 100_000
-	writtenRows = 4000 // a second: about what a server on the same machine takes of ready vectors
+	timedTexts  = 16
+	countedRows = 100_000 // of larger tables some pages are counted
+	writtenRows = 4000    // a second: about what a server on the same machine takes of ready vectors
 )
 
 // Make estimates the backfill of one pipeline.
@@ -169,23 +168,30 @@ func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored
 	return nil
 }
 
-// countRows counts small tables. For large ones it takes the planner's estimate, which goes by the size that the table
-// has now: what ANALYZE last found may be old, and of a table that was just loaded there is nothing.
+// countRows counts small tables, and of large ones some pages.
 func countRows(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (rows int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+p.Rows()+" LIMIT $1) AS r", countedRows).Scan(&rows)
 	if err != nil || rows < countedRows {
 		return rows, err
 	}
-	var explained []struct {
-		Plan struct {
-			Rows float64 `json:"Plan Rows"`
-		}
+	drawn, _, err := Drawn(ctx, tx, p.Rows(), p.OID)
+	return max(rows, drawn), err
+}
+
+// Drawn counts the rows of some pages of a table, the same ones each time, and returns how many it has by that, and
+// which share of its pages that was, in percent. What the server knows may be older than the rows, or nothing: then its
+// guess is off by what the texts are longer than it takes for usual.
+func Drawn(ctx context.Context, tx pgx.Tx, table string, oid uint32) (rows int64, share float64, err error) {
+	const whole, most = 100, 1000 // percent, pages
+	var pages int64
+	err = tx.QueryRow(ctx, "SELECT coalesce(sum(pg_relation_size(relid)), 0) / current_setting('block_size')::int8 "+
+		"FROM (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid) AS r", oid).Scan(&pages)
+	if err != nil || pages == 0 {
+		return 0, whole, err
 	}
-	err = tx.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+p.Rows()).Scan(&explained)
-	if err != nil || len(explained) == 0 {
-		return rows, err
-	}
-	return max(rows, int64(explained[0].Plan.Rows)), nil
+	share = min(whole, whole*most/float64(pages))
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM "+table+" AS r TABLESAMPLE SYSTEM ($1) REPEATABLE (1)", share).Scan(&rows)
+	return int64(float64(rows) * whole / share), share, err
 }
 
 // sample reads some rows. Of their texts it returns the beginnings, and how many times as long each is.
