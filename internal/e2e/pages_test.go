@@ -126,5 +126,6 @@ func (w *village) fill(tasks int) {
 		FROM   generate_series(1, %d) AS i,
 		       (SELECT array_agg(pipeline_id) AS ids, count(*)::int AS n FROM embedsidecar.pipeline) AS p,
 		       LATERAL (SELECT (CASE WHEN i / p.n %% 10 = 0 THEN 'failed' WHEN i / p.n %% 100 = 1 THEN 'retrying'
-		           ELSE 'todo' END)::embedsidecar.task_state) AS s (state)`, tasks), `VACUUM ANALYZE embedsidecar.task`)
+		           ELSE 'todo' END)::embedsidecar.task_state) AS s (state)`, tasks), `VACUUM ANALYZE embedsidecar.task`,
+		"CHECKPOINT") // or who looks first would write for who has written
 }
