@@ -167,8 +167,8 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	return err == nil, err
 }
 
-// counted has the server find out how many rows a table has that was just loaded, such as one of a dump: what is told of
-// the backfill goes by that.
+// counted has the server find out how many rows a table has that was just loaded, as by a dump: what is told of the
+// backfill goes by that.
 func (q *quickstart) counted(ctx context.Context, spec *pipeline.Spec) error {
 	table := database.Quote(spec.Schema, spec.Table)
 	var known bool
