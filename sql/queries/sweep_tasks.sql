@@ -43,10 +43,12 @@ WITH known AS MATERIALIZED (
     UPDATE embedsidecar.task AS t
     SET    lost_leases   = t.lost_leases + 1,
            losses        = greatest(t.losses, least(t.lost_leases + 1, 2)),
-           state         = CASE WHEN t.lost_leases + 1 >= @dead_after THEN 'failed' ELSE 'todo' END::embedsidecar.task_state,
+           state         = CASE WHEN t.lost_leases + 1 >= @dead_after THEN 'failed' ELSE 'todo'
+               END::embedsidecar.task_state,
            error_class   = CASE WHEN t.lost_leases + 1 >= @dead_after THEN 'crash' END,
            error_code    = CASE WHEN t.lost_leases + 1 >= @dead_after THEN 'lease_lost' END,
-           error_message = CASE WHEN t.lost_leases + 1 >= @dead_after THEN 'the worker was lost each time it held this row' END,
+           error_message = CASE WHEN t.lost_leases + 1 >= @dead_after
+               THEN 'the worker was lost each time it held this row' END,
            seq           = nextval('embedsidecar.task_seq')
     WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
                                   WHERE w.state::text = 'todo'
