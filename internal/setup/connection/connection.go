@@ -31,7 +31,7 @@ const (
 type Opener struct {
 	Config *config.Config
 	Log    *slog.Logger
-	// Thrifty has connections closed that are idle for seconds: there are many databases.
+	// Thrifty has connections closed soon that are idle: there are many databases.
 	Thrifty bool
 	// CatalogOnly opens pools for what is read beside a schema embedsidecar that is not safe to use.
 	CatalogOnly bool
