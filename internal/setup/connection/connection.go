@@ -23,7 +23,7 @@ import (
 // How many connections a pool has, where it is not for work.
 const (
 	Few     = 4 // enough for a caller who asks one thing after the other
-	Stream  = 3 // the streamer's own, the heartbeat's, and one for init
+	Stream  = 3 // the streamer's own, the heartbeat's look, and one for init
 	Queries = 8 // how many searches may run at a time
 )
 
