@@ -158,7 +158,7 @@ func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) 
 func open(ctx context.Context, cfg *pgxpool.Config, thrifty bool) (*pgxpool.Pool, error) {
 	var used func()
 	if thrifty {
-		cfg.AfterRelease = func(conn *pgx.Conn) bool {
+		cfg.AfterRelease = func(conn *pgx.Conn) bool { //nolint:contextcheck // the pool calls it with none
 			defer used()
 			return tidied(conn)
 		}
@@ -168,7 +168,7 @@ func open(ctx context.Context, cfg *pgxpool.Config, thrifty bool) (*pgxpool.Pool
 		return nil, classify(err, cfg.ConnConfig.Config)
 	}
 	if thrifty {
-		used = closeIdle(pool)
+		used = closeIdle(pool) //nolint:contextcheck // as above
 	}
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

@@ -87,7 +87,9 @@ func (l *Line) Listen(ctx context.Context, channel string, heed func(payload str
 }
 
 // listen reads what the line is told. on is the connection on which it listens already.
-func (l *Line) listen(ctx, reading context.Context, on *pgx.Conn, channel string, heed func(string)) (*pgx.Conn, error) {
+func (l *Line) listen(ctx, reading context.Context, on *pgx.Conn, channel string, heed func(string)) (*pgx.Conn,
+	error,
+) {
 	conn, err := l.connected(ctx)
 	if err != nil {
 		return nil, err
