@@ -11,9 +11,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -36,18 +35,46 @@ type catalogueRow struct {
 }
 
 // watch looks at the catalogue once per heartbeat, and when somebody waits: some changes of a table send nothing
-// through the slot. The connection on which it does so is also told who waits, and for what position.
+// through the slot.
 func (ses *session) watch(ctx context.Context) error {
-	w := &watcher{s: ses.s, b: ses.buffer}
-	defer w.close(ctx)
+	w := &watcher{s: ses.s, b: ses.buffer, told: ses.told}
+	w.pause(ctx, min(time.Second, ses.s.o.Heartbeat)) // until it is heard who waits
 	return ses.keepLooking(ctx, w)
 }
 
-// lookout looks at the catalogue, and then heeds who waits until it is time for the next look.
+// hear is told who waits, and for what position. Anybody may say so, and whatever he likes: it only makes a position
+// be stored earlier.
+func (ses *session) hear(ctx context.Context) error {
+	s := ses.s
+	line := s.o.Line
+	if line == nil {
+		line = database.NewLine(s.o.DB, 0)
+	}
+	for ctx.Err() == nil {
+		err := line.Listen(ctx, queue.Waiting, ses.heed)
+		if err != nil && ctx.Err() == nil {
+			s.o.Log.WarnContext(ctx, "not told who waits", "slot", s.o.Slot, "error", err)
+			wait(ctx, min(time.Second, s.o.Heartbeat))
+		}
+	}
+	return ctx.Err()
+}
+
+// heed takes a position that somebody waits for.
+func (ses *session) heed(payload string) {
+	sleep.Wake(ses.told)
+	if payload == queue.Requests && ses.s.o.OnRequest != nil {
+		ses.s.o.OnRequest()
+	}
+	if lsn, err := pglogrepl.ParseLSN(payload); err == nil {
+		ses.buffer.want(lsn)
+	}
+}
+
+// lookout looks at the catalogue, and then rests until it is time for the next look.
 type lookout interface {
 	look(ctx context.Context) error
-	heed(ctx context.Context) error
-	failed(ctx context.Context) // after an error of either
+	rest(ctx context.Context)
 }
 
 // keepLooking looks until a look finds a gap, or too many fail.
@@ -64,7 +91,7 @@ func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 		}
 		if err == nil {
 			failed = 0
-			err = w.heed(ctx)
+			w.rest(ctx)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -72,7 +99,6 @@ func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 		if err == nil {
 			continue
 		}
-		w.failed(ctx)
 		s.stats.Heartbeats.Add(1)
 		if failed++; failed == tries {
 			return err
@@ -84,67 +110,30 @@ func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 	}
 }
 
-// watcher is the connection of the heartbeat.
+// watcher looks at the catalogue.
 type watcher struct {
 	s        *Stream
 	b        *buffer
-	conn     *pgxpool.Conn    // nil: there is none
-	told     bool             // since the last look began: somebody waits
+	told     chan struct{}    // somebody waits
 	versions map[int32]string // of the pipelines at the last look
 }
 
-// failed gives a connection up that has ended.
-func (w *watcher) failed(ctx context.Context) {
-	if w.conn != nil && w.conn.Conn().IsClosed() {
-		w.close(ctx)
-	}
-}
-
-// close gives the connection up: one that listens is of no use to others.
-func (w *watcher) close(ctx context.Context) {
-	if w.conn == nil {
-		return
-	}
-	const limit = 2 * time.Second
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	defer cancel()
-	_ = w.conn.Conn().Close(closing)
-	w.conn.Release()
-	w.conn = nil
-}
-
-// heed reads what the connection is told: for a moment, so that many who wait do not make many looks, and then until
-// a heartbeat has passed or somebody waits. Anybody may say so, and whatever he likes: it only makes a position be
-// stored earlier.
-func (w *watcher) heed(ctx context.Context) error {
+// rest waits until a heartbeat has passed or somebody waits, but for a moment at least, so that many who wait do not
+// make many looks.
+func (w *watcher) rest(ctx context.Context) {
 	const apart = 20 * time.Millisecond
-	if err := w.listen(ctx, apart, false); err != nil || w.told {
-		return err
+	if wait(ctx, apart) {
+		w.pause(ctx, w.s.o.Heartbeat)
 	}
-	return w.listen(ctx, w.s.o.Heartbeat, true)
 }
 
-// listen reads for a while what the connection is told, or until it is told something. What is not read at once waits
-// in the server's one queue for all databases.
-func (w *watcher) listen(ctx context.Context, span time.Duration, once bool) error {
-	listening, cancel := context.WithTimeout(ctx, span)
-	defer cancel()
-	for !once || !w.told {
-		if heard, err := database.Hear(listening, w.conn.Conn().PgConn()); !heard {
-			return wrap.Errorf(err, "heartbeat")
-		}
-	}
-	return nil
-}
-
-// hear takes a position that somebody waits for.
-func (w *watcher) hear(payload string) {
-	w.told = true
-	if payload == queue.Requests && w.s.o.OnRequest != nil {
-		w.s.o.OnRequest()
-	}
-	if lsn, err := pglogrepl.ParseLSN(payload); err == nil {
-		w.b.want(lsn)
+func (w *watcher) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-w.told:
+	case <-timer.C:
 	}
 }
 
@@ -153,46 +142,39 @@ func (w *watcher) look(ctx context.Context) error {
 	s := w.s
 	asking, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("the heartbeat took over 30s"))
 	defer cancel()
-	if w.conn == nil {
-		conn, err := s.o.DB.Acquire(asking)
-		if err != nil {
-			return fmt.Errorf("heartbeat: %w", err)
-		}
-		w.conn = conn
-		database.Heed(conn.Conn().PgConn(), w.hear)
-		if _, err = conn.Exec(asking, "LISTEN "+queue.Waiting); err == nil {
-			err = database.KeepPlans(asking, conn.Conn())
-		}
-		if err != nil {
-			w.close(ctx)
-			return fmt.Errorf("heartbeat: %w", err)
-		}
+	select {
+	case <-w.told: // by now
+	default:
 	}
-	w.told = false
 	for partition, pipelines := range w.b.unnoted() {
-		if err := w.b.note(asking, w.conn, partition, pipelines); err != nil {
+		if err := w.b.note(asking, s.o.DB, partition, pipelines); err != nil {
 			return fmt.Errorf("heartbeat: %w", err)
 		}
 	}
 	const known, current = 2, 6 // their places in a row
-	rows, _ := w.conn.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{
-		"slot": s.o.Slot, "pipeline": nil,
-	})
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c catalogueRow, err error) {
-		err = row.Scan(&c.PipelineID, &c.Status, nil, &c.TableExists, &c.TableSchema, &c.TableName, nil,
-			&c.PublicationExists, &c.SamePublication, &c.Published, &c.Version, &c.ScanAsked)
-		// Those two are megabytes, of a thousand pipelines, and usually the same.
-		if raw := row.RawValues(); err == nil && (!bytes.Equal(raw[known], raw[current]) || !c.asStored()) {
-			marks := make([]any, len(raw)) // nil: not read
-			marks[known], marks[current] = &c.Known, &c.Current
-			err = row.Scan(marks...)
-		}
-		return c, err
-	})
+	var all []catalogueRow
+	batch := &pgx.Batch{}
+	database.KeepPlans(s.o.DB, batch)
+	batch.Queue(sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": s.o.Slot, "pipeline": nil}).
+		Query(func(rows pgx.Rows) (err error) {
+			all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c catalogueRow, err error) {
+				err = row.Scan(&c.PipelineID, &c.Status, nil, &c.TableExists, &c.TableSchema, &c.TableName, nil,
+					&c.PublicationExists, &c.SamePublication, &c.Published, &c.Version, &c.ScanAsked)
+				// Those two are megabytes, of a thousand pipelines, and usually the same.
+				if raw := row.RawValues(); err == nil && (!bytes.Equal(raw[known], raw[current]) || !c.asStored()) {
+					marks := make([]any, len(raw)) // nil: not read
+					marks[known], marks[current] = &c.Known, &c.Current
+					err = row.Scan(marks...)
+				}
+				return c, err
+			})
+			return err
+		})
+	err := s.o.DB.SendBatch(asking, batch).Close()
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	changed, err := w.compare(all, func(c catalogueRow) (bool, error) { return s.noteCatalogue(asking, w.conn, c) })
+	changed, err := w.compare(all, func(c catalogueRow) (bool, error) { return s.noteCatalogue(asking, s.o.DB, c) })
 	if err == nil && changed && s.o.OnCatalogue != nil {
 		s.o.OnCatalogue()
 	}

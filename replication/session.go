@@ -28,6 +28,7 @@ type session struct {
 	began     pglogrepl.LSN // the end of the WAL when the session began
 	buffer    *buffer
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
+	told      chan struct{}      // somebody waits
 	relations map[uint32]*relation
 	tx        *transaction
 	warned    time.Time // when hints were told of last that are ignored
@@ -78,9 +79,9 @@ func (s *Stream) session(ctx context.Context) error {
 	}
 	ses := &session{
 		s: s, wire: connWire{conn}, began: system.XLogPos, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
-		relations: map[uint32]*relation{},
-		pace:      pace.Pace{Share: pace.Stream},
-		store:     s.store,
+		told: make(chan struct{}, 1), relations: map[uint32]*relation{},
+		pace:  pace.Pace{Share: pace.Stream},
+		store: s.store,
 	}
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (s *Stream) session(ctx context.Context) error {
 	s.o.Log.InfoContext(ctx, "streaming", "slot", s.o.Slot, "lsn", ses.start, "epoch", ses.epoch)
 
 	g, gctx := errgroup.WithContext(ctx)
-	for _, part := range []func(context.Context) error{ses.read, ses.enqueue, ses.watch, ses.steady} {
+	for _, part := range []func(context.Context) error{ses.read, ses.enqueue, ses.hear, ses.watch, ses.steady} {
 		// A panic ends the session, which holds all that is not stored: the next one begins at the checkpoint.
 		g.Go(func() error {
 			return s.o.Keeper.Guard(gctx, restart.Replication, func() error { return part(gctx) })

@@ -3,6 +3,7 @@ package database_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"slices"
@@ -60,6 +61,44 @@ func connect(t *testing.T, dsn string) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// TestConnect_AThriftyPoolKeepsWhatIsUsed: what was used last is closed, what is in use goes on.
+func TestConnect_AThriftyPoolKeepsWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	dsn := newDB(t)
+	pool, err := database.Connect(t.Context(), dsn, database.Options{Thrifty: true, ApplicationName: "thrifty"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	acquire := func() *pgxpool.Conn {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	a, b := acquire(), acquire()
+	pid := a.Conn().PgConn().PID()
+	b.Release()
+	others := connect(t, dsn)
+	left := func(want int) {
+		t.Helper()
+		testenv.Eventually(t, 20*time.Second, func() (bool, string) { // sooner than others look after their pools
+			n := 0
+			err := others.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'thrifty' "+
+				"AND datname = current_database()").Scan(&n)
+			return n == want, fmt.Sprintf("%d sessions are left, want %d: %v", n, want, err)
+		})
+	}
+	left(1)
+	if err := a.Ping(t.Context()); err != nil || a.Conn().PgConn().PID() != pid {
+		t.Errorf("the one in use: %v", err)
+	}
+	a.Release()
+	left(0)
+	acquire().Release()
 }
 
 func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {

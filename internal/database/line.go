@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,21 +19,23 @@ import (
 // and find every row by an index, as PlanOnce has it, and that a commit waits for no replica. Code of users must not
 // run so: see Anew.
 //
-// It is for one goroutine at a time. Where connections of its pool are not kept for long, it is not either.
+// It is for one goroutine at a time. Between two pieces of work one may listen on it.
 type Line struct {
 	pool    *pgxpool.Pool // straight to a server
 	timeout time.Duration // of a statement; 0: none
-	thrifty bool          // its pool does not keep for long what is idle
 
-	using sync.Mutex // held from Conn to Failed
-	conn  *pgx.Conn
-	until time.Time
-	idle  *time.Timer // closes it; nil: nothing does
+	free   chan struct{}                      // is full while nobody uses the connection
+	wanted atomic.Int32                       // by so many: who listens makes room
+	pause  atomic.Pointer[context.CancelFunc] // of who listens
+	conn   *pgx.Conn
+	until  time.Time
 }
 
 // NewLine returns a line that connects when it is first used.
 func NewLine(pool *pgxpool.Pool, timeout time.Duration) *Line {
-	return &Line{pool: pool, timeout: timeout, thrifty: pool.Config().MaxConnIdleTime <= thriftyIdle}
+	l := &Line{pool: pool, timeout: timeout, free: make(chan struct{}, 1)}
+	l.free <- struct{}{}
+	return l
 }
 
 // Anew is a condition that has code of users run as it does elsewhere: for the rest of the transaction statements are
@@ -42,13 +44,65 @@ var Anew = "(SELECT (row(" + strings.TrimPrefix(planAnew, "SELECT ") + ")) IS NO
 
 // Conn returns the line's connection. The caller tells with Failed when it is done with it, and what went wrong.
 func (l *Line) Conn(ctx context.Context) (DB, error) {
-	l.using.Lock()
+	l.take()
 	conn, err := l.connected(ctx)
 	if err != nil {
-		l.using.Unlock()
+		l.free <- struct{}{}
 		return nil, err
 	}
 	return lined{conn}, nil
+}
+
+// take waits until nobody uses the connection. Who listens is interrupted.
+func (l *Line) take() {
+	l.wanted.Add(1)
+	if pause := l.pause.Load(); pause != nil {
+		(*pause)()
+	}
+	<-l.free
+	l.wanted.Add(-1)
+}
+
+// Listen has heed told of every notification on a channel until ctx ends, or the connection does; then it returns an
+// error. heed is called with "" when what was said before may have gone unheard. Nothing of it is kept: anybody may
+// notify, as often as he likes.
+func (l *Line) Listen(ctx context.Context, channel string, heed func(payload string)) error {
+	const longest = 10 * time.Second // who waits for longer is taken for one whose answer is lost
+	defer l.Close(ctx)               // what nobody reads would stay in the server's one queue
+	for on := (*pgx.Conn)(nil); ctx.Err() == nil; {
+		reading, pause := context.WithTimeout(ctx, longest)
+		l.pause.Store(&pause)
+		<-l.free
+		var err error
+		if l.wanted.Load() == 0 {
+			on, err = l.listen(ctx, reading, on, channel, heed)
+		}
+		l.free <- struct{}{}
+		pause()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listen reads what the line is told. on is the connection on which it listens already.
+func (l *Line) listen(ctx, reading context.Context, on *pgx.Conn, channel string, heed func(string)) (*pgx.Conn,
+	error,
+) {
+	conn, err := l.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if conn != on {
+		Heed(conn.PgConn(), heed)
+		if _, err := conn.Exec(ctx, "LISTEN "+Quote(channel)); err != nil {
+			return nil, err
+		}
+		heed("")
+	}
+	_, err = Hear(reading, conn.PgConn())
+	return conn, err
 }
 
 func (l *Line) connected(ctx context.Context) (*pgx.Conn, error) {
@@ -73,23 +127,10 @@ func (l *Line) connected(ctx context.Context) (*pgx.Conn, error) {
 
 // Failed takes a new connection the next time if there was an error, unless the server has merely refused a statement.
 func (l *Line) Failed(ctx context.Context, err error) {
-	defer l.using.Unlock()
 	if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && !refused {
 		l.end(ctx)
 	}
-	const kept = 3 * time.Second // longer than by its pool: who changes a row now and then shall find it
-	switch {
-	case !l.thrifty:
-	case l.idle != nil:
-		l.idle.Reset(kept)
-	default:
-		l.idle = time.AfterFunc(kept, func() {
-			if l.using.TryLock() {
-				defer l.using.Unlock()
-				l.end(context.WithoutCancel(ctx))
-			}
-		})
-	}
+	l.free <- struct{}{}
 }
 
 // Close ends the connection.
@@ -97,9 +138,9 @@ func (l *Line) Close(ctx context.Context) {
 	if l == nil {
 		return
 	}
-	l.using.Lock()
-	defer l.using.Unlock()
+	l.take()
 	l.end(ctx)
+	l.free <- struct{}{}
 }
 
 func (l *Line) end(ctx context.Context) {

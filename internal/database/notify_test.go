@@ -2,6 +2,7 @@ package database_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -54,5 +55,75 @@ func TestP9_NotificationsAreNotKept(t *testing.T) {
 	defer cancel()
 	if err := conn.Conn().PgConn().WaitForNotification(waiting); err != nil || heard != flood+1 {
 		t.Errorf("%d heard, %v", heard, err)
+	}
+}
+
+// TestLine_ListensBetweenPiecesOfWork: work and what is told share one session, none keeps the other waiting, and a
+// line that was lost says that something may have gone unheard.
+func TestLine_ListensBetweenPiecesOfWork(t *testing.T) {
+	t.Parallel()
+	const pieces = 200
+	pool := connect(t, newDB(t))
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line := database.NewLine(pool, 0)
+	told, ended := make(chan string, 2*pieces), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listen := func() {
+		go func() { ended <- line.Listen(ctx, "work", func(payload string) { told <- payload }) }()
+		if first := <-told; first != "" {
+			t.Errorf("told %q before it is said that it listens", first)
+		}
+	}
+	pid := func() (pid int) {
+		conn, err := line.Conn(t.Context())
+		if err == nil {
+			err = conn.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&pid)
+			line.Failed(t.Context(), err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	listen()
+	first := pid()
+	for i := range pieces {
+		exec("SELECT pg_notify('work', $1)", fmt.Sprint(i))
+		if now := pid(); now != first {
+			t.Fatalf("piece %d is done by the session %d, want %d", i, now, first)
+		}
+	}
+	for i := range pieces {
+		if payload := <-told; payload != fmt.Sprint(i) {
+			t.Fatalf("told %q, want %d", payload, i)
+		}
+	}
+	exec("SELECT pg_terminate_backend($1)", first)
+	if err := <-ended; err == nil {
+		t.Error("that the line was lost is not told")
+	}
+	listen()
+	if now := pid(); now == first {
+		t.Error("the session that was ended goes on")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	left := 1
+	for until := time.Now().Add(time.Minute); left > 0 && time.Now().Before(until); { // nobody would read what it is told
+		if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "+
+			"AND pid <> pg_backend_pid() AND query ~ 'LISTEN|pg_backend_pid'").Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left > 0 {
+		t.Errorf("%d sessions are left", left)
 	}
 }

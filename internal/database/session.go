@@ -119,24 +119,24 @@ func plan(db any, batch *pgx.Batch, rows int, sql string) {
 	batch.Queue(sql)
 }
 
-// KeepPlans has a session plan each statement once, for one that repeats the same few statements over the catalogue:
-// their plans cost more than they do. The session must end with its use, and run no code of users. A pooler keeps no
-// plans.
-func KeepPlans(ctx context.Context, conn *pgx.Conn) error {
-	return keepPlans(ctx, conn, "SET")
+// keepPlans has statements planned once for a session, for the rest of a transaction.
+const keepPlans = "SELECT pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true)"
+
+// KeepPlans has the statements of a batch that follow planned once for a session: those that repeat the same few
+// questions about the catalogue, whose plans cost more than they do. It runs no code of users. A pooler keeps no plans.
+func KeepPlans(pool *pgxpool.Pool, batch *pgx.Batch) {
+	if !Pooled(pool) {
+		batch.Queue(keepPlans)
+	}
 }
 
 // KeepPlansHere is KeepPlans for a transaction that runs no code of users: where its connection is used again, what it
 // asks of the catalogue is planned already.
 func KeepPlansHere(ctx context.Context, tx pgx.Tx) error {
-	return keepPlans(ctx, tx.Conn(), "SET LOCAL")
-}
-
-func keepPlans(ctx context.Context, conn *pgx.Conn, set string) error {
-	if !direct(conn.Config()) {
+	if !direct(tx.Conn().Config()) {
 		return nil
 	}
-	_, err := conn.Exec(ctx, set+" plan_cache_mode = force_generic_plan")
+	_, err := tx.Exec(ctx, keepPlans)
 	return err
 }
 

@@ -116,6 +116,15 @@ func TestScale_PipelinesCostTheSameEach(t *testing.T) {
 		t.Errorf("a start takes %d statements for each pipeline, want 30 at most", calls/n)
 	}
 
+	// Scans do not ask one by one, whether all begin, or one is asked for.
+	const scan = "SELECT s.phase, s.reason, s.after_key"
+	atStart, _ := w.counted(scan)
+	w.exec("village", "SELECT embedsidecar.backfill('tenant_0.docs')")
+	w.settled(c)
+	if all, _ := w.counted(scan); all == atStart || all > n/2 {
+		t.Errorf("scans have asked %d times, %d of them at the start; want some, and %d at most", all, atStart, n/2)
+	}
+
 	// The heartbeat.
 	w.forget()
 	before := c.cpu()

@@ -660,7 +660,8 @@ func (m *tenants) measure(t *testing.T, w *town, c *child) {
 		})
 	}
 	t.Logf("%d tenants: all set up and embedded after %s", m.n, time.Since(began).Round(time.Second))
-	if database, _ := m.place(0); database == "tenant_0" && m.n > 1 {
+	first, _ := m.place(0)
+	if first == "tenant_0" && m.n > 1 {
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			c.mustLive()
 			there := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'tenant_%'")
@@ -690,6 +691,14 @@ func (m *tenants) measure(t *testing.T, w *town, c *child) {
 	m.first, late = slices.Max(late), nil
 	for range m.changes / m.active() {
 		change()
+	}
+	if first == "tenant_0" {
+		// Between two rounds of what is done now and then, an active one has the walsender and one session beside.
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			change()
+			there := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE datname = '"+first+"'")
+			return there == 2, fmt.Sprintf("%s has %d sessions, want 2", first, there)
+		})
 	}
 	m.working, m.mib = held(m.idle/3, change), c.peak()>>10
 	slices.Sort(late)

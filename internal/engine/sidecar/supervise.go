@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/jobs"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -28,7 +29,12 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 	defer s.described.work.Wait()
 	defer s.stopAll()
 	noted, again, starting := true, false, false
-	apply := func() { again, starting = s.apply(ctx, hard, pipelines) }
+	apply := func() {
+		again, starting = s.apply(ctx, hard, pipelines)
+		s.wakeScans(ctx)
+	}
+	scans := time.NewTicker(6 * s.o.Heartbeat)
+	defer scans.Stop()
 	if pipelines != nil {
 		noted = s.note(ctx, pipelines)
 		apply()
@@ -54,6 +60,9 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 			continue
 		case <-late:
 			apply()
+			continue
+		case <-scans.C:
+			s.wakeScans(ctx)
 			continue
 		case <-s.reload:
 		case <-retry:
@@ -227,6 +236,18 @@ func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 	return nil
 }
 
+// wakeScans wakes the scans that have something to do: a thousand do not ask one by one.
+func (s *Sidecar) wakeScans(ctx context.Context) {
+	open, err := database.Collect(ctx, s.o.Pool, "open_scans", pgx.RowTo[int32], pgx.StrictNamedArgs{"slot": s.o.Slot})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, r := range s.running {
+		if err != nil || slices.Contains(open, id) { // each asks for itself if need be
+			sleep.Wake(r.scan)
+		}
+	}
+}
+
 func (s *Sidecar) find(id int32) *running {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,8 +284,7 @@ func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.S
 // start works a pipeline unless it is worked already. The embedder must be the one the pipeline's vectors were made
 // with.
 func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
-	if r := s.find(p.ID); r != nil {
-		sleep.Wake(r.scan)
+	if s.find(p.ID) != nil {
 		return nil
 	}
 	if since := s.stoppedAt(p.ID); !since.IsZero() {

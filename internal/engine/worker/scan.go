@@ -34,12 +34,22 @@ type Scan struct {
 // NewScan returns the scan of a worker's pipeline.
 func NewScan(w *Worker) *Scan { return &Scan{w: w, pages: w.pages()} }
 
-// Run does what scans are asked for until ctx ends. wake tells that one may have been; without it the heartbeat finds
-// out.
+// Run does what scans are asked for until ctx ends, each time that it is woken because there may be one.
 func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan struct{}) error {
-	const shortest, longest = 20 * time.Millisecond, time.Second
-	pause := shortest
 	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wake:
+			s.work(ctx, heartbeat)
+		}
+	}
+}
+
+// work goes on until nothing is asked for.
+func (s *Scan) work(ctx context.Context, heartbeat time.Duration) {
+	const shortest, longest = 20 * time.Millisecond, time.Second
+	for pause := shortest; ctx.Err() == nil; {
 		next, err := s.step(ctx)
 		if err != nil && ctx.Err() == nil {
 			if unfits(err) && s.w.o.Broken != nil {
@@ -50,31 +60,15 @@ func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan str
 		}
 		if next == stepIdle {
 			s.progress = progress{}
-		} else {
-			s.tell(ctx, heartbeat)
+			return
 		}
-		switch next {
-		case stepNow:
+		s.tell(ctx, heartbeat)
+		if next == stepNow {
 			pause = shortest
-		case stepLater:
-			if !sleep.For(ctx, pause) {
-				return nil
-			}
-			pause = min(2*pause, longest)
-		case stepIdle:
-			t := time.NewTimer(heartbeat)
-			select {
-			case <-ctx.Done():
-				t.Stop()
-				return nil
-			case <-wake:
-				t.Stop()
-			case <-t.C:
-			}
+			continue
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
+		sleep.For(ctx, pause)
+		pause = min(2*pause, longest)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 // How many connections a pool has, where it is not for work.
 const (
 	Few     = 4 // enough for a caller who asks one thing after the other
-	Stream  = 3 // the streamer's own, the heartbeat's, and one for init
+	Stream  = 3 // the streamer's own, the heartbeat's look, and one for init
 	Queries = 8 // how many searches may run at a time
 )
 
@@ -31,7 +31,7 @@ const (
 type Opener struct {
 	Config *config.Config
 	Log    *slog.Logger
-	// Thrifty has connections closed that are idle for seconds: there are many databases.
+	// Thrifty has connections closed soon that are idle: there are many databases.
 	Thrifty bool
 	// CatalogOnly opens pools for what is read beside a schema embedsidecar that is not safe to use.
 	CatalogOnly bool
