@@ -1,9 +1,8 @@
 -- wanted_questions: which questions still want an answer: the caller waits, by this server's clock, and none of
 -- a moment ago is there. A restart reads again what was answered before.
 -- Parameters: arrays of one length, one element per question; @until in microseconds since 1970.
--- Rows: the places of those in the arrays, from 1, and for how many more seconds each is waited for. Locks: none.
--- Index: primary key.
-SELECT q.place, q.until / 1000000.0 - extract(epoch FROM clock_timestamp()) AS seconds
+-- Rows: the places of those in the arrays, from 1. Locks: none. Index: primary key.
+SELECT q.place
 FROM   unnest(@questions::bytea[], @until::bigint[]) WITH ORDINALITY AS q (question, until, place)
 WHERE  q.until > extract(epoch FROM clock_timestamp()) * 1000000
        AND NOT EXISTS (SELECT FROM embedsidecar.answer AS a

@@ -85,33 +85,25 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 	for i, q := range a.questions {
 		ids[i], until[i] = q.ID, q.Until
 	}
-	open, err := database.Collect(ctx, s.o.Pool, "wanted_questions", pgx.RowToStructByName[wanted],
+	wanted, err := database.Collect(ctx, s.o.Pool, "wanted_questions", pgx.RowTo[int],
 		pgx.StrictNamedArgs{"questions": bytesOf(ids), "until": until})
 	if err != nil {
 		return fmt.Errorf("look which are still wanted: %w", err)
 	}
-	qs.stats.Expired.Add(int64(len(ids) - len(open)))
-	if len(open) == 0 {
+	qs.stats.Expired.Add(int64(len(ids) - len(wanted)))
+	if len(wanted) == 0 {
 		return nil
 	}
-	asked, texts := make([]questionID, len(open)), make([]string, len(open))
-	questions := make([]walmsg.Question, len(open))
-	soonest, latest := open[0].Seconds, 0.0
-	for i, w := range open {
-		questions[i] = a.questions[w.Place-1]
-		asked[i], texts[i] = ids[w.Place-1], questions[i].Text
-		soonest, latest = min(soonest, w.Seconds), max(latest, w.Seconds)
+	asked, texts := make([]questionID, len(wanted)), make([]string, len(wanted))
+	questions := make([]walmsg.Question, len(wanted))
+	for i, place := range wanted {
+		questions[i] = a.questions[place-1]
+		asked[i], texts[i] = ids[place-1], questions[i].Text
 	}
 	if a.scores {
 		return s.score(ctx, qs, a.pipeline, questions)
 	}
-	answered := s.excuse(ctx, a.pipeline, asked, soonest)
-	defer answered()
-	// Then nobody waits for these any more, but others may for a turn.
-	waited, end := context.WithTimeout(ctx, time.Duration(latest*float64(time.Second)))
-	defer end()
-	vectors, problems := s.vectorsOf(waited, a.pipeline, texts)
-	answered()
+	vectors, problems := s.vectorsOf(ctx, a.pipeline, texts)
 	failed := 0
 	for _, problem := range problems {
 		if problem != "" {
@@ -123,44 +115,6 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 	s.o.Log.DebugContext(ctx, "texts of SQL queries embedded", "pipeline_id", a.pipeline, "texts", len(texts),
 		"failed", failed, "took_seconds", time.Since(began).Seconds())
 	return s.tell(ctx, asked, vectors, problems)
-}
-
-// wanted is a question that still wants an answer.
-type wanted struct {
-	Place   int     // among those that were asked about
-	Seconds float64 // for so many more it is waited for
-}
-
-// excuse tells those who asked what keeps the answer from them, a moment before the first of them waits no longer. An
-// answer is told after answered has returned.
-func (s *Sidecar) excuse(ctx context.Context, id int32, asked []questionID, seconds float64) (answered func()) {
-	const moment = 300 * time.Millisecond
-	left := time.Duration(seconds*float64(time.Second)) - moment
-	if left <= moment { // too short a wait to tell what was slow
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() {
-		if !sleep.For(ctx, left) {
-			return
-		}
-		why := "the embedder has not answered yet: its model starts, or other texts are before this one"
-		for _, state := range s.States() {
-			if state.Pipeline.ID == id && state.Problem != nil {
-				why = "the pipeline is not worked: " + state.Problem.Detail
-			}
-		}
-		problems := make([]string, len(asked))
-		for i := range problems {
-			problems[i] = why
-		}
-		_ = s.tell(ctx, asked, make([]string, len(asked)), problems) // then they learn that nobody has answered
-	})
-	return func() {
-		cancel()
-		work.Wait()
-	}
 }
 
 // vectorsOf embeds texts by which to search a pipeline. For each it returns its vector as pgvector reads it, or why
