@@ -39,6 +39,8 @@ last_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))')
 # Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
 # CI has vetted them by then.
 TEST_FLAGS ?= -p 2 -timeout 45m $(if $(CI),-vet=off)
+# Those that make test leaves to make test-all, where all packages are tested.
+skip       = $(if $(filter ./...,$(TEST)),$(if $(ALL),,-skip="^($$(grep ^Test testenv/long.txt | paste -sd '|'))\$$"))
 # The longest first, or the last of them would run alone.
 TEST      ?= ./internal/engine/sidecar ./internal/e2e ./cmd/embedsidecar ./...
 FUZZTIME  ?= 20s
@@ -86,7 +88,7 @@ PGAI_VENV   := $(CACHE)/pgai/venv-$(shell echo $(PGAI) | cksum | cut -d' ' -f1)
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts api-clients test-clients test-without-amx test-kills test-long test-life test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files docs-site vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-tenants bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-all test-torch test-alerts api-clients test-clients test-without-amx test-kills test-long test-life test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files docs-site vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-tenants bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -148,12 +150,15 @@ demo: build runtime model ## show it at work on a throw-away server; KEEP=1 leav
 	@CGO_ENABLED=0 $(GO) build -C examples/demo -trimpath -o $(CURDIR)/bin/demo .
 	@bin/demo $(if $(PGBIN),,--pg $(PG_DEMO)) $(if $(filter-out 0,$(BREAK)),--break) $(if $(filter-out 0,$(KEEP)),--keep) $(DEMO_FLAGS)
 
-test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
+test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## get everything the tests need, then run all but the long ones; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	@mkdir -p $(CANARY)
-	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(TEST)
+	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(skip) $(TEST)
 	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) $(go_test) $(TEST_FLAGS) ./...))
 	@$(if $(filter ./...,$(TEST)),tools/canary.sh $(CANARY))
+
+test-all: ALL := 1
+test-all: test ## make test with the tests of testenv/long.txt: killed at each step, at sizes, over many seconds; 40 minutes on two cores
 
 test-torch: build ## the sentence-transformers example in Python against the plugin contract (6 GB of PyTorch)
 	@tools/need.sh python
@@ -173,10 +178,10 @@ test-alerts: ## Prometheus' alerts of deploy/prometheus against series that must
 	promtool check rules deploy/prometheus/embedsidecar.rules.yml
 	promtool test rules deploy/prometheus/embedsidecar.test.yml
 
-test-without-amx: ## make test as on a CPU without AMX, on one that has it
+test-without-amx: ## make test-all as on a CPU without AMX, on one that has it
 	@tools/need.sh go
 	$(GO) build -o bin/hideamx ./tools/hideamx
-	bin/hideamx $(MAKE) test
+	bin/hideamx $(MAKE) test-all
 
 test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
 	@tools/need.sh go
@@ -204,7 +209,7 @@ nightly: ## all of it in its long form: race, fuzz, vuln, cover, PostgreSQL 14, 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
 	$(with_tokenizers) EMBEDSIDECAR_MEMORY_TEXTS=200000 $(GO) test -count=1 -timeout 60m -v -run '^TestPlugin_Memory' ./plugins/onnx
 
-soak: ## the long forms of what make test does in short: kills, a transaction of 2,000,000 rows, silence
+soak: ## the long forms of what make test-all does in short: kills, a transaction of 2,000,000 rows, silence
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./internal/e2e

@@ -40,7 +40,7 @@ step race make test-race TEST="-timeout 90m $(go list ./... | grep -v /internal/
 step fuzz make fuzz
 step vuln make vuln
 step cover make cover EVENTS=
-EMBEDSIDECAR_EACH=1 step majors make test PG_TEST='14 16 17'
+EMBEDSIDECAR_EACH=1 step majors make test-all PG_TEST='14 16 17'
 step kills make test-kills
 step long make test-long
 step life make test-life

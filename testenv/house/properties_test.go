@@ -19,18 +19,10 @@ func TestArchitecture_NamesTheTestOfEachProperty(t *testing.T) {
 	for _, match := range regexp.MustCompile("`(Test\\w+)`\\s+\\(`([\\w/]+)`\\)").FindAllStringSubmatch(after, -1) {
 		named = append(named, match[2]+" "+match[1])
 	}
-	var there []string
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	for _, file := range files(t) {
-		if !strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		folder := file[:max(strings.LastIndexByte(file, '/'), 0)]
-		for _, match := range declared.FindAllStringSubmatch(read(t, file), -1) {
-			there = append(there, folder+" "+match[1])
-			if strings.HasPrefix(match[1], "TestProperty_") && !slices.Contains(named, folder+" "+match[1]) {
-				t.Errorf("the table of properties leaves out %s of %s", match[1], folder)
-			}
+	there := tests(t)
+	for _, name := range there {
+		if strings.Contains(name, " TestProperty_") && !slices.Contains(named, name) {
+			t.Errorf("the table of properties leaves out %s", name)
 		}
 	}
 	const least = 9
@@ -42,4 +34,36 @@ func TestArchitecture_NamesTheTestOfEachProperty(t *testing.T) {
 			t.Errorf("there is no test %s", name)
 		}
 	}
+}
+
+// TestLong_NamesTests: what make test leaves to make test-all is there, and is listed once.
+func TestLong_NamesTests(t *testing.T) {
+	t.Parallel()
+	const most = 340 // make test is what everybody runs
+	_, list, _ := strings.Cut(read(t, "testenv/long.txt"), "\n")
+	long, there := strings.Fields(list), tests(t)
+	if len(long) > most || !slices.IsSorted(long) || len(slices.Compact(slices.Clone(long))) != len(long) {
+		t.Errorf("%d names: want at most %d, in order, each once", len(long), most)
+	}
+	for _, name := range long {
+		if !slices.ContainsFunc(there, func(test string) bool { return strings.HasSuffix(test, " "+name) }) {
+			t.Errorf("there is no test %s", name)
+		}
+	}
+}
+
+// tests returns the tests of all modules, each as its folder and its name.
+func tests(t *testing.T) (all []string) {
+	t.Helper()
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, file := range files(t) {
+		if !strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		folder := file[:max(strings.LastIndexByte(file, '/'), 0)]
+		for _, match := range declared.FindAllStringSubmatch(read(t, file), -1) {
+			all = append(all, folder+" "+match[1])
+		}
+	}
+	return all
 }
