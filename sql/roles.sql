@@ -84,8 +84,8 @@ GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsi
     embedsidecar.prune_audit, embedsidecar.prune_history, embedsidecar.tell_audit, embedsidecar.generation_states,
     embedsidecar.finished,
     embedsidecar.note_complete, embedsidecar.note_wish, embedsidecar.note_comparison,
-    embedsidecar.lives, embedsidecar.may_work, embedsidecar.plan, embedsidecar.waits_for, embedsidecar.joined_tables
-    TO embedsidecar_run;
+    embedsidecar.lives, embedsidecar.server_life, embedsidecar.may_work, embedsidecar.plan, embedsidecar.waits_for,
+    embedsidecar.joined_tables TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters,

@@ -175,3 +175,79 @@ func TestP4_AStoppedSidecarHoldsNobodysRows(t *testing.T) {
 		})
 	}
 }
+
+// TestP1_AScanThatACrashMadeForget: a sidecar stands still with a page of a scan that it has read, and the server
+// forgets a commit of that page meanwhile (synchronous_commit = off). The row is as it was before, without a task: the
+// scan must not go on behind it.
+func TestP1_AScanThatACrashMadeForget(t *testing.T) {
+	t.Parallel()
+	// Nobody but who commits, and waits for it, writes WAL to disk.
+	server := ownServer(t, 0, map[string]string{"wal_writer_delay": "10s"})
+	db := testenv.DB(t, testenv.On(server))
+	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, pipeline.Spec{
+		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoTable: "docs_embedding",
+	})
+	stopped := func(c *child) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			return c.stopped(), "it goes on: " + c.tail()
+		})
+	}
+	db.MustExec(`INSERT INTO public.docs VALUES (1, 'known')`)
+	for try := 0; ; try++ {
+		c := r.run()
+		r.caughtUp()
+		c.terminate()
+		// A change that no slot tells of: a scan finds it, or nobody.
+		db.MustExec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+		known := testenv.Value[string](db, `SELECT body FROM public.docs`)
+		db.MustExec(`UPDATE public.docs SET body = $1`, fmt.Sprintf("changed %d", try))
+		c = r.run(failpoint.Env + "=worker/before-scan-commit=stop@1+")
+		stopped(c) // the scan is about to begin
+		tx, err := db.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sql := range []string{"SET LOCAL synchronous_commit = off", "LOCK public.docs"} {
+			if _, err := tx.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.signal(syscall.SIGCONT)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) { // for the page
+			n := r.count(`SELECT count(*) FROM pg_locks WHERE relation = 'public.docs'::regclass AND NOT granted`)
+			return n > 0, c.tail()
+		})
+		if _, err := tx.Exec(t.Context(), "UPDATE public.docs SET body = $1", known); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stopped(c) // with a page on which nothing differs
+		if err := server.Stop(testenv.Killed); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		db.Pool.Reset()
+		db.Super().Reset()
+		forgotten := testenv.Value[string](db, `SELECT body FROM public.docs`) != known
+		t.Log("the commit is forgotten:", forgotten)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) { // pools ask connections that were idle for so long
+			return testenv.Value[bool](db, `SELECT now() > pg_postmaster_start_time() + interval '2 s'`), "it has just begun"
+		})
+		c.signal(syscall.SIGCONT)
+		stopped(c) // with the next page, or the same once more
+		c.kill()
+		c = r.run()
+		r.caughtUp()
+		r.do(0, "verify", "--deep", "1000000")
+		c.terminate()
+		if forgotten {
+			return
+		}
+	}
+}

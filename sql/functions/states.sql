@@ -41,6 +41,17 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.hurry() IS 'Has the streamers store their positions as soon as they read this.';
 
+-- The statistics begin anew after a crash. 14 has them in a file that would have to be read.
+CREATE OR REPLACE FUNCTION embedsidecar.server_life() RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+SELECT greatest(pg_catalog.pg_postmaster_start_time(),
+    CASE WHEN pg_catalog.current_setting('server_version_num')::integer >= 150000
+        THEN pg_catalog.pg_stat_get_bgwriter_stat_reset_time() END)
+$$;
+COMMENT ON FUNCTION embedsidecar.server_life() IS
+    'When the server last began with what was on its disk, by a start or after a crash: commits of before may be '
+        'forgotten.';
+
 -- 1701013875 is the number of these locks.
 CREATE OR REPLACE FUNCTION embedsidecar.call() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

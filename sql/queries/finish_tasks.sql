@@ -18,8 +18,7 @@ WITH held AS MATERIALIZED (
            AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id
                AND p.lease_epoch = l.epoch
                        AND (@generation::integer = 0 OR p.generation = @generation::integer))
-           AND greatest(pg_postmaster_start_time(), CASE WHEN current_setting('server_version_num')::integer >= 150000
-               THEN pg_stat_get_bgwriter_stat_reset_time() END) = @life::timestamptz
+           AND embedsidecar.server_life() = @life::timestamptz
     FOR KEY SHARE OF l
 ), input AS MATERIALIZED (
     SELECT i.*

@@ -12,6 +12,5 @@ WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.token = @token
        AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
        AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id
            AND p.lease_epoch = l.epoch AND p.generation = @generation)
-       AND greatest(pg_postmaster_start_time(), CASE WHEN current_setting('server_version_num')::integer >= 150000
-           THEN pg_stat_get_bgwriter_stat_reset_time() END) = @life::timestamptz
+       AND embedsidecar.server_life() = @life::timestamptz
 FOR KEY SHARE OF l;

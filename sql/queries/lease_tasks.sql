@@ -10,10 +10,8 @@
 -- pipeline that is switched off, outside of its hours or without a budget left gets no lease, nor does a worker that
 -- knows only an older generation of it, or one by another model, from that moment on: running sidecars hear of it
 -- later. A server that went back gives out numbers of pipelines once more. Where it leases nothing it tells whether the
--- lane holds a task that is neither leased nor visible: that one is due in a moment. life is when the server last began
--- with what was on its disk: by a start, or after a crash (its statistics begin anew then; 14 has them in a file that
--- would have to be read).
--- Rows: the leased tasks, the place of the lease and the server's life; or one with task 0, and whether one is hidden.
+-- lane holds a task that is neither leased nor visible: that one is due in a moment.
+-- Rows: the leased tasks, the place of the lease and the server_life; or one with task 0, and whether one is hidden.
 -- Locks: the new lease.
 -- Index: task_todo_idx, with @alone task_alone_idx; primary key of lease.
 WITH fence AS MATERIALIZED (
@@ -58,10 +56,7 @@ WITH fence AS MATERIALIZED (
     RETURNING l.place
 )
 SELECT d.task_id, d.row_key, d.gen, d.seq, d.lane, d.attempt, d.losses, d.first_lsn, d.last_lsn, d.committed_at,
-    d.enqueued_at, d.seen, t.place,
-       greatest(pg_postmaster_start_time(), CASE WHEN current_setting('server_version_num')::integer >= 150000
-           THEN pg_stat_get_bgwriter_stat_reset_time() END) AS life,
-       false AS hidden
+    d.enqueued_at, d.seen, t.place, embedsidecar.server_life() AS life, false AS hidden
 FROM   due AS d CROSS JOIN taken AS t
 UNION ALL
 SELECT 0, '', 0, 0, 0, 0, 0, '0/0', '0/0', now(), now(), NULL, 0, now(),

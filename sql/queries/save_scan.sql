@@ -1,6 +1,7 @@
 -- save_scan: a step of a scan is done, unless someone moved it since it was read, or the pipeline is of another
--- generation by now; and one of partitions does not begin before they are marked (mark_partitions). @seen are rows of
--- the source table: what the second phase looks at are no further rows.
+-- generation by now, or the server has begun anew: what was read of it before may be forgotten (hold_lease). A step of
+-- partitions does not begin before they are marked (mark_partitions). @seen are rows of the source table: what the
+-- second phase looks at are no further rows.
 -- Rows: none. Locks: the scan row. Index: primary key.
 UPDATE embedsidecar.scan AS s
 SET    phase = @phase, after_key = @after_key, started = @started,
@@ -18,7 +19,7 @@ SET    phase = @phase, after_key = @after_key, started = @started,
        owners = CASE WHEN @phase <> 'done' THEN s.owners END, lost = @phase = 'done' OR s.lost,
        finished_at = CASE WHEN @phase = 'done' THEN now() ELSE s.finished_at END
 WHERE  s.pipeline_id = @pipeline_id AND s.phase = @old_phase AND s.after_key IS NOT DISTINCT FROM @old_after_key
-       AND s.requested = @old_requested AND s.started = @old_started
+       AND s.requested = @old_requested AND s.started = @old_started AND embedsidecar.server_life() = @life::timestamptz
        AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = s.pipeline_id
            AND p.generation = @generation
            AND NOT (@begin::boolean AND p.catalogue IS NOT NULL AND EXISTS (

@@ -18,6 +18,10 @@ func (m *memory) readScan(context.Context) (scanState, error) {
 }
 
 func (m *memory) saveScan(_ context.Context, _, after *scanState, _ bool, _ int, look []string, _ bool) (bool, error) {
+	if m.unsaved > 0 {
+		m.unsaved--
+		return false, nil
+	}
 	m.again = append(m.again, look...)
 	if *m.scan = *after; after.Phase == "done" {
 		m.scan = nil

@@ -27,6 +27,7 @@ type Scan struct {
 	w        *Worker
 	pages    pages
 	stray    *string // the last key of the embedding table that was looked at in the second phase, if that is not over
+	life     time.Time
 	progress progress
 	waits    time.Time // when whom it waits for is told next; zero: it does not wait
 }
@@ -101,9 +102,10 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		before     = st
 		begin      = st.Phase == "waiting"
 	)
-	if st.Phase != "orphans" {
+	if st.Phase != "orphans" || !st.Life.Equal(s.life) {
 		s.stray = nil
 	}
+	s.life = st.Life
 	if begin {
 		if !st.MayStart {
 			s.tellBlockers(ctx, st.Barrier)
@@ -144,10 +146,13 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		return stepLater, err
 	}
 	saved, err := s.w.store.saveScan(ctx, &before, &st, begin, seen, look, s.gathers(&before))
+	if err != nil || !saved {
+		s.stray = nil // nobody may have asked for looks at what was found up to there
+	}
 	if err != nil {
 		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
 	}
-	if !saved { // somebody else has moved the scan, and the page is theirs
+	if !saved { // somebody else has moved the scan, and the page is theirs; or what was read may be forgotten
 		return stepLater, nil
 	}
 	if len(look) > 0 && !s.gathers(&before) {

@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgerrcode"
+
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 )
 
 func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
@@ -76,6 +79,35 @@ func TestP2_AScanFindsWhatDiffers(t *testing.T) {
 		}
 		if got := strings.Join(slices.Compact(m.again), " "); m.scan != nil || got != want {
 			t.Errorf("%s: it asks for looks at %s, want %s; over: %t", form, got, want, m.scan == nil)
+		}
+	}
+}
+
+// What a page of the embedding table has found is found again where that page was not saved, and where its tasks may be
+// forgotten with the server that made them.
+func TestP1_AScanFindsAStrayAgain(t *testing.T) {
+	t.Parallel()
+	for name, forget := range map[string]func(m *memory){
+		"unsaved":   func(m *memory) { m.unsaved = 1 },
+		"forgotten": func(*memory) {},
+	} {
+		w, m, _ := inMemory(t, forms()["table"], nil)
+		for i := range rows.PageRows {
+			m.stored[fmt.Sprint("stray ", i)] = kept{hash: []byte("x"), vector: []float32{1}}
+		}
+		m.scan = &scanState{Phase: "orphans", Requested: 1, Started: 1, Routed: true, Lost: true}
+		s := NewScan(w)
+		forget(m)
+		if steps(t, s, 1); name == "forgotten" {
+			m.again, m.scan.Life = nil, time.Now()
+		}
+		for range 5 {
+			if m.scan != nil {
+				steps(t, s, 1)
+			}
+		}
+		if m.scan != nil || len(m.again) != rows.PageRows {
+			t.Errorf("%s: it asks for looks at %d rows, want %d; over: %t", name, len(m.again), rows.PageRows, m.scan == nil)
 		}
 	}
 }

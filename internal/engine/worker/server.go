@@ -206,7 +206,7 @@ func (s *server) readScan(ctx context.Context) (st scanState, err error) {
 	err = s.db.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{
 		"pipeline_id": s.p.ID, "generation": s.p.Generation,
 	}).Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart, &st.Barrier,
-		&st.Routed, &st.Parts, &st.Lost, &st.Owners, &st.Which)
+		&st.Routed, &st.Parts, &st.Lost, &st.Owners, &st.Life, &st.Which)
 	if st.Owners == nil || err != nil {
 		return st, err
 	}
@@ -235,7 +235,7 @@ func (s *server) saveScan(ctx context.Context, before, after *scanState, begin b
 		"pipeline_id": s.p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
 		"seen": seen, "made": len(look), "table": s.p.OID, "generation": s.p.Generation,
 		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested,
-		"old_started": before.Started,
+		"old_started": before.Started, "life": before.Life,
 	}).Exec(func(tag pgconn.CommandTag) error { saved = tag.RowsAffected() > 0; return nil })
 	if gather && len(look) > 0 {
 		s.jobs.Gather(batch, look)

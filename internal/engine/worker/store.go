@@ -138,4 +138,5 @@ type scanState struct {
 	Which              *string  // those with this condition; nil: there is none any more
 	Owners             []string // rows that are compared, too: pipeline.Owner
 	Lost               bool     // entries of the ledger are compared with the rows, too
+	Life               time.Time
 }

@@ -1,0 +1,1 @@
+-- server_life is new: functions are made with each version. No table changes.
