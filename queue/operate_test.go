@@ -207,7 +207,8 @@ func (f *fixture) acts(t *testing.T, operator *person) {
 	// What is in work at that moment is finished; a try that fails leaves it cancelled.
 	held := testenv.Value[int64](f.db, `SELECT place FROM embedsidecar.lease WHERE leased_until > now()`)
 	life := testenv.Value[time.Time](f.db, `SELECT CASE WHEN current_setting('server_version_num')::int >= 150000
-		THEN greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()) ELSE pg_postmaster_start_time() END`)
+		THEN greatest(pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time())
+		ELSE pg_postmaster_start_time() END`)
 	if _, err := f.db.Pool.Exec(t.Context(), sqlfiles.Query("finish_tasks"), queue.FinishArgs(1,
 		queue.Lease{
 			PipelineID: f.id, Place: held,
