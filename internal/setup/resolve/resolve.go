@@ -26,18 +26,8 @@ import (
 //
 // It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants
 // to run. Nothing changes in the database. The destination must exist; init makes it.
-func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, model catalog.Vectors) (pipeline.Pipeline,
-	error,
-) {
-	p, _, err := ResolveWarned(ctx, db, spec, model)
-	return p, err
-}
-
-// ResolveWarned is Resolve with what is worth a warning.
-func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec,
-	model catalog.Vectors) (p pipeline.Pipeline,
-	warnings []string,
-	err error,
+func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, model catalog.Vectors) (p pipeline.Pipeline,
+	warnings []string, err error,
 ) {
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		f, err := Inspect(ctx, tx, spec, model, nil)
