@@ -31,19 +31,19 @@ type catalogueRow struct {
 	SamePublication   bool
 	Published         bool
 	Version           string // of all that a running sidecar must load again, such as a pause
-	ScanAsked         bool   // a scan waits to begin
+	ScanAsked         bool   // a scan was requested and has not begun
 }
 
-// watch looks at the catalogue once per heartbeat, and when somebody waits: some changes of a table send nothing
-// through the slot.
+// watch reads the catalogue once per heartbeat and on each notification: some changes of a table send nothing through
+// the slot.
 func (ses *session) watch(ctx context.Context) error {
 	w := &watcher{s: ses.s, b: ses.buffer, told: ses.told}
-	w.pause(ctx, min(time.Second, ses.s.o.Heartbeat)) // until it is heard who waits
+	w.pause(ctx, min(time.Second, ses.s.o.Heartbeat)) // until hear listens
 	return ses.keepLooking(ctx, w)
 }
 
-// hear is told who waits, and for what position. Anybody may say so, and whatever he likes: it only makes a position
-// be stored earlier.
+// hear receives notifications of the positions that clients wait for. Any role may send one with any content: its only
+// effect is that a position is stored earlier.
 func (ses *session) hear(ctx context.Context) error {
 	s := ses.s
 	line := s.o.Line
@@ -53,14 +53,14 @@ func (ses *session) hear(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := line.Listen(ctx, queue.Waiting, ses.heed)
 		if err != nil && ctx.Err() == nil {
-			s.o.Log.WarnContext(ctx, "not told who waits", "slot", s.o.Slot, "error", err)
+			s.o.Log.WarnContext(ctx, "could not listen for notifications", "slot", s.o.Slot, "error", err)
 			wait(ctx, min(time.Second, s.o.Heartbeat))
 		}
 	}
 	return ctx.Err()
 }
 
-// heed takes a position that somebody waits for.
+// heed takes a position that a client waits for.
 func (ses *session) heed(payload string) {
 	sleep.Wake(ses.told)
 	if payload == queue.Requests && ses.s.o.OnRequest != nil {
@@ -114,12 +114,11 @@ func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 type watcher struct {
 	s        *Stream
 	b        *buffer
-	told     chan struct{}    // somebody waits
+	told     chan struct{}    // a notification came
 	versions map[int32]string // of the pipelines at the last look
 }
 
-// rest waits until a heartbeat has passed or somebody waits, but for a moment at least, so that many who wait do not
-// make many looks.
+// rest waits for a heartbeat or a notification, at least 20 ms, so that many notifications do not cause many looks.
 func (w *watcher) rest(ctx context.Context) {
 	const apart = 20 * time.Millisecond
 	if wait(ctx, apart) {

@@ -28,12 +28,12 @@ type session struct {
 	began     pglogrepl.LSN // the end of the WAL when the session began
 	buffer    *buffer
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
-	told      chan struct{}      // somebody waits
+	told      chan struct{}      // a notification came
 	relations map[uint32]*relation
 	tx        *transaction
 	warned    time.Time // when hints were told of last that are ignored
 	hurried   time.Time // when a message that asks for a position was heeded last
-	pestered  time.Time // when messages of strangers, or one by which somebody waits, came last
+	pestered  time.Time // when a message of another role, or a notification, came last
 	waited    bool      // the message being handled was not there when it was asked for
 	replayed  bool      // the transaction being decoded was handled before a restart
 	pos       position

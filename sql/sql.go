@@ -4,10 +4,7 @@ package sqlfiles
 
 import (
 	"embed"
-	"io/fs"
 	"strings"
-
-	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 //go:embed tables/*.sql functions/*.sql views/*.sql queries/*.sql roles.sql
@@ -30,15 +27,6 @@ func Query(name string) string {
 		selects, _, _ = strings.Cut(selects, ";")
 		statement = before + "(" + selects + ")" + after
 	}
-}
-
-// Queries returns the names of all query files.
-func Queries() []string {
-	entries, err := files.ReadDir("queries")
-	if err != nil {
-		panic(err) // the folder is compiled in
-	}
-	return lists.Map(entries, func(e fs.DirEntry) string { return e.Name()[:len(e.Name())-len(".sql")] })
 }
 
 // What the script of Roles calls the roles: the one that works, the one that streams, and the groups of those who read

@@ -10,7 +10,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 )
 
 // completeWord is what the scripts of shells put before the words of a line to be told how its last one may go on.
@@ -112,31 +111,4 @@ func (p *program) candidates(c *command, begun string) error {
 		}
 	}
 	return nil
-}
-
-func newExplainError() *command {
-	return &command{
-		name: "explain-error", group: groupTool, usage: "explain an error code and what helps",
-		description: "CODE is as the error shows it, such as ES0307. Without one, all codes are listed. For everyone who " +
-			"sees an error.",
-		arguments: "CODE", maxArgs: 1,
-		run: func(_ context.Context, env *environment) error {
-			list := code.All()
-			if len(env.args) == 1 {
-				entry, known := code.Find(env.args[0])
-				if !known {
-					return fail(exitNoMatch, fmt.Errorf("there is no code %q", env.args[0]),
-						"embedsidecar explain-error lists them all")
-				}
-				if env.out.ForPeople() {
-					return env.printf("%s: %s\n  why: %s\n  fix: %s\n  docs: %s\n", entry.Code, entry.Title,
-						output.Fill(entry.Cause, 7), output.Fill(entry.Fix, 7), entry.Docs)
-				}
-				list = []code.Entry{entry}
-			}
-			return output.List(env.out, "errors", list, []string{"code", "title", "docs"}, func(e *code.Entry) []any {
-				return []any{e.Code, e.Title, e.Docs}
-			})
-		},
-	}
 }

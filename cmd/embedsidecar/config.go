@@ -70,13 +70,21 @@ func newConfigValidate() *command {
 }
 
 func newConfigShow() *command {
-	resolved := false
+	var resolved, schema bool
 	return &command{
 		name: "show", group: groupConfig, usage: "show the configuration and where each value comes from",
 		description: "Passwords and keys are masked. For finding out which file, variable or flag is in force.",
-		flags:       []cli.Flag{own.toggle("resolved", &resolved, "every value, including defaults")},
-		settings:    everySetting, pipelines: true, reach: allDatabases,
+		flags: []cli.Flag{
+			own.toggle("resolved", &resolved, "every value, including defaults"),
+			own.toggle("schema", &schema, "print the JSON Schema of the file instead, for editors that check YAML"),
+		},
+		settings: everySetting, pipelines: true, reach: allDatabases,
 		run: func(_ context.Context, env *environment) error {
+			if schema {
+				encoder := output.Encoder(env.stdout)
+				encoder.SetIndent("", "  ")
+				return encoder.Encode(config.JSONSchema())
+			}
 			list := env.config.Show(resolved)
 			for i := range list {
 				list[i].Value = env.redact.Text(list[i].Value)
@@ -85,18 +93,6 @@ func newConfigShow() *command {
 			return output.List(env.out, "settings", list, columns, func(s *config.Shown) []any {
 				return []any{s.Path, s.Value, s.Origin}
 			})
-		},
-	}
-}
-
-func newConfigSchema() *command {
-	return &command{
-		name: "schema", group: groupConfig, usage: "print the JSON Schema of the file",
-		description: "For editors that complete and check YAML.",
-		run: func(_ context.Context, env *environment) error {
-			encoder := output.Encoder(env.stdout)
-			encoder.SetIndent("", "  ")
-			return encoder.Encode(config.JSONSchema())
 		},
 	}
 }

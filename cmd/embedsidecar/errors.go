@@ -84,3 +84,20 @@ func complain(w io.Writer, asJSON bool, redact *config.Redactor, status int, err
 	}
 	_, _ = io.WriteString(w, told.String())
 }
+
+func isDigit(b byte) bool { return b >= '0' && b <= '9' } // as codes have, and no command
+
+// explainCode prints what there is to say of the code of an error.
+func explainCode(w io.Writer, asJSON bool, text string) error {
+	entry, known := code.Find(text)
+	switch {
+	case !known:
+		return fail(exitNoMatch, fmt.Errorf("there is no code %q", text), "docs/errors.md lists them all")
+	case asJSON:
+		return output.Encoder(w).Encode(entry)
+	}
+	const margin = 7
+	_, err := fmt.Fprintf(w, "%s: %s\n  why: %s\n  fix: %s\n  docs: %s\n", entry.Code, entry.Title,
+		output.Fill(entry.Cause, margin), output.Fill(entry.Fix, margin), entry.Docs)
+	return err
+}

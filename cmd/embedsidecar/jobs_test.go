@@ -203,7 +203,7 @@ func TestTasks_TimesAndHistory(t *testing.T) { //nolint:funlen // one story
 	}
 	stdout, _ := s.run(0, "tasks", "list", "docs", "1", "-o", "json")
 	times("list", decoded[map[string][]row](t, stdout)["tasks"][0])
-	stdout, _ = s.run(0, "tasks", "export", "docs", "1")
+	stdout, _ = s.run(0, "tasks", "list", "--lines", "docs", "1")
 	times("export", decoded[row](t, stdout))
 	stdout, _ = s.run(0, "explain", "docs", "1", "-o", "json")
 	story := decoded[map[string][]struct {

@@ -60,15 +60,15 @@ func commands() []*command {
 			newModelAct(generations.DropOld, "take away the generation of a pipeline that does not serve", "Drops its vectors "+
 				"and forgets it: the previous generation after a switch, or a next one that is given up. There is no way back "+
 				"to it. For the end of a change.")),
-		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
+		newFamily("tasks", newTasksList(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise), newVerb(verbs.ClearHistory)), newAudit(),
 		newSearch(), newEmbed(), newMCP(), newFamily("index", newIndexCheck()),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),
 		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsImport(),
 			newModelsPull(), newModelsDistill()),
-		newFamily("config", newConfigInit(), newConfigValidate(), newConfigShow(), newConfigSchema()),
+		newFamily("config", newConfigInit(), newConfigValidate(), newConfigShow()),
 		newFamily("token", newTokenCreate(), newTokenList(), newTokenRevoke()), newRoles(),
-		newExplainError(), newCompletion(), newMan(), newVersion(),
+		newCompletion(), newMan(), newVersion(),
 	}
 }

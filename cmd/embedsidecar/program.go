@@ -94,6 +94,8 @@ func (p *program) chosen(cc *cli.Context, c *command) error {
 	switch {
 	case p.line.asksForHelp() && (len(rest) > 1 || len(rest) == 1 && !chooses):
 		return misuse("help takes one command, not %d", len(p.line.words)-1)
+	case p.helps && c.name == "" && len(rest) == 1 && slices.ContainsFunc([]byte(rest[0]), isDigit):
+		return explainCode(p.stdout, p.json, rest[0])
 	case chooses && (len(rest) > 0 || !p.helps):
 		return c.choose(rest)
 	case p.helps:
@@ -212,7 +214,8 @@ func (p *program) perDatabase(ctx context.Context, cc *cli.Context, env *environ
 	if !c.asksDatabase() || c.reach == allDatabases && len(chosen) == 0 {
 		return c.run(ctx, env)
 	}
-	list, failed, err := env.meantDatabases(ctx, chosen, c.reach == eachDatabase && !cc.Bool("watch"))
+	endless := cc.Bool("watch") || cc.Bool("lines") // or as long as a queue
+	list, failed, err := env.meantDatabases(ctx, chosen, c.reach == eachDatabase && !endless)
 	if err != nil {
 		return err
 	}
@@ -223,7 +226,7 @@ func (p *program) perDatabase(ctx context.Context, cc *cli.Context, env *environ
 		}
 		return c.run(ctx, one)
 	}
-	if cc.Bool("watch") || c.daemon {
+	if endless || c.daemon {
 		return misuse("%s is about one database at a time, and %d are meant: --database NAME", c.path(), len(list))
 	}
 	return errors.Join(env.eachOf(ctx, list, c.run), failed)

@@ -61,6 +61,7 @@ type tasksCommand struct {
 
 	limit int
 	after string
+	lines bool
 }
 
 func newTasksList() *command {
@@ -72,7 +73,8 @@ func newTasksList() *command {
 			"their outcome. Shows no text of a row. " +
 			"embedsidecar explain shows everything about one row. For finding rows that failed.",
 		flags: append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most"),
-			own.text("after", &c.after, "`CURSOR` of the last task of the page before, which -o json shows")),
+			own.text("after", &c.after, "`CURSOR` of the last task of the page before, which -o json shows"),
+			own.toggle("lines", &c.lines, "all of them, each as a line of JSON; read in portions, so no transaction stays open")),
 		settings: databaseGroups, run: c.list, reach: eachDatabase,
 	}
 }
@@ -80,6 +82,9 @@ func newTasksList() *command {
 func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 	if c.limit <= 0 {
 		return misuse("--limit: expected a number above 0")
+	}
+	if c.lines {
+		return c.export(ctx, env)
 	}
 	return c.read(ctx, env, func(a *verbs.Actor, f report.TaskFilter) error {
 		list, err := a.Tasks(ctx, env.args, f, c.after, c.limit, env.redact.Text)
@@ -118,22 +123,12 @@ func moment(t *time.Time) string {
 	return t.UTC().Format(time.DateTime)
 }
 
-func newTasksExport() *command {
-	c := &tasksCommand{}
-	return &command{
-		name: "export", group: groupObserve, usage: "print tasks as lines of JSON",
-		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
-		description: "Prints one object per line, in the form of tasks list -o json. Tasks are read in portions, so no " +
-			"transaction stays open. For queues of any size.",
-		flags: c.flags(true), settings: databaseGroups, run: c.export,
-	}
-}
-
+// export prints all tasks, one a line.
 func (c *tasksCommand) export(ctx context.Context, env *environment) error {
 	const page = 1000
 	return c.read(ctx, env, func(a *verbs.Actor, f report.TaskFilter) error {
 		encoder := output.Encoder(env.stdout)
-		for after := ""; ; {
+		for after := c.after; ; {
 			list, err := a.Tasks(ctx, env.args, f, after, page, env.redact.Text)
 			if err != nil {
 				return err

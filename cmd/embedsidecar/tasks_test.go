@@ -98,7 +98,7 @@ func TestTasks_Finished(t *testing.T) {
 	}
 	stdout, _ = s.run(0, "tasks", "list", "--state", "finished", "--limit", "1")
 	s.has(stdout, "embedded")
-	if stdout, _ = s.run(0, "tasks", "export", "--state", "finished"); strings.Count(stdout, `"outcome":"embedded"`) != 3 {
+	if stdout, _ = s.run(0, "tasks", "list", "--lines", "--state", "finished"); strings.Count(stdout, `"outcome":"embedded"`) != 3 {
 		t.Errorf("exported: %s", stdout)
 	}
 	_, stderr := s.run(exitUsage, "tasks", "list", "--state", "finished", "--state", "todo")
@@ -146,7 +146,7 @@ func (s *stage) choosesTasks() {
 			t.Errorf("tasks list %v: %q, want %q", args, got, want)
 		}
 	}
-	if stdout, _ := s.run(0, "tasks", "export"); strings.Count(stdout, "\n") != 4 || strings.Contains(stdout, "POISON") {
+	if stdout, _ := s.run(0, "tasks", "list", "--lines"); strings.Count(stdout, "\n") != 4 || strings.Contains(stdout, "POISON") {
 		t.Errorf("exported: %s", stdout)
 	}
 

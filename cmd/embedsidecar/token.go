@@ -17,13 +17,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
-// tokensFile is the file that the token commands work on.
-func (e *environment) tokensFile() (string, error) {
-	if e.config.Queries.TokensFile == "" {
-		return "", fail(exitUsage, errors.New("which file? no tokens file was named"),
+// onTokens is the work of a token command on the tokens file.
+func onTokens(run func(env *environment, path string) error) func(context.Context, *environment) error {
+	return func(_ context.Context, env *environment) error {
+		if path := env.config.Queries.TokensFile; path != "" {
+			return run(env, path)
+		}
+		return fail(exitUsage, errors.New("which file? no tokens file was named"),
 			"--tokens-file FILE, EMBEDSIDECAR_TOKENS_FILE, or auth.tokens_file in the configuration")
 	}
-	return e.config.Queries.TokensFile, nil
 }
 
 // tokenGrant is what `token create` lets the holder do.
@@ -103,11 +105,7 @@ func newTokenCreate() *command {
 			"within a few seconds. For every application and person that uses a listener.",
 		flags:    asked.flags(),
 		settings: []string{config.GroupQueries},
-		run: func(_ context.Context, env *environment) error {
-			path, err := env.tokensFile()
-			if err != nil {
-				return err
-			}
+		run: onTokens(func(env *environment, path string) error {
 			grant, err := asked.grant()
 			if err != nil {
 				return err
@@ -136,7 +134,7 @@ func newTokenCreate() *command {
 			}
 			return output.One(env.out, created{about, secret}, []string{"name", "role", "id", "limits", "token"},
 				about.Name, about.Role, about.ID, about.Limits(), secret)
-		},
+		}),
 	}
 }
 
@@ -146,11 +144,7 @@ func newTokenList() *command {
 		description: "ID is the beginning of the token's SHA-256: printf %s TOKEN | sha256sum shows whose token it is. " +
 			"For reviews of access.",
 		settings: []string{config.GroupQueries},
-		run: func(_ context.Context, env *environment) error {
-			path, err := env.tokensFile()
-			if err != nil {
-				return err
-			}
+		run: onTokens(func(env *environment, path string) error {
 			list, err := gate.ListTokens(path)
 			if err != nil {
 				return tokenFailure(err)
@@ -159,7 +153,7 @@ func newTokenList() *command {
 			return output.List(env.out, "tokens", list, columns, func(t *gate.Token) []any {
 				return []any{t.Name, t.Role, t.ID, t.Limits()}
 			})
-		},
+		}),
 	}
 }
 
@@ -170,11 +164,7 @@ func newTokenRevoke() *command {
 		description: "Running programs refuse the token within a few seconds, even if it was the last one. For tokens " +
 			"that leaked or are no longer used.",
 		settings: []string{config.GroupQueries},
-		run: func(_ context.Context, env *environment) error {
-			path, err := env.tokensFile()
-			if err != nil {
-				return err
-			}
+		run: onTokens(func(env *environment, path string) error {
 			revoked, err := gate.RevokeTokens(path, env.args[0])
 			if err != nil {
 				return tokenFailure(err)
@@ -185,7 +175,7 @@ func newTokenRevoke() *command {
 			}
 			env.say("%s revoked", wording.Count(int64(revoked), "token"))
 			return nil
-		},
+		}),
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/pgvector/pgvector-go"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -389,7 +390,7 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 		}
 		_, err = database.ConnectReplication(t.Context(), through, database.Options{})
 		if !errors.As(err, &e) || e.Kind != database.Pooler || !strings.Contains(strings.Join(e.Hint, " "), "--stream-url") {
-			t.Errorf("ignore=%v: replication: got %v %q", ignore, err, database.Hint(err))
+			t.Errorf("ignore=%v: replication: got %v %q", ignore, err, problem.Hints(err))
 		}
 	}
 

@@ -47,6 +47,9 @@ func (e *Error) Error() string { return "connect to database: " + e.Err.Error() 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Hints returns the ways out.
+func (e *Error) Hints() []string { return e.Hint }
+
 // Temporary reports whether the same attempt may succeed later without anybody changing the configuration. A wrong
 // password counts as temporary too: passwords are rotated on both sides, and never at the same moment.
 func (e *Error) Temporary() bool {

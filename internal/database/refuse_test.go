@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -95,7 +96,7 @@ func TestConnect_Errors(t *testing.T) {
 			if e.Kind != tt.want {
 				t.Errorf("kind %s, want %s: %v", e.Kind, tt.want, err)
 			}
-			text := err.Error() + strings.Join(database.Hint(err), "")
+			text := err.Error() + strings.Join(problem.Hints(err), "")
 			for _, secret := range secrets {
 				if strings.Contains(text, secret) {
 					t.Errorf("error tells a secret: %s", text)
@@ -109,7 +110,7 @@ func TestConnect_Errors(t *testing.T) {
 					t.Errorf("%q is told %d times: %s", part, n, err)
 				}
 			}
-			t.Log(err, database.Hint(err))
+			t.Log(err, problem.Hints(err))
 		})
 	}
 }
@@ -202,29 +203,30 @@ func TestHint_KnowsSQLSTATEs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := pool.Exec(t.Context(), "SELECT '[1]'::public.vector")
-	if got := strings.Join(database.Hint(err), " "); !strings.Contains(got, "CREATE EXTENSION vector") {
+	if got := strings.Join(problem.Hints(err), " "); !strings.Contains(got, "CREATE EXTENSION vector") {
 		t.Errorf("hint for %v: %q", err, got)
 	}
 	for where, want := range map[string]bool{
-		"PL/pgSQL function public.of_theirs() line 3 at RAISE": true, "PL/pgSQL function embedsidecar.cancel(text,text[]) line 9 at RAISE": false,
-		`SQL function "states" statement 1`: false,
+		"PL/pgSQL function public.of_theirs() line 3 at RAISE":               true,
+		"PL/pgSQL function embedsidecar.cancel(text,text[]) line 9 at RAISE": false,
+		`SQL function "states" statement 1`:                                  false,
 	} {
-		if got := database.Hint(&pgconn.PgError{Code: "22023", Where: where}); (got != nil) != want {
+		if got := problem.Hints(&pgconn.PgError{Code: "22023", Where: where}); (got != nil) != want {
 			t.Errorf("hint for what %s raised: %q", where, got)
 		}
 	}
-	limited := &pgconn.PgError{Code: "53400", Message: `Größe der temporären Datei überschreitet »temp_file_limit« (64kB)`}
 	for err, want := range map[*pgconn.PgError]string{
-		limited: "temp_file_limit", {Code: "53400"}: "max_replication_slots",
+		{Code: "53400", Message: `temporäre Datei überschreitet »temp_file_limit« (64kB)`}: "temp_file_limit",
+		{Code: "53400"}: "max_replication_slots",
 	} {
-		if got := strings.Join(database.Hint(err), " "); !strings.Contains(got, want) {
+		if got := strings.Join(problem.Hints(err), " "); !strings.Contains(got, want) {
 			t.Errorf("hint for %v: %q", err, got)
 		}
 	}
-	if got := database.Hint(errors.New("other")); got != nil {
+	if got := problem.Hints(errors.New("other")); got != nil {
 		t.Errorf("got %q for an unknown error", got)
 	}
-	if got := database.Hint(pgx.ErrNoRows); got != nil {
+	if got := problem.Hints(pgx.ErrNoRows); got != nil {
 		t.Errorf("got %q for no rows", got)
 	}
 }

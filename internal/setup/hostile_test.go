@@ -45,11 +45,11 @@ func TestResolve_AColumnNeedsToKnowWhatTheTextReads(t *testing.T) {
 	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding vector(3))`)
 	b.MustExecSuper(`REVOKE TEMPORARY ON DATABASE "` + b.Name + `" FROM public, "` + testenv.Owner + `"`)
 	spec := docs()
-	if _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); err != nil {
+	if _, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Errorf("columns are what they are: %v", err)
 	}
 	spec.Columns, spec.Text = nil, "title || body"
-	_, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
+	_, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "TEMPORARY", fmt.Sprintf(`GRANT TEMPORARY ON DATABASE %q TO %q;`, b.Name,
 		testenv.Owner))
 }

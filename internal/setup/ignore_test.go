@@ -45,7 +45,7 @@ func TestResolve_WhatCountsOfAText(t *testing.T) {
 	} {
 		spec := docs()
 		spec.Ignore = ignore
-		_, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
+		_, _, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
 		if words == "" {
 			if err != nil {
 				t.Errorf("%s: %v", ignore, err)

@@ -95,7 +95,7 @@ func TestResolve_Joins(t *testing.T) {
 		if spec.Joins = c.joins; c.text != "" {
 			spec.Columns, spec.Text = nil, c.text
 		}
-		_, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
+		_, _, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
 		switch {
 		case c.words == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
@@ -114,16 +114,16 @@ func joinedToItself(t *testing.T, b *base, join func(table, column, of, text str
 	t.Helper()
 	spec := docs()
 	spec.IntoColumn, spec.IntoTable, spec.Joins = "", "docs_embedding", join("docs", "id", "parent_id", "title")
-	if _, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3}); err != nil {
+	if _, _, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Errorf("joined to itself, with an embedding table: %v", err)
 	}
 	spec.Joins = join("docs_embedding", "id", "id", "id::text")
 	wantError[*refusal.ConfigError](t, func() error {
-		_, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
+		_, _, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
 		return err
 	}(), "embedding table")
 	spec.Joins = append(tags.Clone(), join("notes", "id", "author_id", "string_agg(body, '')")...)
-	_, warnings, err := resolve.ResolveWarned(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
+	_, warnings, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
 	said := strings.Join(warnings, "\n")
 	for _, want := range []string{"order of rows", `"public"."tags" has no index`, `"public"."docs" has no index`} {
 		if err != nil || !strings.Contains(said, want) {
@@ -143,14 +143,14 @@ func TestInit_JoinsNeedTheirGrants(t *testing.T) {
 	spec.Joins = pipeline.Joins{{
 		Schema: "public", Table: "authors", As: "author", On: []pipeline.On{{Column: "id", Of: "author_id"}}, Text: "name",
 	}}
-	_, err := resolve.Resolve(t.Context(), b.connect(role), spec, catalog.Vectors{Dims: 3})
+	_, _, err := resolve.Resolve(t.Context(), b.connect(role), spec, catalog.Vectors{Dims: 3})
 	denied, ok := errors.AsType[*refusal.PermissionError](err)
 	want := `GRANT SELECT ("id", "name") ON "public"."authors" TO "` + role + `";`
 	if !ok || !slices.Contains(denied.SQL, want) {
 		t.Fatalf("%v, want %s", err, want)
 	}
 	b.MustExecSuper(want)
-	if _, err = resolve.Resolve(t.Context(), b.connect(role), spec, catalog.Vectors{Dims: 3}); err != nil {
+	if _, _, err = resolve.Resolve(t.Context(), b.connect(role), spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Error(err)
 	}
 }

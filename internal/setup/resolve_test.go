@@ -20,7 +20,7 @@ func TestResolve_DefaultText(t *testing.T) {
 	b := newBase(t, makeDocs, "INSERT INTO docs VALUES (1, 'a', ''), (2, NULL, 'b'), (3, 'a', 'b')")
 	spec := docs()
 	spec.Columns = []string{"body", "title"}
-	p, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
+	p, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestResolve_KeysOfManyTypes(t *testing.T) {
 			b.MustExec(fmt.Sprintf("CREATE TABLE %s (%s, body text, embedding vector(3), PRIMARY KEY (%s))", name, tt.columns,
 				tt.key))
 			b.MustExec(fmt.Sprintf("INSERT INTO %s VALUES (%s, 'low'), (%s, 'high')", name, tt.low, tt.high))
-			p, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
+			p, _, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
 				Name: name, Schema: "public", Table: name,
 				Columns: []string{"body"}, IntoColumn: "embedding",
 			}, catalog.Vectors{Dims: 3})
@@ -174,7 +174,7 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		"parts2":       {`partition "public"."parts2_1" is unlogged`},
 		"dcos":         {"no table", "did you mean public.docs?"},
 	} {
-		_, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
+		_, _, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
 			Name: table, Schema: "public", Table: table,
 			Columns: []string{"body"}, IntoColumn: "embedding",
 		}, catalog.Vectors{Dims: 3})
@@ -188,7 +188,7 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		}
 		wantError[*refusal.ConfigError](t, err, append(words, `pipeline "`+table+`"`)...)
 	}
-	_, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
+	_, _, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
 		Name: "x", Schema: "pg_catalog", Table: "pg_class",
 		Columns: []string{"relname"}, IntoColumn: "e",
 	}, catalog.Vectors{Dims: 3})
@@ -217,7 +217,7 @@ func TestResolve_ReplicaIdentities(t *testing.T) {
 		"full_keyed": {"id"}, "indexed": {"b", "a"}, "parts": {"day", "id"}, "pattern": {"a"}, "parts_1_1": {"day", "id"},
 		"parent": {"id"},
 	} {
-		p, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
+		p, _, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
 			Name: table, Schema: "public", Table: table,
 			Columns: []string{"body"}, IntoColumn: "embedding",
 		}, catalog.Vectors{Dims: 3})
@@ -317,7 +317,7 @@ func TestResolve_Expressions(t *testing.T) {
 		if tt.text == "" {
 			spec.Columns = []string{"title"}
 		}
-		p, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
+		p, _, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
 		if tt.words != nil {
 			if err == nil {
 				t.Errorf("%q / %q: no error", tt.text, tt.filter)
@@ -332,7 +332,7 @@ func TestResolve_Expressions(t *testing.T) {
 		}
 		// Without TEMPORARY the same is refused, as far as a plan can tell, and the rest watches everything.
 		spec.IntoColumn, spec.IntoTable = "", "docs_embedding"
-		p, err = resolve.Resolve(t.Context(), noTemp, spec, catalog.Vectors{Dims: 3})
+		p, _, err = resolve.Resolve(t.Context(), noTemp, spec, catalog.Vectors{Dims: 3})
 		unseen := slices.Contains(tt.words, "system column") || slices.Contains(tt.words, "reads the destination")
 		switch {
 		case err == nil && tt.words != nil && !unseen:
@@ -431,7 +431,7 @@ func TestResolve_Destinations(t *testing.T) {
 	} {
 		spec := docs()
 		tt.edit(&spec)
-		p, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: tt.dims})
+		p, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: tt.dims})
 		switch {
 		case tt.words == nil && err != nil:
 			t.Errorf("%s: %v", tt.name, err)
@@ -444,7 +444,7 @@ func TestResolve_Destinations(t *testing.T) {
 		}
 	}
 	b.MustExecSuper("DROP EXTENSION vector CASCADE")
-	_, err := resolve.Resolve(t.Context(), b.pool, docs(), catalog.Vectors{Dims: 3})
+	_, _, err := resolve.Resolve(t.Context(), b.pool, docs(), catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "CREATE EXTENSION vector")
 }
 
@@ -457,7 +457,7 @@ func TestResolve_Privileges(t *testing.T) {
 	role := b.Role("")
 	pool := b.connect(role)
 	for range 3 { // each error says what to run; after two rounds (schema, table) it works
-		_, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3})
+		_, _, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3})
 		if err == nil {
 			break
 		}
@@ -466,7 +466,7 @@ func TestResolve_Privileges(t *testing.T) {
 			b.MustExec(sql)
 		}
 	}
-	if _, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3}); err != nil {
+	if _, _, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{`SELECT secret FROM "S".docs`, `UPDATE "S".docs SET title = ''`} {
@@ -476,16 +476,16 @@ func TestResolve_Privileges(t *testing.T) {
 	}
 
 	b.MustExec(`ALTER TABLE "S".docs ENABLE ROW LEVEL SECURITY`)
-	_, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3})
+	_, _, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "row-level security", `ALTER ROLE "`+role+`" BYPASSRLS;`)
-	if _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); err != nil {
+	if _, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Errorf("the owner is not subject to policies: %v", err)
 	}
 	b.MustExec(`ALTER TABLE "S".docs FORCE ROW LEVEL SECURITY`)
-	_, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
+	_, _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "row-level security")
 	b.MustExecSuper("ALTER ROLE " + role + " BYPASSRLS")
-	if _, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3}); err != nil {
+	if _, _, err := resolve.Resolve(t.Context(), pool, spec, catalog.Vectors{Dims: 3}); err != nil {
 		t.Errorf("BYPASSRLS: %v", err)
 	}
 }

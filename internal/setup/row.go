@@ -2,7 +2,6 @@ package setup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -98,8 +97,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.StrictNamedArgs {
 	p := &f.Pipeline
 	args := pgx.StrictNamedArgs{
-		"name": p.Name, "slot": in.o.Slot, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{},
-			p.Columns...),
+		"name": p.Name, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{}, p.Columns...),
 		"text": database.Given(p.Text), "filter": database.Given(p.Filter), "keys": catalog.KeyNames(p.Key),
 		"watched": append([]string{}, p.Watched...), "into_column": database.Given(p.IntoColumn),
 		"into_schema": database.Given(p.Destination().Schema), "into_table": database.Given(p.IntoTable), "dims": p.Dims,
@@ -122,13 +120,16 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 
 func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, d embed.Description) error {
 	args := in.rowOf(f, d)
-	args["definitions"] = map[string]int32{f.Digest: 1}
+	args["definitions"], args["version"], args["generations"] = map[string]int32{f.Digest: 1}, 1, 0
+	begun := maps.Clone(pgx.NamedArgs(args))
+	begun["slot"] = in.o.Slot
 	return database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
 		var id int32
-		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), args).Scan(&id); errors.Is(err, pgx.ErrNoRows) {
-			return errRenamed
-		} else if err != nil {
+		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), begun).Scan(&id); err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
+		}
+		if err := writeRow(ctx, tx, id, args); err != nil {
+			return err
 		}
 		if err := markCatalogue(ctx, tx, in.o.Slot, id); err != nil {
 			return err
@@ -177,7 +178,6 @@ func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, 
 	changed drifted,
 ) error {
 	args := in.rowOf(f, in.o.Descriptions[f.Pipeline.Name])
-	delete(args, "slot")
 	args["generations"] = 0
 	args["definitions"], args["version"] = s.NextDefinitions(f)
 	if changed.texts {
@@ -192,17 +192,19 @@ func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, 
 				return fmt.Errorf("forget old keys: %w", err)
 			}
 		}
-		args["pipeline_id"] = id
-		done, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args)
-		if err != nil {
-			return fmt.Errorf("write pipeline: %w", err)
-		}
-		if done.RowsAffected() == 0 {
-			return errRenamed
-		}
-		if !changed.texts {
-			return nil
+		if err := writeRow(ctx, tx, id, args); err != nil || !changed.texts {
+			return err
 		}
 		return requestScan(ctx, tx, id, "the pipeline was changed")
 	})
+}
+
+// writeRow writes all that is configured of a pipeline. It returns errRenamed if the table is called otherwise by now.
+func writeRow(ctx context.Context, tx pgx.Tx, id int32, args pgx.StrictNamedArgs) error {
+	args["pipeline_id"] = id
+	done, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args)
+	if err == nil && done.RowsAffected() == 0 {
+		return errRenamed
+	}
+	return wrap.Errorf(err, "write pipeline")
 }

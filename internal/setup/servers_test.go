@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -59,7 +59,7 @@ func TestInit_ServersThatAreNotReady(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "all replication slots are in use") {
 		t.Fatalf("got %v, want that all slots are in use", err)
 	}
-	if hint := strings.Join(database.Hint(err), " "); !strings.Contains(hint, "max_replication_slots") {
+	if hint := strings.Join(problem.Hints(err), " "); !strings.Contains(hint, "max_replication_slots") {
 		t.Errorf("hint %q lacks the setting", hint)
 	}
 	b.MustExec(`SELECT pg_drop_replication_slot('taken')`)

@@ -68,7 +68,7 @@ func TestResolve_TheTypeFollowsTheModel(t *testing.T) {
 	} {
 		spec := docs()
 		spec.IntoColumn, spec.IntoTable, spec.IntoType, spec.Index = tt.column, tt.table, tt.typ, tt.index
-		p, err := resolve.Resolve(t.Context(), b.pool, spec, tt.model)
+		p, _, err := resolve.Resolve(t.Context(), b.pool, spec, tt.model)
 		if tt.words != nil {
 			wantError[*refusal.ConfigError](t, err, tt.words...)
 		} else if err != nil || p.Stored != pipeline.StoredSparse || p.Dims != tt.model.Dims {
@@ -84,9 +84,9 @@ func TestResolve_SparseNeedsANewerPgvector(t *testing.T) {
 	b.MustExecSuper("ALTER TYPE sparsevec RENAME TO not_yet")
 	spec := docs()
 	spec.IntoColumn = "embedding"
-	_, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 30522, Sparse: true})
+	_, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 30522, Sparse: true})
 	wantError[*refusal.ConfigError](t, err, "sparsevec needs pgvector 0.7 or newer", "ALTER EXTENSION vector UPDATE")
-	if _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); err == nil ||
+	if _, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); err == nil ||
 		strings.Contains(err.Error(), "0.7") {
 		t.Errorf("a dense model: %v", err)
 	}

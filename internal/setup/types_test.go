@@ -46,7 +46,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		for _, sql := range made {
 			b.MustExec(sql)
 		}
-		_, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
+		_, _, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
 		return err
 	}
 	for _, types := range [][2]string{{"lair.mood", "lair.pair"}, {"lair.word", "lair.word"}, {"bigint", "lair.mood[]"}} {
@@ -70,7 +70,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		}
 		spec := side()
 		spec.Columns, spec.Text = nil, expression
-		_, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
+		_, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
 		if refused {
 			wantError[*refusal.ConfigError](t, err, "body", "make a cast", "columns:")
 		} else if err != nil {
@@ -78,17 +78,17 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		}
 		spec = side()
 		spec.Filter = "(" + expression + ") <> ''"
-		if _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); (err != nil) != refused {
+		if _, _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); (err != nil) != refused {
 			t.Errorf("filter %s: %v", expression, err)
 		}
 		spec = side()
 		spec.PriorityBy = "CASE WHEN (" + expression + ") = '' THEN 'low' END"
-		if _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); (err != nil) != refused {
+		if _, _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); (err != nil) != refused {
 			t.Errorf("priority %s: %v", expression, err)
 		}
 		spec = side()
 		spec.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkSentences, Tokens: 64, Context: expression}
-		if _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); refused &&
+		if _, _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); refused &&
 			(err == nil || !strings.Contains(err.Error(), "make a cast")) {
 			t.Errorf("context %s: %v", expression, err)
 		}
@@ -100,13 +100,13 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(trusting.Close)
-	if _, err := resolve.Resolve(t.Context(), trusting, side(), catalog.Vectors{Dims: 3}); err != nil {
+	if _, _, err := resolve.Resolve(t.Context(), trusting, side(), catalog.Vectors{Dims: 3}); err != nil {
 		t.Errorf("of an owner who is trusted: %v", err)
 	}
 	b.MustExec(`DROP TABLE IF EXISTS docs_embedding, docs`)
 	b.MustExec(plainDocs)
 	b.MustExec(`CREATE TABLE docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0, generation integer NOT NULL, text_hash bytea NOT NULL,
 		embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, note lair.word, PRIMARY KEY (id, chunk_no))`)
-	_, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
+	_, _, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "domain lair.word", name)
 }

@@ -32,7 +32,7 @@ func TestP4_ATableWhoseUpdatesWouldFailIsRefused(t *testing.T) {
 				"INSERT INTO docs VALUES (1, 'a')", "INSERT INTO parts VALUES (1, 'a')", "INSERT INTO tags VALUES (1, 1, 'a')",
 			)
 			resolved := func(table string, joins ...pipeline.Join) error {
-				_, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
+				_, _, err := resolve.Resolve(t.Context(), b.pool, pipeline.Spec{
 					Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoColumn: "embedding", Joins: joins,
 				}, catalog.Vectors{Dims: 3})
 				return err

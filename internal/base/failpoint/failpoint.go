@@ -75,19 +75,6 @@ func Hit(name string) error {
 	return p.perform(name)
 }
 
-// Hits tells how often a failpoint that is set was passed, whether it acted or not.
-func Hits(name string) int64 {
-	points := active.Load()
-	if points == nil {
-		return 0
-	}
-	p, ok := (*points)[name]
-	if !ok {
-		return 0
-	}
-	return p.hits.Load()
-}
-
 // Enable sets failpoints, written as in the variable, beside those that are set already. A failpoint of the same name
 // is replaced and counts from 1 again. On error nothing is set.
 func Enable(spec string) error {

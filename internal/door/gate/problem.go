@@ -17,7 +17,7 @@ type Problem struct { //nolint:errname // the RFC's word
 	Status int       `json:"status"`
 	Detail string    `json:"detail" doc:"What is the matter, in a sentence"`
 	Reason string    `json:"reason" doc:"In a word that never changes, for programs"`
-	Code   code.Code `json:"code,omitempty" doc:"Of the command line's errors: embedsidecar explain-error tells more"`
+	Code   code.Code `json:"code,omitempty" doc:"Of the command line's errors: embedsidecar help CODE tells more"`
 	Hints  []string  `json:"hints,omitempty" doc:"Ways out"`
 	Errors []Mistake `json:"errors,omitempty" doc:"What is wrong with a request, and where"`
 

@@ -53,9 +53,6 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	return gate.Listen(ctx, o.gate()) //nolint:contextcheck // requests bring their own
 }
 
-// Handler returns what the server answers, for a listener of somebody else.
-func Handler(o Options) http.Handler { return gate.New(o.gate()) }
-
 // fill sets what is zero.
 func (o *Options) fill() {
 	o.Inputs, o.TextBytes, o.Search = cmp.Or(o.Inputs, 2048), cmp.Or(o.TextBytes, 1<<20), cmp.Or(o.Search, search.Limit)

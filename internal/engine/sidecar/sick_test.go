@@ -9,7 +9,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
-	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -55,21 +54,6 @@ func TestP5_AServerThatRefusesOnePipelineStopsNoOther(t *testing.T) {
 					spec := intoTable("docs", "body")
 					spec.Text = "concat(public.greeting(), body)"
 					r := newRig(t, db, spec, intoTable("notes", "body"))
-					state := func(of string, want health.Code, says string) {
-						t.Helper()
-						testenv.Eventually(t, waitTimeout, func() (bool, string) {
-							st, err := report.Read(t.Context(), db.Super())
-							if err != nil {
-								return false, err.Error()
-							}
-							for _, p := range st.Pipelines {
-								if p.Name == of {
-									return p.State == want && strings.Contains(p.Reason, says), fmt.Sprintf("%s: %s", p.State, p.Reason)
-								}
-							}
-							return false, "it is not there"
-						})
-					}
 					if running {
 						r.start()
 						db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
@@ -80,11 +64,11 @@ func TestP5_AServerThatRefusesOnePipelineStopsNoOther(t *testing.T) {
 					if !running {
 						r.start()
 					}
-					state("docs", health.Misconfigured, way.says)
+					r.state("docs", health.Misconfigured, way.says)
 					db.MustExec(`INSERT INTO notes VALUES (1, 'one')`)
 					r.has(1, `SELECT count(*) FROM notes_embedding`)
 					db.MustExec(`SELECT embedsidecar.pause('docs')`)
-					state("docs", health.Misconfigured, way.says)
+					r.state("docs", health.Misconfigured, way.says)
 					db.MustExec(`SELECT embedsidecar.resume('docs')`)
 					db.MustExec(`INSERT INTO docs VALUES (2, 'two')`)
 					if loaded, err := resolve.Load(context.WithoutCancel(t.Context()), connect(t, r.url, 1), r.slot); err != nil ||
@@ -93,7 +77,7 @@ func TestP5_AServerThatRefusesOnePipelineStopsNoOther(t *testing.T) {
 					}
 					db.MustExecSuper(way.mend)
 					r.has(1, `SELECT count(*) FROM docs_embedding WHERE id = 2`)
-					state("docs", health.UpToDate, "")
+					r.state("docs", health.UpToDate, "")
 				})
 			}
 		}
@@ -112,23 +96,25 @@ func TestP10_AFunctionOfOursThatMayNotBeRunIsNamed(t *testing.T) {
 			r := newRig(t, db, intoTable("docs", "body"))
 			r.start()
 			r.settle()
-			state := func(want health.Code, says string) {
-				t.Helper()
-				testenv.Eventually(t, waitTimeout, func() (bool, string) {
-					st, err := report.Read(t.Context(), db.Super())
-					if err != nil || len(st.Pipelines) != 1 {
-						return false, fmt.Sprint(len(st.Pipelines), err)
-					}
-					p := &st.Pipelines[0]
-					return p.State == want && strings.Contains(p.Reason, says), fmt.Sprintf("%s: %s", p.State, p.Reason)
-				})
-			}
-			state(health.UpToDate, "")
+			r.state("docs", health.UpToDate, "")
 			db.MustExecSuper("REVOKE EXECUTE ON FUNCTION embedsidecar." + function + " FROM PUBLIC, " + r.role)
 			db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
-			state(health.Misconfigured, function)
+			r.state("docs", health.Misconfigured, function)
 			db.MustExecSuper("GRANT EXECUTE ON FUNCTION embedsidecar." + function + " TO " + r.role)
-			state(health.UpToDate, "")
+			r.state("docs", health.UpToDate, "")
 		})
 	}
+}
+
+// state waits until a pipeline has a state whose reason contains some words.
+func (r *rig) state(name string, want health.Code, says string) {
+	r.t.Helper()
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
+		for _, p := range r.states() {
+			if p.Name == name {
+				return p.State == want && strings.Contains(p.Reason, says), fmt.Sprintf("%s: %s", p.State, p.Reason)
+			}
+		}
+		return false, "it is not there"
+	})
 }

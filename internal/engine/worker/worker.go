@@ -131,15 +131,11 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		case err != nil && ctx.Err() != nil:
 			return
 		case w.spent(err):
-			if !sleep.For(ctx, sleep.Between(heldPause/2, heldPause)) {
-				return
-			}
+			sleep.For(ctx, sleep.Between(heldPause/2, heldPause))
 			continue
 		case err != nil:
 			w.o.Log.WarnContext(ctx, "batch not finished", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
-			if !sleep.For(ctx, failed) {
-				return
-			}
+			sleep.For(ctx, failed)
 			failed = min(2*failed, errorPause)
 			continue
 		case n > 0:
@@ -151,16 +147,12 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		}
 		full = false
 		if as != who {
-			if !sleep.For(ctx, outrankedPause) {
-				return
-			}
+			sleep.For(ctx, outrankedPause)
 			continue
 		}
 		if w.tasks.MostUrgent(w.o.Pipeline.ID, who) >= 0 {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
-			if !sleep.For(ctx, hidden) {
-				return
-			}
+			sleep.For(ctx, hidden)
 			hidden = min(2*hidden, visibilityPause)
 			continue
 		}

@@ -3,10 +3,6 @@ package problem
 import (
 	"cmp"
 	"errors"
-	"strings"
-
-	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -31,7 +27,7 @@ func Code(err error) code.Code {
 	if classified {
 		return classCodes[own.Class]
 	}
-	if found := answered(err); found != "" {
+	if found := answerOf(err).code; found != "" {
 		return found
 	}
 	return classCodes[Of(err)]
@@ -112,33 +108,4 @@ func embedded(err error) code.Code {
 var embedCodes = map[embed.Class]code.Code{
 	embed.Transient: code.EmbedderBusy, embed.Configuration: code.Embedder, embed.Data: code.Text,
 	embed.Resource: code.EmbedderBusy, embed.Crash: code.Crashed,
-}
-
-// answered judges an answer of the server that nobody on the way has explained.
-func answered(err error) code.Code {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return ""
-	}
-	if database.OutOfTempFiles(pg) {
-		return ""
-	}
-	switch pg.Code {
-	case pgerrcode.ObjectInUse:
-		return code.SlotHeld
-	case pgerrcode.LockNotAvailable:
-		return code.Locked
-	case pgerrcode.ConfigurationLimitExceeded:
-		return code.NoSlotFree
-	case pgerrcode.ReadOnlySQLTransaction:
-		return code.Standby
-	case pgerrcode.TooManyConnections:
-		return code.Full
-	case pgerrcode.ObjectNotInPrerequisiteState:
-		if strings.Contains(pg.Message, "wal_level") {
-			return code.WALLevel
-		}
-		return code.Pipeline
-	}
-	return ""
 }

@@ -5,9 +5,7 @@ package problem
 import (
 	"errors"
 	"slices"
-	"strings"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -81,7 +79,10 @@ func Of(err error) Class {
 	if embedder, ok := errors.AsType[*embed.Error](err); ok && embedder.Class == embed.Configuration {
 		return Usage
 	}
-	return sqlClass(err)
+	if is[*pgconn.ConnectError](err) {
+		return Connect
+	}
+	return answerOf(err).class
 }
 
 // is reports whether an error of this type is in the tree of another.
@@ -97,40 +98,9 @@ func connectClass(kind database.Kind) Class {
 	case database.Permission, database.Untrusted:
 		return Permission
 	case database.Unreachable, database.Starting, database.Full, database.Auth, database.NoDatabase, database.TLS,
-		database.Standby,
-		database.Pooler, database.Other:
+		database.Standby, database.Pooler, database.Other:
 	}
 	return Connect
-}
-
-// sqlClass finds the class of an answer of the server that nobody on the way has explained.
-func sqlClass(err error) Class {
-	pg, answered := errors.AsType[*pgconn.PgError](err)
-	switch {
-	case is[*pgconn.ConnectError](err):
-		return Connect
-	case !answered || database.OutOfTempFiles(pg):
-		return Internal
-	}
-	switch pg.Code {
-	case pgerrcode.InsufficientPrivilege:
-		return Permission
-	// all slots or walsenders are taken
-	case pgerrcode.ObjectInUse, pgerrcode.LockNotAvailable, pgerrcode.ConfigurationLimitExceeded:
-		return Conflict
-	case pgerrcode.ObjectNotInPrerequisiteState: // how the server is configured
-		return Usage
-	case pgerrcode.InvalidSchemaName:
-		return NotSetUp
-	case pgerrcode.UndefinedTable:
-		if strings.Contains(pg.Message, "embedsidecar.") {
-			return NotSetUp
-		}
-	}
-	if pgerrcode.IsConnectionException(pg.Code) || pgerrcode.IsInvalidAuthorizationSpecification(pg.Code) {
-		return Connect
-	}
-	return Internal
 }
 
 // Hints collects the ways out that an error brings along, of each of several, or that are known for what the server
@@ -139,7 +109,7 @@ func Hints(err error) []string {
 	if own := ownHints(err); len(own) > 0 {
 		return own
 	}
-	return database.Hint(err)
+	return answerHints(err)
 }
 
 func ownHints(err error) []string {

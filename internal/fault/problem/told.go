@@ -45,7 +45,7 @@ func (t *Told) String() string {
 		line("embedsidecar: hint: ", hint)
 	}
 	if t.Code != code.Usage && t.Code != code.Interrupted {
-		line("embedsidecar: more: embedsidecar explain-error ", string(t.Code))
+		line("embedsidecar: more: embedsidecar help ", string(t.Code))
 	}
 	return b.String()
 }

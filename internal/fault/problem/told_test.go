@@ -20,7 +20,7 @@ func TestTold_AsLines(t *testing.T) {
 	told := Tell(err, hide)
 	want := "embedsidecar: error " + string(code.Permission) + ": xxxxx may not\n" +
 		"GRANT SELECT ON docs TO u;\n-- or\nembedsidecar: hint: ask xxxxx\nembedsidecar: hint: Run it;\n" +
-		"embedsidecar: more: embedsidecar explain-error " + string(code.Permission) + "\n"
+		"embedsidecar: more: embedsidecar help " + string(code.Permission) + "\n"
 	if got := told.String(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

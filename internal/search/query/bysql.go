@@ -165,7 +165,7 @@ func (v *view) show(ctx context.Context, conn *pgx.Conn, h *search.Hit, r *searc
 
 // ofFunction classifies an error that our functions have raised.
 func ofFunction(err error) error {
-	e := &problem.Error{Class: problem.Usage, Err: wrap.Errorf(err, "search by SQL"), Hint: database.Hint(err)}
+	e := &problem.Error{Class: problem.Usage, Err: wrap.Errorf(err, "search by SQL"), Hint: problem.Hints(err)}
 	switch {
 	case database.HasCode(err, pgerrcode.UndefinedObject):
 		e.Code = code.NoPipeline

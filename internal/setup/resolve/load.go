@@ -201,12 +201,7 @@ func stillSo(ctx context.Context, db database.Beginner, stored []Stored, looked 
 	return same && err == nil, wrap.Errorf(err, "read pipelines")
 }
 
-// Settled is Load for somebody who looks once: it looks again while a table is locked.
-func Settled(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline, err error) {
-	return (*Loader)(nil).Settled(ctx, db, slot)
-}
-
-// Settled is the function of that name, which does not look again at what is as it was.
+// Settled is Load for a caller that looks once: it looks again while a table is locked.
 func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline,
 	err error,
 ) {

@@ -26,18 +26,8 @@ import (
 //
 // It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants
 // to run. Nothing changes in the database. The destination must exist; init makes it.
-func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, model catalog.Vectors) (pipeline.Pipeline,
-	error,
-) {
-	p, _, err := ResolveWarned(ctx, db, spec, model)
-	return p, err
-}
-
-// ResolveWarned is Resolve with what is worth a warning.
-func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec,
-	model catalog.Vectors) (p pipeline.Pipeline,
-	warnings []string,
-	err error,
+func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, model catalog.Vectors) (p pipeline.Pipeline,
+	warnings []string, err error,
 ) {
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		f, err := Inspect(ctx, tx, spec, model, nil)
@@ -159,46 +149,21 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if problem := catalog.Malformed(spec); problem != "" {
 		return nil, fail(problem)
 	}
-	var t *catalog.Table
-	var err error
 	known := model.Known
 	if known == nil {
+		var err error
 		if known, err = catalog.Look(ctx, tx, wants(spec, stored)...); err != nil {
 			return nil, refusal.About(spec.Name, err)
 		}
 	}
-	if stored != nil {
-		t, err = known.TableByOID(ctx, tx, stored.OID)
-	} else {
-		t, err = known.TableByName(ctx, tx, spec.Schema, spec.Table)
-	}
+	t, err := sourceTable(ctx, tx, spec, known, stored)
 	if err != nil {
-		return nil, refusal.About(spec.Name, err)
+		return nil, err
 	}
 	if stored != nil && spec.IntoSchema == "" {
 		spec.IntoSchema = spec.Schema // the embedding table did not move with the source
 	}
 	spec.Schema, spec.Table = t.Schema, t.Name
-	if err := t.Embeddable(); err != nil {
-		return nil, refusal.Of(spec.Name, err)
-	}
-	if err := t.Named(); err != nil {
-		return nil, err
-	}
-	if err := t.Unruly(ctx, tx); err != nil {
-		return nil, refusal.About(spec.Name, err)
-	}
-	if err := t.CheckKey(); err != nil {
-		return nil, refusal.Of(spec.Name, err)
-	}
-	if t.Kind == "p" {
-		if err := t.CheckLeaves(ctx, tx); err != nil {
-			return nil, refusal.Of(spec.Name, err)
-		}
-		if err := t.FindRoutes(ctx, tx); err != nil {
-			return nil, err
-		}
-	}
 	byOutput, err := t.StrangersTypes(ctx, tx, t.Key)
 	if err != nil {
 		return nil, refusal.About(spec.Name, err)
@@ -253,6 +218,41 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		return nil, refusal.Of(spec.Name, err)
 	}
 	return f, nil
+}
+
+// sourceTable finds the table of a pipeline and looks whether it can be embedded.
+func sourceTable(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, known *catalog.Known, stored *Stored) (
+	t *catalog.Table, err error,
+) {
+	if stored != nil {
+		t, err = known.TableByOID(ctx, tx, stored.OID)
+	} else {
+		t, err = known.TableByName(ctx, tx, spec.Schema, spec.Table)
+	}
+	if err != nil {
+		return nil, refusal.About(spec.Name, err)
+	}
+	if err := t.Embeddable(); err != nil {
+		return nil, refusal.Of(spec.Name, err)
+	}
+	if err := t.Named(); err != nil {
+		return nil, err
+	}
+	if err := t.Unruly(ctx, tx); err != nil {
+		return nil, refusal.About(spec.Name, err)
+	}
+	if err := t.CheckKey(); err != nil {
+		return nil, refusal.Of(spec.Name, err)
+	}
+	if t.Kind == "p" {
+		if err := t.CheckLeaves(ctx, tx); err != nil {
+			return nil, refusal.Of(spec.Name, err)
+		}
+		if err := t.FindRoutes(ctx, tx); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
 }
 
 // readColumns finds out which columns text and filter read. Of a pipeline that is stored plain columns are known.

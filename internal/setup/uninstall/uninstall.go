@@ -159,9 +159,11 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		if err != nil {
 			return refusal.NotSetUp(err)
 		}
-		var kept bool // of one of this name that was taken away before
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.kept_ledger WHERE name = $1)", o.Pipeline).
-			Scan(&kept); err != nil {
+		var kept, declared, gone bool // the ledger of one of this name; its declaration; the table of the one there is
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM embedsidecar.kept_ledger AS k WHERE k.name = $1),
+			EXISTS (SELECT FROM embedsidecar.declared AS d WHERE d.name = $1), EXISTS (SELECT FROM embedsidecar.pipeline AS p
+				WHERE p.name = $1 AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = p.table_oid))`,
+			o.Pipeline).Scan(&kept, &declared, &gone); err != nil {
 			return refusal.NotSetUp(err)
 		}
 		if kept && !o.Keep {
@@ -177,12 +179,7 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 			return unknownPipeline(ctx, tx, o, stored)
 		}
 		s := stored[at].Current()
-		var gone bool // with its table: then its other generation goes along
-		if err := tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = $1)", s.OID).
-			Scan(&gone); err != nil {
-			return fmt.Errorf("look for the table of pipeline %q: %w", s.Name, err)
-		}
-		if err := alone(s, stored); err != nil && !gone {
+		if err := alone(s, stored); err != nil && !gone { // with its table its other generation goes along
 			return err
 		}
 		keep := o.Keep && s.InSource() && !gone
@@ -191,11 +188,6 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		}
 		// The row first: a running sidecar then stops before the table leaves the publication.
 		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(s.Name)})
-		var declared bool
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.declared WHERE name = $1)", s.Name).
-			Scan(&declared); err != nil {
-			return fmt.Errorf("look up the declaration of pipeline %q: %w", s.Name, err)
-		}
 		if declared { // or the next start would set it up again
 			plan = append(plan, removal{
 				sql: "DELETE FROM embedsidecar.declared WHERE name = " + database.Literal(s.Name),

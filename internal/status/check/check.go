@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
@@ -145,7 +146,7 @@ func (c *checker) failed(name string, err error) {
 		return
 	}
 	detail := strings.TrimPrefix(database.Words(err), name+": ") // told by the name already
-	c.findings = append(c.findings, Finding{name, Wrong, detail, database.Hint(err), err})
+	c.findings = append(c.findings, Finding{name, Wrong, detail, problem.Hints(err), err})
 }
 
 func (c *checker) checkViews(s *catalog.Server) {

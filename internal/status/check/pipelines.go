@@ -110,7 +110,7 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	if otherModel && !resolve.SameModel(spec, stored.Spec) { // a change, which leaves the destination as it is
 		vectors = catalog.Vectors{Dims: stored.Dims, Either: true, Known: c.known, Stored: true}
 	}
-	p, warnings, err := resolve.ResolveWarned(ctx, c.o.Pool, spec, vectors)
+	p, warnings, err := resolve.Resolve(ctx, c.o.Pool, spec, vectors)
 	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
 		resolve.SameRecipe(spec, stored.Spec) && spec.Filter == stored.Filter {
 		if !c.tellPipeline(name, &stored) {

@@ -217,7 +217,8 @@ func TestAServerThatEndsAStreamIsToldWithItsCode(t *testing.T) {
 			t.Fatal(err)
 		}
 		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-		_, err = over(t, &Network{CAFile: writeFile(t, "ca.pem", string(ca))}, u).Embed(t.Context(), sdk.Document, []string{text})
+		client := over(t, &Network{CAFile: writeFile(t, "ca.pem", string(ca))}, u)
+		_, err = client.Embed(t.Context(), sdk.Document, []string{text})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), text) {
 			t.Errorf("got %v, want %q", err, want)
 		}

@@ -232,7 +232,8 @@ func ofNetwork(err error) bool {
 }
 
 // goAway is how the library tells that a server ended a connection. What follows the code is the server's own words.
-var goAway = regexp.MustCompile(`http2: server sent GOAWAY and closed the connection; LastStreamID=\d+, ErrCode=([A-Z0-9_]+)`)
+var goAway = regexp.MustCompile(
+	`http2: server sent GOAWAY and closed the connection; LastStreamID=\d+, ErrCode=([A-Z0-9_]+)`)
 
 // ofStream says with which code of HTTP/2 a server ended a request or a connection, and nothing else that it said; "":
 // it did not.

@@ -257,16 +257,7 @@ var voyageRerank = Dialect{
 	body: func(r Request) any {
 		return r.rerank().with("return_documents", false).with("truncation", r.Truncate != CutNever)
 	},
-	decode: func(body []byte) (Answer, error) {
-		var a struct {
-			Data  []scored `json:"data"`
-			Usage struct {
-				Total count `json:"total_tokens"`
-			} `json:"usage"`
-		}
-		err := read(body, &a)
-		return ranked(a.Data, a.Usage.Total, err)
-	},
+	decode: rankedResults,
 }
 
 // teiRerank is POST /rerank of Hugging Face's Text Embeddings Inference.
@@ -291,16 +282,17 @@ type scored struct {
 	Score     *float64 `json:"score"` // what TEI calls it
 }
 
-// rankedResults reads the answer of Cohere, and of those that took it over and count tokens.
+// rankedResults reads the answer of Cohere and Voyage AI, and of those that took it over and count tokens.
 func rankedResults(body []byte) (Answer, error) {
 	var a struct {
 		Results []scored `json:"results"`
+		Data    []scored `json:"data"` // what Voyage AI calls them
 		Usage   struct {
 			Total count `json:"total_tokens"`
 		} `json:"usage"`
 	}
 	err := read(body, &a)
-	return ranked(a.Results, a.Usage.Total, err)
+	return ranked(append(a.Results, a.Data...), a.Usage.Total, err)
 }
 
 // ranked puts scores in the order of the texts.
