@@ -110,7 +110,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 async def use(client):
-    assert {t.name for t in (await client.list_tools()).tools} == {"list_pipelines", "search", "similar", "explain"}
+    tools = (await client.list_tools()).tools
+    assert {t.name for t in tools} == {"list_pipelines", "search", "similar", "explain"}
+    assert all(p["description"] for t in tools for p in t.input_schema["properties"].values()), tools
     async def call(name, **arguments):
         result = await client.call_tool(name, arguments)
         return result.is_error, result.content[0].text

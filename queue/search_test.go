@@ -30,6 +30,7 @@ func TestSQL_Searcher(t *testing.T) {
 			`SELECT embedsidecar.answered('x', 'slot', 'x', 'x', '1 s', true)`, `SELECT * FROM embedsidecar.texts_question('x', 'docs', 'x', '{x}', '1 s')`,
 			`SELECT * FROM embedsidecar.question('x', 'docs', 'x', '1 s')`,
 			`SELECT embedsidecar.answer_of('x', 'x', now())`, `SELECT embedsidecar.nobody_answers('x', 'slot', NULL)`,
+			`SELECT embedsidecar.not_in_time('x', 'slot', 'x', '1 s')`,
 		} {
 			searcher.refused(sql, "42501")
 		}

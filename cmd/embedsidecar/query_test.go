@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -89,6 +90,40 @@ func TestSearch_AsksTheSidecarThatRuns(t *testing.T) {
 	if hits, err := found("a text that nobody asked for"); err == nil || !strings.Contains(err.Error(), "fake") {
 		t.Errorf("without a sidecar, and with a plugin that cannot start: %+v, %v", hits, err)
 	}
+}
+
+// TestSearch_BySQLSaysWhyNobodyAnswers: who has waited in vain for a vector is told what keeps the sidecar from it, as
+// its log and status tell. Nobody else is answered by that.
+func TestSearch_BySQLSaysWhyNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		s := newStage(t, 5, testenv.Major(major))
+		s.run(0, "init", "--pipeline", "docs: title,body -> embedding")
+		s.set("EMBEDSIDECAR_PLUGIN_FAULTS=describe-hangs")
+		d := s.start("--no-init")
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			n := testenv.Value[int](s.db, `SELECT count(*) FROM embedsidecar.workers AS w, jsonb_each(w.problems) AS p
+				WHERE p.value ->> 'detail' LIKE '%it is being started%'`)
+			return n == 1, d.text()
+		})
+		sql := []string{"CALL embedsidecar.ask('docs', 'a text', '1 s')"}
+		if major >= 17 {
+			sql = append(sql, "SELECT * FROM embedsidecar.search('docs', 'a text', timeout => '1 s')",
+				"SELECT embedsidecar.embed('a text', 'docs', '1 s')")
+		}
+		for _, ask := range sql {
+			_, err := s.db.Pool.Exec(t.Context(), ask)
+			if err == nil || !strings.Contains(err.Error(), "no answer within") ||
+				!strings.Contains(err.Error(), "it is being started") {
+				t.Errorf("%s: %v", ask, err)
+			}
+		}
+		if n := testenv.Value[int](s.db, "SELECT count(*) FROM embedsidecar.answer"); n > 0 {
+			t.Errorf("%d answers are there, to which others may come", n)
+		}
+		d.end(os.Interrupt, 0)
+	})
 }
 
 // TestSearch_WithTheRightsOfAnApplication: who may search by SQL may do so here, and is told what is missing as the

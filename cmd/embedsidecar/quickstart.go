@@ -23,11 +23,12 @@ func newQuickstart() *command {
 		arguments: "[URL] [TABLE]", maxArgs: 2, stand: quickstartFlags,
 		description: "Lists everything that is missing on the server at once, each with what mends it. Suggests a table " +
 			"with the columns that hold sentences (TABLE, or the one with the most text; or name your own, as in " +
-			"quickstart URL docs --columns title,body), prints the number of rows, the expected time and the SQL, and asks once. Then it sets up, embeds with a progress bar, and answers queries line " +
-			"by line as soon as the first rows are embedded. It keeps the vectors in sync while it runs. Without a " +
-			"terminal, --yes confirms and queries come from standard input; --dry-run only reports. The set-up " +
-			"stays when it ends: it prints how to continue, how to remove it, and the SQL, Python and curl that " +
-			"search the table. The flags of run name a table, a model or a plugin. For a first try with your own data.",
+			"quickstart URL docs --columns title,body), prints the number of rows, the expected time and the SQL, and " +
+			"asks once. Then it sets up, embeds with a progress bar, and answers queries line by line as soon as the " +
+			"first rows are embedded. It keeps the vectors in sync while it runs. Without a terminal, --yes confirms and " +
+			"queries come from standard input; --dry-run only reports. The set-up stays when it ends: it prints how to " +
+			"continue, how to remove it, and the SQL, Python and curl that search the table. The flags of run name a " +
+			"table, a model or a plugin. For a first try with your own data.",
 		flags: []cli.Flag{
 			own.text("save", &save, "`FILE` to write the configuration to, for run --config"),
 			own.text("chunks", &chunks, "`ANSWER` yes or no: cut texts that are longer than the model reads into chunks",

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -78,6 +79,10 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 	}
 	s.has(stderr, "pipeline public.docs: 40 of 40 rows embedded", "retains WAL", "embedsidecar run --database-url=",
 		"uninstall --yes", "wrote "+file)
+
+	if n := testenv.Value[float32](s.db, "SELECT reltuples FROM pg_class WHERE oid = 'docs'::regclass"); n != 40 {
+		t.Errorf("the server knows of %v rows of a table that was just loaded, want 40", n)
+	}
 
 	// What it tells to go on with works.
 	s.at(url)
@@ -304,13 +309,15 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 	}
 	testenv.Eventually(t, waitTimeout, func() (bool, string) { return strings.Contains(d.text(), "DISTANCE"), d.text() })
 	s.has(d.text(), "the first rows can be found", " of 300 rows that are embedded so far (")
+	embedded := regexp.MustCompile(`\bembedded \[.*\] .* of 300 rows`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { return embedded.MatchString(d.text()), d.text() })
 	if err := typist.Close(); err != nil {
 		t.Fatal(err)
 	}
 	d.end(os.Interrupt, 130)
 	s.has(d.text(), "interrupted: what is set up stays", " of 300 rows embedded", "go on", "remove")
-	if strings.Contains(d.text(), "ES0003") {
-		t.Errorf("an orderly end is told as an error:\n%s", d.text())
+	if strings.Contains(d.text(), "ES0003") || strings.Contains(d.text(), "waiting: ") {
+		t.Errorf("an orderly end is told as an error, or what is waited for means nothing:\n%s", d.text())
 	}
 	// The next run tells how many rows are left, and a search tells how many of all rows it covers.
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")

@@ -174,6 +174,30 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.nobody_answers IS 'An error where no sidecar runs, and when the time is over.';
 
+CREATE OR REPLACE FUNCTION embedsidecar.not_in_time(caller text, slot_name name, body bytea, timeout interval)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    -- As int4send has written it.
+    id  constant text := ('x' || encode(substr(body, 1, 4), 'hex'))::bit(32)::integer::text;
+    why text;
+BEGIN
+    SELECT w.problems -> id ->> 'detail' INTO why FROM embedsidecar.worker AS w
+    WHERE  w.slot_name = not_in_time.slot_name AND w.stream = 'streaming' AND w.problems -> id IS NOT NULL
+           AND embedsidecar.runs(w) LIMIT 1;
+    IF why IS NOT NULL THEN
+        RAISE EXCEPTION '%: no answer within %: the sidecar cannot embed for this pipeline now: %', not_in_time.caller,
+            not_in_time.timeout, why
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'embedsidecar check tells more; a model that starts takes a while: timeout can be up to '
+                      '1 minute';
+    END IF;
+    PERFORM embedsidecar.nobody_answers(not_in_time.caller, not_in_time.slot_name, not_in_time.timeout);
+END $$;
+COMMENT ON FUNCTION embedsidecar.not_in_time IS
+    'The error when the time is over: with what keeps the sidecar that streams from the pipeline, if it has said so.';
+
 CREATE OR REPLACE FUNCTION embedsidecar.on_primary(caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -228,7 +252,7 @@ BEGIN
             RETURN answer;
         END IF;
         IF clock_timestamp() >= began + timeout THEN
-            PERFORM embedsidecar.nobody_answers(caller, slot_name, timeout);
+            PERFORM embedsidecar.not_in_time(caller, slot_name, body, timeout);
         END IF;
     END LOOP;
 END $$;
@@ -296,7 +320,7 @@ BEGIN
     SELECT * INTO q FROM embedsidecar.texts_question('ask', asked.pipeline, asked.content, asked.texts, '1 s');
     done := embedsidecar.answer_of('ask', q.question, asked.since) IS NOT NULL;
     IF NOT done AND late IS NOT NULL THEN
-        PERFORM embedsidecar.nobody_answers('ask', q.slot_name, late);
+        PERFORM embedsidecar.not_in_time('ask', q.slot_name, q.body, late);
     END IF;
     IF NOT done THEN
         PERFORM embedsidecar.call();

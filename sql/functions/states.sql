@@ -615,8 +615,8 @@ WITH slot AS MATERIALIZED (
            CROSS JOIN embedsidecar.installation AS i
            CROSS JOIN paused AS u
            -- Of each lane the first few are looked at, which are the oldest but for what was put back: fewer of many.
-           CROSS JOIN (SELECT CASE WHEN states.one IS NOT NULL THEN 1000
-               ELSE least(greatest(4000 / count(*), 10), 1000) END AS rows FROM embedsidecar.pipeline) AS few
+           CROSS JOIN (SELECT CASE WHEN states.one IS NOT NULL THEN 100
+               ELSE least(greatest(1000 / count(*), 4), 100) END AS rows FROM embedsidecar.pipeline) AS few
            CROSS JOIN LATERAL (SELECT count(DISTINCT t.task_id) AS held FROM embedsidecar.lease AS l
                CROSS JOIN LATERAL unnest(l.task_ids) AS u (task_id) JOIN embedsidecar.task AS t ON t.task_id = u.task_id
                WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()

@@ -148,6 +148,7 @@ func (f *following) first(ctx context.Context) error {
 func (f *following) over(ctx context.Context, err error) error {
 	f.done = nil
 	f.q.idle()
+	what := "all embedded"
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -156,10 +157,11 @@ func (f *following) over(ctx context.Context, err error) error {
 		for _, hint := range problem.Hints(err) {
 			f.q.Say("  %s", hint)
 		}
+		what = "the other rows embedded"
 	case err != nil:
 		return err
 	}
-	f.q.Say("all embedded in %s, and kept up to date while this runs. Ask something; Ctrl-D ends.",
+	f.q.Say("%s in %s, and kept up to date while this runs. Ask something; Ctrl-D ends.", what,
 		time.Since(f.began).Round(time.Second))
 	return nil
 }

@@ -93,7 +93,8 @@ type Service struct {
 }
 
 // How old what several ask for at once may be. Where the tables take longer to read than patience, what was read before
-// is told until it is lastAge old, unless somebody has just changed something here.
+// is told until it is lastAge old, unless somebody has just changed something here. Where they did the last time, nobody
+// waits.
 const (
 	statusAge = time.Second
 	patience  = 100 * time.Millisecond
@@ -106,7 +107,8 @@ const (
 type looked struct {
 	observe.Database
 
-	at time.Time
+	at   time.Time
+	took time.Duration // to read them
 }
 
 // NewService makes a Service. Before Follow it knows no database.
@@ -212,7 +214,9 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
 	s.mu.Lock()
 	last, wait := s.last, patience
-	if !s.began.IsZero() { // who asks several times while it is read waits once
+	if last.took > patience {
+		wait = 0
+	} else if !s.began.IsZero() { // who asks several times while it is read waits once
 		wait -= time.Since(s.began)
 	}
 	s.mu.Unlock()
@@ -251,6 +255,7 @@ func (s *Service) read(ctx context.Context, pool *pgxpool.Pool) (now looked, err
 	s.mark(now.at)
 	defer s.mark(time.Time{})
 	if now.Database, err = observe.Read(ctx, pool, &s.memory, s.o.Redact); err == nil {
+		now.took = time.Since(now.at)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if now.at.After(s.changed) {

@@ -177,7 +177,7 @@ type agentTool struct {
 type agentRequest struct {
 	Pipeline  string   `json:"pipeline" doc:"Name of the pipeline, or of its table"`
 	Pipelines []string `json:"pipelines" maxItems:"16" nullable:"false" doc:"Several pipelines in place of one; what they find is merged by rank"`
-	rowsRequest
+	RowsRequest
 }
 
 var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
@@ -198,9 +198,9 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 			case (r.Pipeline == "") == (len(r.Pipelines) == 0):
 				return nil, refuse("pipeline", "missing", "name a pipeline, or several as pipelines")
 			case r.Pipeline == "":
-				return a.nearTextAcross(ctx, r.Pipelines, r.rowsRequest)
+				return a.nearTextAcross(ctx, r.Pipelines, r.RowsRequest)
 			}
-			return a.nearText(ctx, r.Pipeline, r.rowsRequest)
+			return a.nearText(ctx, r.Pipeline, r.RowsRequest)
 		},
 	},
 	{
@@ -208,7 +208,7 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 		fields:   []string{"pipeline", "key", "k", "offset", "filter", "max_distance", "fresh_only", "columns"},
 		required: []string{"pipeline", "key"},
 		answer: func(ctx context.Context, a *api, r *agentRequest) (any, error) {
-			return a.nearRow(ctx, r.Pipeline, r.rowsRequest)
+			return a.nearRow(ctx, r.Pipeline, r.RowsRequest)
 		},
 	},
 	{
@@ -268,7 +268,7 @@ func (a *api) call(ctx context.Context, t *agentTool, arguments []byte) (result 
 
 // agentRequest reads the arguments of a tool, as strictly as the body of a request.
 func (a *api) agentRequest(t *agentTool, arguments []byte) (*agentRequest, error) {
-	r := &agentRequest{rowsRequest: rowsRequest{K: absent, Limit: absent}}
+	r := &agentRequest{RowsRequest: RowsRequest{K: absent, Limit: absent}}
 	given := map[string]json.RawMessage{}
 	if len(arguments) > 0 {
 		if err := wrong(decode(arguments, &given, true)); err != nil {
@@ -291,7 +291,7 @@ func (a *api) agentRequest(t *agentTool, arguments []byte) (*agentRequest, error
 		}
 	}
 	var err error
-	r.rowsRequest, err = a.checkRows(r.rowsRequest)
+	r.RowsRequest, err = a.checkRows(r.RowsRequest)
 	return r, err
 }
 

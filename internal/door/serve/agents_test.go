@@ -79,6 +79,13 @@ func TestAgents_AreToldWhatIsWrong(t *testing.T) {
 		if !tool.Annotations.ReadOnlyHint || tool.Description == "" {
 			t.Errorf("%s: %+v", tool.Name, tool.Annotations)
 		}
+		takes, _ := tool.InputSchema.(map[string]any)
+		properties, _ := takes["properties"].(map[string]any)
+		for name, schema := range properties {
+			if about, _ := schema.(map[string]any); about["description"] == nil {
+				t.Errorf("%s: %s: %v, want what it means", tool.Name, name, schema)
+			}
+		}
 	}
 	slices.Sort(names)
 	if want := []string{"explain", "list_pipelines", "search", "similar"}; !slices.Equal(names, want) {
@@ -109,7 +116,7 @@ func TestAgents_AreToldWhatIsWrong(t *testing.T) {
 		{"list_pipelines", `{"pipeline": "x"}`, "no parameter"},
 	} {
 		text, failed := called(t, session, c.tool, json.RawMessage(c.arguments))
-		if !failed || !strings.Contains(text, c.word) || strings.Contains(text, "rowsRequest") { // no client's word
+		if !failed || !strings.Contains(text, c.word) || strings.Contains(text, "RowsRequest") { // no client's word
 			t.Errorf("%s %.100s: %q, want an error with %q", c.tool, c.arguments, text, c.word)
 		}
 	}
@@ -252,5 +259,32 @@ func TestAgents_ALineThatIsNoMessageEndsNothing(t *testing.T) {
 	_ = ours.Close()
 	if err := <-done; err != nil {
 		t.Errorf("the end: %v", err)
+	}
+}
+
+// TestDocument_HasWhatIsEmbedded: the fields of structs that others embed are in the OpenAPI document, of which clients
+// are made.
+func TestDocument_HasWhatIsEmbedded(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil).do(http.MethodGet, "/openapi.json", "")
+	var document struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]json.RawMessage `json:"properties"`
+			} `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(a.body, &document); err != nil {
+		t.Fatalf("%v: %s", err, a.body)
+	}
+	for name, fields := range map[string][]string{
+		"AcrossRequest": {"pipelines", "text", "k", "filter", "highlight"}, "RowsRequest": {"text", "k", "filter"},
+		"EmbeddingsAnswer": {"data", "model", "usage"},
+	} {
+		for _, field := range fields {
+			if _, there := document.Components.Schemas[name].Properties[field]; !there {
+				t.Errorf("%s has no %s", name, field)
+			}
+		}
 	}
 }

@@ -58,7 +58,7 @@ func wrong(err error) error {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field == "" {
 		return refuse("", "type", "the body must be a JSON object, not %s", t.Value)
 	} else if ok {
-		field := strings.NewReplacer("rowsRequest.", "", "Wish.", "").Replace(t.Field) // the structs that others embed
+		field := strings.NewReplacer("RowsRequest.", "", "Wish.", "").Replace(t.Field) // the structs that others embed
 		return refuse(field, "type", "%s: expected %s, not %s", field, jsonName(t.Type.String()), t.Value)
 	}
 	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {

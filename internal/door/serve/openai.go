@@ -37,11 +37,11 @@ type embeddingsRequest struct {
 type embeddingsAnswer struct {
 	Object string      `json:"object"`
 	Data   []embedding `json:"data"`
-	ending
+	Ending
 }
 
-// ending stands behind the vectors.
-type ending struct {
+// Ending stands behind the vectors.
+type Ending struct {
 	Model string `json:"model"`
 	Usage usage  `json:"usage"`
 }
@@ -116,12 +116,12 @@ func (a *api) embeddings(ctx context.Context, _ *struct{}) (*huma.StreamResponse
 		if truncated > 0 {
 			ctx.SetHeader("X-Embedsidecar-Truncated", strconv.Itoa(truncated))
 		}
-		writeEmbeddings(ctx, results, asBase64, ending{name, used})
+		writeEmbeddings(ctx, results, asBase64, Ending{name, used})
 	}}, nil
 }
 
 // writeEmbeddings writes the answer vector by vector: as a whole it would take many times the memory of its vectors.
-func writeEmbeddings(ctx huma.Context, results []embed.Result, asBase64 bool, end ending) {
+func writeEmbeddings(ctx huma.Context, results []embed.Result, asBase64 bool, end Ending) {
 	const portion = 64 << 10
 	ctx.SetHeader("Content-Type", "application/json")
 	out := bufio.NewWriterSize(ctx.BodyWriter(), portion)

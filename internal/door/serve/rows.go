@@ -23,8 +23,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// rowsRequest is what /search and /similar take.
-type rowsRequest struct {
+// RowsRequest is what /search and /similar take.
+type RowsRequest struct {
 	gate.Wish
 
 	Text     string `json:"text,omitempty" doc:"To search for"`
@@ -37,11 +37,11 @@ type rowsRequest struct {
 // acrossRequest is what /v1/search takes.
 type acrossRequest struct {
 	Pipelines []string `json:"pipelines" minItems:"1" maxItems:"16" doc:"To search"`
-	rowsRequest
+	RowsRequest
 }
 
 // request is what the database is asked for.
-func (r *rowsRequest) request(access *search.Access) search.Request {
+func (r *RowsRequest) request(access *search.Access) search.Request {
 	request := r.Request(r.Text, r.K)
 	request.Language, request.Access = r.Language, access
 	return request
@@ -84,8 +84,8 @@ const (
 	absent    = math.MinInt
 )
 
-func (a *api) readRows(ctx context.Context) (rowsRequest, error) {
-	req := rowsRequest{K: absent, Limit: absent}
+func (a *api) readRows(ctx context.Context) (RowsRequest, error) {
+	req := RowsRequest{K: absent, Limit: absent}
 	if err := read(ctx, &req, true); err != nil {
 		return req, err
 	}
@@ -93,7 +93,7 @@ func (a *api) readRows(ctx context.Context) (rowsRequest, error) {
 }
 
 // checkRows refuses what makes no sense for any pipeline, and sets how many rows are wanted.
-func (a *api) checkRows(req rowsRequest) (rowsRequest, error) {
+func (a *api) checkRows(req RowsRequest) (RowsRequest, error) {
 	switch {
 	case req.K == absent && req.Limit == absent:
 		req.K = usualRows
@@ -199,7 +199,7 @@ func (a *api) search(ctx context.Context, in *named) (none rowsResponse, err err
 }
 
 // nearText finds the rows that are nearest to a text.
-func (a *api) nearText(ctx context.Context, name string, req rowsRequest) (none rowsResponse, err error) {
+func (a *api) nearText(ctx context.Context, name string, req RowsRequest) (none rowsResponse, err error) {
 	switch {
 	case strings.TrimSpace(req.Text) == "":
 		return none, refuse("text", "missing", "text is missing: what to search for")
@@ -218,19 +218,19 @@ type acrossResponse struct {
 
 // across answers /v1/search.
 func (a *api) across(ctx context.Context, _ *struct{}) (none acrossResponse, err error) {
-	req := acrossRequest{rowsRequest: rowsRequest{K: absent, Limit: absent}}
+	req := acrossRequest{RowsRequest: RowsRequest{K: absent, Limit: absent}}
 	if err := read(ctx, &req, true); err != nil {
 		return none, err
 	}
-	if req.rowsRequest, err = a.checkRows(req.rowsRequest); err != nil {
+	if req.RowsRequest, err = a.checkRows(req.RowsRequest); err != nil {
 		return none, err
 	}
-	return a.nearTextAcross(ctx, req.Pipelines, req.rowsRequest)
+	return a.nearTextAcross(ctx, req.Pipelines, req.RowsRequest)
 }
 
 // nearTextAcross finds the rows of several pipelines that are nearest to a text. Anyone who may not search one of them
 // gets no answer.
-func (a *api) nearTextAcross(ctx context.Context, names []string, req rowsRequest) (none acrossResponse, err error) {
+func (a *api) nearTextAcross(ctx context.Context, names []string, req RowsRequest) (none acrossResponse, err error) {
 	if len(names) > search.MaxPipelines {
 		return none, refuse("pipelines", "invalid_value", "pipelines: %d are possible, not %d", search.MaxPipelines,
 			len(names))
@@ -255,7 +255,7 @@ func (a *api) nearTextAcross(ctx context.Context, names []string, req rowsReques
 }
 
 // near embeds the text and finds what is near to it.
-func (a *api) near(ctx context.Context, name string, req *rowsRequest, fresh bool) (none rowsResponse, err error) {
+func (a *api) near(ctx context.Context, name string, req *RowsRequest, fresh bool) (none rowsResponse, err error) {
 	p, model, access, err := a.searched(ctx, name, fresh)
 	if err != nil {
 		return none, err
@@ -295,7 +295,7 @@ func (a *api) similar(ctx context.Context, in *named) (none rowsResponse, err er
 }
 
 // nearRow finds the rows that are nearest to a row.
-func (a *api) nearRow(ctx context.Context, name string, req rowsRequest) (none rowsResponse, err error) {
+func (a *api) nearRow(ctx context.Context, name string, req RowsRequest) (none rowsResponse, err error) {
 	switch {
 	case req.Key == "":
 		return none, refuse("key", "missing", "key is missing: the key of a row, as searches return it")

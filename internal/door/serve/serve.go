@@ -101,9 +101,9 @@ func newAPI(o *Options) *api {
 		"Find the rows that are nearest to a row", a.similar)
 	takes[embeddingsRequest](a, "/v1/embeddings")
 	takes[rerankRequest](a, rerankPath)
-	takes[rowsRequest](a, "/v1/pipelines/{name}/search")
+	takes[RowsRequest](a, "/v1/pipelines/{name}/search")
 	takes[acrossRequest](a, acrossPath)
-	takes[rowsRequest](a, "/v1/pipelines/{name}/similar")
+	takes[RowsRequest](a, "/v1/pipelines/{name}/similar")
 	gate.Raw(a.API, gate.RoleQuery, agentPath, a.agents())
 	a.Close()
 	return a
