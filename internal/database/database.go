@@ -156,19 +156,18 @@ func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) 
 }
 
 func open(ctx context.Context, cfg *pgxpool.Config, thrifty bool) (*pgxpool.Pool, error) {
-	var used func()
-	if thrifty {
-		cfg.AfterRelease = func(conn *pgx.Conn) bool { //nolint:contextcheck // the pool calls it with none
-			defer used()
+	var pool *pgxpool.Pool
+	if thrifty { // nothing looks at a pool that nobody uses, of which there are many
+		unused := time.AfterFunc(thriftyIdle, func() { closeIdle(pool) }) //nolint:contextcheck // the pool calls it with none
+		unused.Stop()                                                     // until the first use
+		cfg.AfterRelease = func(conn *pgx.Conn) bool {                    //nolint:contextcheck // as above
+			defer unused.Reset(thriftyIdle)
 			return tidied(conn)
 		}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, classify(err, cfg.ConnConfig.Config)
-	}
-	if thrifty {
-		used = closeIdle(pool) //nolint:contextcheck // as above
 	}
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -179,18 +178,14 @@ func open(ctx context.Context, cfg *pgxpool.Config, thrifty bool) (*pgxpool.Pool
 	return pool, nil
 }
 
-// closeIdle has the connections of a pool closed when it was not used for thriftyIdle: used says that it was. Nothing
-// looks at a pool that nobody uses, of which there are many.
-func closeIdle(pool *pgxpool.Pool) (used func()) {
+// closeIdle closes the connections of a pool that nobody uses.
+func closeIdle(pool *pgxpool.Pool) {
 	const limit = 2 * time.Second
-	timer := time.AfterFunc(thriftyIdle, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), limit) //nolint:forbidigo // the pool calls it with none
-		defer cancel()
-		for _, idle := range pool.AcquireAllIdle(ctx) {
-			_ = idle.Hijack().Close(ctx) // the server may be gone
-		}
-	})
-	return func() { timer.Reset(thriftyIdle) }
+	ctx, cancel := context.WithTimeout(context.Background(), limit) //nolint:forbidigo // the pool calls it with none
+	defer cancel()
+	for _, idle := range pool.AcquireAllIdle(ctx) {
+		_ = idle.Hijack().Close(ctx) // the server may be gone
+	}
 }
 
 // Pooled reports whether the pool talks to a connection pooler in place of a server. Nothing that belongs to a

@@ -78,10 +78,11 @@ type looks struct {
 	until time.Time     // the last look that found nothing stands for others until then
 }
 
-// For how long a look that found nothing stands for others. A schema that is not there yet, anybody may make who can
-// make one in this database; into one that is there, nobody brings a thing who could not have done so before.
+// Shareable is for how long a look that found nothing stands for others. A schema that is not there yet, anybody may
+// make who can make one in this database; into one that is there, nobody brings a thing who could not have done so
+// before.
 const (
-	shareable      = 10 * time.Second
+	Shareable      = 10 * time.Second
 	shareableEmpty = time.Second
 )
 
@@ -107,7 +108,7 @@ func (l *looks) trust(ctx context.Context, conn *pgx.Conn) error {
 	if there, err := conn.Exec(ctx, query); err != nil { // before the look, which then includes it
 		return err
 	} else if there.RowsAffected() > 0 {
-		share = shareable
+		share = Shareable
 	}
 	if err := trust(ctx, conn); err != nil {
 		return err

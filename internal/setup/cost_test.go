@@ -82,6 +82,20 @@ func (m *meter) of(t *testing.T, what string, n int, do func()) (cost int64) {
 	return cost
 }
 
+// wantRows looks how many rows queries returned; -1: they did not run.
+func (m *meter) wantRows(t *testing.T, want map[string]int64) {
+	t.Helper()
+	for kind, rows := range want {
+		got := int64(-1)
+		if k := m.kinds[kind]; k != nil {
+			got = k.rows
+		}
+		if got != rows {
+			t.Errorf("%s returned %d rows, want %d (-1: it does not run)", kind, got, rows)
+		}
+	}
+}
+
 // TestP9_WhatAPipelineCostsDoesNotGrowWithTheirNumber: in statements and rows that they return, of each of what is done
 // with all pipelines. EMBEDSIDECAR_PIPELINES=1000 has a larger number tried.
 func TestP9_WhatAPipelineCostsDoesNotGrowWithTheirNumber(t *testing.T) {
@@ -139,6 +153,9 @@ func TestP9_WhatAPipelineCostsDoesNotGrowWithTheirNumber(t *testing.T) {
 			{"status", func() { _, err := report.Read(t.Context(), pool); must(err) }},
 		} {
 			all[step.what] = float64(m.of(t, step.what, n, step.do)) / float64(n)
+			if step.what == "load again" {
+				m.wantRows(t, map[string]int64{"stored_pipelines": -1, "strangers": -1})
+			}
 		}
 		if again := all["load again"]; again > all["load"]/5 {
 			t.Errorf("what is as it was costs %.1f statements and rows to load again, at first %.1f", again, all["load"])
@@ -158,10 +175,12 @@ func TestP9_WhatAPipelineCostsDoesNotGrowWithTheirNumber(t *testing.T) {
 		b.MustExec("ALTER TABLE t0001 DROP body; ALTER TABLE t0001 DROP text")
 		broken("a column is gone", "t0001")
 		b.MustExec("UPDATE embedsidecar.pipeline SET source_columns = '{title}', watched_columns = '{title}' WHERE name = 't0001'")
-		broken("it is mended", "")
+		m.of(t, "load with one that changed", n, func() { broken("it is mended", "") })
+		m.wantRows(t, map[string]int64{"stored_pipelines": 1})
 		b.MustExec("REVOKE ALL ON t0002_embedding FROM " + testenv.Owner)
 		loader.Forget()
-		broken("a privilege is gone", "t0002")
+		m.of(t, "load of what is forgotten", n, func() { broken("a privilege is gone", "t0002") })
+		m.wantRows(t, map[string]int64{"strangers": 0})
 		return all
 	}
 	number := 40

@@ -1,11 +1,15 @@
 package setup_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
@@ -231,5 +235,35 @@ func TestInit_MakesAMissingPublicationAgainForAllPipelines(t *testing.T) {
 	b.MustExec("DROP PUBLICATION embedsidecar; DROP TABLE docs; DROP TABLE other")
 	if r := b.init(b.options(o.Slot)); len(r.Steps) != 0 {
 		t.Errorf("made %q", whats(r))
+	}
+}
+
+// TestP10_ATableIsPublishedWithItsSchema: the heartbeat takes a table as published whose schema is, as the server does.
+func TestP10_ATableIsPublishedWithItsSchema(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, makeDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	for _, step := range []struct {
+		sql  string
+		want bool
+	}{
+		{"ADD TABLES IN SCHEMA public", true},
+		{"DROP TABLE docs", true},
+		{"DROP TABLES IN SCHEMA public", false},
+		{"ADD TABLES IN SCHEMA elsewhere", false},
+		{"ADD TABLE docs", true},
+	} {
+		b.MustExecSuper("CREATE SCHEMA IF NOT EXISTS elsewhere")
+		b.MustExecSuper("ALTER PUBLICATION " + o.Publication + " " + step.sql)
+		got, err := database.Collect(t.Context(), b.pool, "pipeline_catalogue", func(r pgx.CollectableRow) (is bool, err error) {
+			targets := make([]any, len(r.FieldDescriptions())) // nil: not read
+			at := slices.IndexFunc(r.FieldDescriptions(), func(f pgconn.FieldDescription) bool { return f.Name == "published" })
+			targets[at] = &is
+			return is, r.Scan(targets...)
+		}, pgx.StrictNamedArgs{"slot": o.Slot, "pipeline": nil})
+		if err != nil || !slices.Equal(got, []bool{step.want}) {
+			t.Errorf("%s: published %t (%v), want %t", step.sql, got, err, step.want)
+		}
 	}
 }

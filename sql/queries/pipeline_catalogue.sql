@@ -11,7 +11,11 @@ WITH publication AS MATERIALIZED ( -- once for all pipelines
            b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot AS whole,
            (SELECT string_agg(d.objid::text, ',' ORDER BY d.objid) FROM pg_depend AS d
             WHERE d.refclassid = 'pg_publication'::regclass AND d.refobjid = b.oid
-                AND d.classid <> 'pg_publication_rel'::regclass) AS schemas
+                AND d.classid <> 'pg_publication_rel'::regclass) AS schemas,
+           ARRAY(SELECT s.refobjid FROM pg_depend AS d JOIN pg_depend AS s ON s.classid = d.classid
+               AND s.objid = d.objid AND s.refclassid = 'pg_namespace'::regclass
+            WHERE d.refclassid = 'pg_publication'::regclass AND d.refobjid = b.oid
+                AND d.classid <> 'pg_publication_rel'::regclass) AS whole_schemas
     FROM   embedsidecar.lsn_checkpoint AS k LEFT JOIN pg_publication AS b ON b.pubname = k.publication
     WHERE  k.slot_name = @slot)
 SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table_exists,
@@ -129,8 +133,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                 OR EXISTS (SELECT FROM unnest(family.above) AS t (relid) CROSS JOIN LATERAL
                                (SELECT to_jsonb(r) ->> 'prqual' AS filter FROM pg_publication_rel AS r
                                WHERE r.prrelid = t.relid AND r.prpubid = b.oid OFFSET 0) AS r WHERE r.filter IS NULL)
-                OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname
-                    AND v.schemaname = n.nspname AND v.tablename = c.relname AND to_jsonb(v) ->> 'rowfilter' IS NULL))
+                OR c.relnamespace = ANY (b.whole_schemas))
            AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
                JOIN pg_class AS jc ON jc.oid = j.oid
                WHERE NOT EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = j.oid

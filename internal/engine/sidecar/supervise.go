@@ -241,8 +241,11 @@ func (s *Sidecar) wakeScans(ctx context.Context) {
 	open, err := database.Collect(ctx, s.o.Pool, "open_scans", pgx.RowTo[int32], pgx.StrictNamedArgs{"slot": s.o.Slot})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, r := range s.running {
-		if err != nil || slices.Contains(open, id) { // each asks for itself if need be
+	if err != nil { // each asks for itself
+		open = slices.Collect(maps.Keys(s.running))
+	}
+	for _, id := range open {
+		if r := s.running[id]; r != nil {
 			sleep.Wake(r.scan)
 		}
 	}

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -104,17 +106,23 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 	var stored []Stored
 	var marks map[int32]string
 	var changed map[int32]bool
+	var known []pipeline.Pipeline
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		if err := database.KeepPlansHere(ctx, tx); err != nil {
 			return err
 		}
-		if err := catalog.Current(ctx, tx); err != nil {
+		if err := l.current(ctx, tx); err != nil {
 			return err
 		}
 		if marks, changed, err = l.marks(ctx, tx, slot); err != nil {
 			return refusal.NotSetUp(err)
 		}
-		if stored, err = readStored(ctx, tx, &slot, l.only()); err != nil {
+		only := l.only()
+		if known, only = l.recall(marks, only); len(known) > 0 && len(only) == 0 {
+			stored = nil
+			return nil
+		}
+		if stored, err = readStored(ctx, tx, &slot, only); err != nil {
 			return refusal.NotSetUp(err)
 		}
 		return nil
@@ -125,27 +133,23 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 	if l != nil && l.Once {
 		l.Rows = stored
 	}
+	if len(stored) == 0 {
+		return append([]pipeline.Pipeline{}, known...), true, nil
+	}
 	pipelines = make([]pipeline.Pipeline, len(stored))
-	var looked, rest []int
+	var rest []int
 	var list []catalog.Want
 	for i := range stored {
-		if l.recall(stored[i].ID, marks[stored[i].ID], &pipelines[i]) {
-			continue
-		}
-		looked = append(looked, i)
 		list = append(list, wants(stored[i].Spec, &stored[i])...)
 	}
-	if len(looked) == 0 {
-		return pipelines, true, nil
-	}
-	var known *catalog.Known
+	var tables *catalog.Known
 	if err = database.ReadOnly(ctx, db, func(tx pgx.Tx) error {
-		known = together(ctx, tx, list)
-		whole := known != nil // nothing has failed in this transaction
-		for _, i := range looked {
+		tables = together(ctx, tx, list)
+		whole := tables != nil // nothing has failed in this transaction
+		for i := range stored {
 			s := &stored[i]
 			if whole && l != nil && l.Changed && s.Status == pipeline.Active && !changed[s.ID] {
-				pipelines[i], err = load(ctx, tx, s.Current(), known, false)
+				pipelines[i], err = load(ctx, tx, s.Current(), tables, false)
 				whole = err == nil
 			}
 			if pipelines[i].ID == 0 || !whole {
@@ -157,16 +161,18 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		return nil, false, err
 	}
 	for _, i := range rest {
-		if pipelines[i], err = look(ctx, db, &stored[i], known); err != nil {
+		if pipelines[i], err = look(ctx, db, &stored[i], tables); err != nil {
 			return nil, false, err
 		}
 	}
-	if settled, err = stillSo(ctx, db, stored, looked); err != nil || !settled {
+	if settled, err = stillSo(ctx, db, stored); err != nil || !settled {
 		return pipelines, settled, err
 	}
-	for _, i := range looked {
-		l.remember(stored[i].ID, marks[stored[i].ID], &pipelines[i])
+	for i := range pipelines {
+		l.remember(pipelines[i].ID, marks[pipelines[i].ID], &pipelines[i])
 	}
+	pipelines = slices.Concat(known, pipelines)
+	slices.SortFunc(pipelines, func(a, b pipeline.Pipeline) int { return cmp.Compare(a.ID, b.ID) })
 	return pipelines, true, nil
 }
 
@@ -189,11 +195,9 @@ func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.K
 }
 
 // stillSo reports whether none of the pipelines that were looked at was switched since its row was read.
-func stillSo(ctx context.Context, db database.Beginner, stored []Stored, looked []int) (same bool, err error) {
-	ids, switches := make([]int32, len(looked)), make([]int64, len(looked))
-	for n, i := range looked {
-		ids[n], switches[n] = stored[i].ID, stored[i].Switches
-	}
+func stillSo(ctx context.Context, db database.Beginner, looked []Stored) (same bool, err error) {
+	ids := lists.Map(looked, func(s Stored) int32 { return s.ID })
+	switches := lists.Map(looked, func(s Stored) int64 { return s.Switches })
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM unnest($1::integer[], $2::bigint[]) AS l (id, switches)
 			JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.id WHERE p.switches <> l.switches)`, ids, switches).Scan(&same)

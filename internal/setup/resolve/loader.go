@@ -3,6 +3,8 @@ package resolve
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
 // Loader loads the pipelines of a slot again and again, for one role. One that could work when it was looked at is not
@@ -26,8 +29,9 @@ type Loader struct {
 	Once bool
 	Rows []Stored
 
-	mu    sync.Mutex
-	known map[int32]looked
+	mu      sync.Mutex
+	known   map[int32]looked
+	trusted time.Time // when it was seen last that nothing in the schema embedsidecar is of strangers
 }
 
 // looked is a pipeline as it was found.
@@ -45,7 +49,29 @@ const remembered = 10 * time.Minute
 func (l *Loader) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known = nil
+	l.known, l.trusted = nil, time.Time{}
+}
+
+// current is catalog.Current. A look for strangers that found none stands for the loads of a while, as it does for
+// the connections of a pool.
+func (l *Loader) current(ctx context.Context, tx pgx.Tx) error {
+	if l == nil {
+		return catalog.Current(ctx, tx)
+	}
+	begun := time.Now()
+	l.mu.Lock()
+	trusted := l.trusted
+	l.mu.Unlock()
+	if begun.Sub(trusted) < database.Shareable {
+		return catalog.NewEnough(ctx, tx)
+	}
+	if err := catalog.Current(ctx, tx); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trusted = begun
+	return nil
 }
 
 // only are the numbers of those that are looked at; nil: all.
@@ -100,19 +126,25 @@ func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (ma
 	return marks, changed, nil
 }
 
-// recall returns a pipeline that is as it was.
-func (l *Loader) recall(id int32, mark string, p *pipeline.Pipeline) bool {
+// recall returns the pipelines that are as they were, and the numbers of those to look at: the others of only, which is
+// nil for all.
+func (l *Loader) recall(marks map[int32]string, only []int32) (known []pipeline.Pipeline, rest []int32) {
 	if l == nil {
-		return false
+		return nil, only
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k, is := l.known[id]
-	if !is || mark == "" || k.mark != mark || time.Since(k.at) > remembered {
-		return false
+	for _, id := range slices.Sorted(maps.Keys(marks)) {
+		if k, is := l.known[id]; is && k.mark == marks[id] && time.Since(k.at) <= remembered {
+			known = append(known, k.p)
+		} else {
+			rest = append(rest, id)
+		}
 	}
-	*p = k.p
-	return true
+	if len(known) == 0 {
+		return nil, only
+	}
+	return known, rest
 }
 
 // remember keeps a pipeline that can work; others are looked at again and again.
