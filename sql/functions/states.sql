@@ -181,7 +181,9 @@ WITH held AS (
     UNION ALL
     SELECT 0, p.gid, p.database::text, p.owner::text, '', '', extract(epoch
         FROM clock_timestamp() - p.prepared)::double precision
-    FROM   held AS h JOIN pg_prepared_xacts AS p ON h.virtualtransaction LIKE '%/' || p.transaction::text
+    FROM   held AS h
+           JOIN pg_locks AS x ON x.virtualtransaction = h.virtualtransaction AND x.locktype = 'transactionid'
+           JOIN pg_prepared_xacts AS p ON p.transaction = x.transactionid
     WHERE  h.pid IS NULL
 )
 SELECT l.pid, l.gid, l.database, l.role, l.application, l.state, l.age,
