@@ -146,7 +146,8 @@ func (s *stage) choosesTasks() {
 			t.Errorf("tasks list %v: %q, want %q", args, got, want)
 		}
 	}
-	if stdout, _ := s.run(0, "tasks", "list", "--lines"); strings.Count(stdout, "\n") != 4 || strings.Contains(stdout, "POISON") {
+	stdout, _ := s.run(0, "tasks", "list", "--lines")
+	if strings.Count(stdout, "\n") != 4 || strings.Contains(stdout, "POISON") {
 		t.Errorf("exported: %s", stdout)
 	}
 
