@@ -244,18 +244,20 @@ func TestP10_ATableIsPublishedWithItsSchema(t *testing.T) {
 	b := newBase(t, makeDocs)
 	o := b.options(b.SlotName(), docs())
 	b.init(o)
+	b.MustExecSuper("CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.whole (LIKE docs) PARTITION BY LIST (id)")
 	for _, step := range []struct {
 		sql  string
 		want bool
 	}{
-		{"ADD TABLES IN SCHEMA public", true},
-		{"DROP TABLE docs", true},
-		{"DROP TABLES IN SCHEMA public", false},
-		{"ADD TABLES IN SCHEMA elsewhere", false},
-		{"ADD TABLE docs", true},
+		{"ALTER PUBLICATION ours ADD TABLES IN SCHEMA public", true},
+		{"ALTER PUBLICATION ours DROP TABLE docs", true},
+		{"ALTER PUBLICATION ours DROP TABLES IN SCHEMA public", false},
+		{"ALTER PUBLICATION ours ADD TABLES IN SCHEMA elsewhere", false},
+		{"ALTER TABLE elsewhere.whole ATTACH PARTITION docs DEFAULT", true},
+		{"ALTER TABLE elsewhere.whole DETACH PARTITION docs", false},
+		{"ALTER PUBLICATION ours ADD TABLE docs", true},
 	} {
-		b.MustExecSuper("CREATE SCHEMA IF NOT EXISTS elsewhere")
-		b.MustExecSuper("ALTER PUBLICATION " + o.Publication + " " + step.sql)
+		b.MustExecSuper(strings.Replace(step.sql, "ours", o.Publication, 1))
 		got, err := database.Collect(t.Context(), b.pool, "pipeline_catalogue", func(r pgx.CollectableRow) (is bool, err error) {
 			targets := make([]any, len(r.FieldDescriptions())) // nil: not read
 			at := slices.IndexFunc(r.FieldDescriptions(), func(f pgconn.FieldDescription) bool { return f.Name == "published" })

@@ -133,7 +133,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                 OR EXISTS (SELECT FROM unnest(family.above) AS t (relid) CROSS JOIN LATERAL
                                (SELECT to_jsonb(r) ->> 'prqual' AS filter FROM pg_publication_rel AS r
                                WHERE r.prrelid = t.relid AND r.prpubid = b.oid OFFSET 0) AS r WHERE r.filter IS NULL)
-                OR c.relnamespace = ANY (b.whole_schemas))
+                OR EXISTS (SELECT FROM unnest(family.above) AS t (relid) CROSS JOIN LATERAL
+                               (SELECT s.relnamespace FROM pg_class AS s WHERE s.oid = t.relid OFFSET 0) AS s
+                           WHERE s.relnamespace = ANY (b.whole_schemas)))
            AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
                JOIN pg_class AS jc ON jc.oid = j.oid
                WHERE NOT EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = j.oid
