@@ -158,37 +158,49 @@ COMMENT ON FUNCTION embedsidecar.blockers(xid8) IS
         'for, or with the id of its barrier a scan.';
 
 -- Those of ours are over in a moment.
-CREATE OR REPLACE FUNCTION embedsidecar.queue_holders()
-RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text,
+CREATE OR REPLACE FUNCTION embedsidecar.holders(tables oid[], modes text[])
+RETURNS TABLE (relation oid, mode text, pid integer, gid text, database text, role text, application text, state text,
     age_seconds double precision, words text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH held AS (
-    SELECT DISTINCT l.pid, l.virtualtransaction
+    SELECT DISTINCT l.relation, l.mode, l.pid, l.virtualtransaction
     FROM   pg_locks AS l
-    WHERE  l.relation IN ('embedsidecar.task'::regclass, 'embedsidecar.scan'::regclass) AND l.granted
-        AND l.pid IS DISTINCT FROM pg_backend_pid()
-           AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock',
-               'ExclusiveLock', 'AccessExclusiveLock')
+    WHERE  (holders.tables IS NULL OR l.relation = ANY (holders.tables)) AND l.granted
+        AND l.pid IS DISTINCT FROM pg_backend_pid() AND l.mode = ANY (holders.modes)
            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
 ), list AS (
-    SELECT a.pid, '' AS gid, coalesce(a.datname::text, '') AS database, coalesce(a.usename::text, '') AS role,
+    SELECT h.relation, h.mode, a.pid, '' AS gid, coalesce(a.datname::text, '') AS database,
+           coalesce(a.usename::text, '') AS role,
            coalesce(a.application_name, '') AS application, coalesce(a.state, '') AS state,
-           extract(epoch FROM clock_timestamp() - a.xact_start)::double precision AS age
+           extract(epoch FROM statement_timestamp() - a.xact_start)::double precision AS age
     FROM   held AS h JOIN pg_stat_activity AS a ON a.pid = h.pid
     WHERE  a.backend_type IS DISTINCT FROM 'autovacuum worker'
            AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.session_name <> ''
                AND w.session_name = a.application_name)
     UNION ALL
-    SELECT 0, p.gid, p.database::text, p.owner::text, '', '', extract(epoch
-        FROM clock_timestamp() - p.prepared)::double precision
+    SELECT h.relation, h.mode, 0, p.gid, p.database::text, p.owner::text, '', '', extract(epoch
+        FROM statement_timestamp() - p.prepared)::double precision
     FROM   held AS h
            JOIN pg_locks AS x ON x.virtualtransaction = h.virtualtransaction AND x.locktype = 'transactionid'
            JOIN pg_prepared_xacts AS p ON p.transaction = x.transactionid
     WHERE  h.pid IS NULL
 )
-SELECT l.pid, l.gid, l.database, l.role, l.application, l.state, l.age,
+SELECT l.relation, l.mode, l.pid, l.gid, l.database, l.role, l.application, l.state, l.age,
        embedsidecar.session_words(l.pid, l.gid, l.database, l.role, l.application, l.state, l.age)
-FROM   list AS l ORDER BY l.age DESC NULLS LAST, l.pid
+FROM   list AS l
+$$;
+COMMENT ON FUNCTION embedsidecar.holders(oid[], text[]) IS
+    'The open transactions of others with a lock of one of some modes on one of some tables; NULL: on any.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.queue_holders()
+RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text,
+    age_seconds double precision, words text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT DISTINCT h.pid, h.gid, h.database, h.role, h.application, h.state, h.age_seconds, h.words
+FROM   embedsidecar.holders(ARRAY['embedsidecar.task'::regclass, 'embedsidecar.scan'::regclass]::oid[],
+           '{RowExclusiveLock,ShareUpdateExclusiveLock,ShareLock,ShareRowExclusiveLock,ExclusiveLock,'
+           'AccessExclusiveLock}') AS h
+ORDER BY h.age_seconds DESC NULLS LAST, h.pid, h.gid
 $$;
 COMMENT ON FUNCTION embedsidecar.queue_holders() IS
     'The open transactions that may hold what tasks and scans are made of, the oldest first: a row that they have '
@@ -504,7 +516,9 @@ BEGIN
             format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)];
     ELSIF waiting <> '' THEN
         state := 'working';
-        reason := embedsidecar.rows_words(r.pending + r.running + r.retrying) || ' left to embed';
+        reason := embedsidecar.rows_words(r.pending + r.running + r.retrying) || ' left to embed'
+            || coalesce(', while its tables are locked by ' || r.blocked_by, '');
+        hints := CASE WHEN r.blocked_by IS NOT NULL THEN ARRAY['let them end, or end them'] ELSE '{}' END;
     ELSIF r.failed > 0 THEN
         state := 'rows_failed';
         reason := embedsidecar.rows_words(r.failed) || ' could not be embedded';
@@ -646,6 +660,8 @@ WITH slot AS MATERIALIZED (
     FROM   fact AS f CROSS JOIN LATERAL (
         SELECT CASE WHEN f.scan_phase = 'done' THEN f.scan_compared
             ELSE greatest(f.scan_compared - f.pending - f.running - f.retrying, 0) END AS scan_seen) AS d
+), holder AS MATERIALIZED ( -- read where it is asked for, once for all
+    SELECT * FROM embedsidecar.holders(NULL, '{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}')
 ), whom AS (
     SELECT f.*, CASE WHEN f.scan_rate > 0
         AND f.scan_expected > f.scan_seen THEN round((f.scan_expected - f.scan_seen) / f.scan_rate)
@@ -654,7 +670,18 @@ WITH slot AS MATERIALIZED (
                 WHEN f.barrier IS NOT NULL THEN (SELECT jsonb_agg(to_jsonb(b))
                     FROM (SELECT * FROM embedsidecar.blockers(f.barrier) LIMIT 10) AS b)
                 WHEN f.aside > 0 THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (SELECT * FROM embedsidecar.queue_holders()
-                    LIMIT 10) AS b) END AS waits_for
+                    LIMIT 10) AS b)
+                -- Rows in work for longer than a call takes: its source cannot be read, or its vectors not be written.
+                WHEN f.running > 0 AND f.oldest_seconds > 5 THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (
+                    SELECT DISTINCT h.pid, h.gid, h.database, h.role, h.application, h.state, h.age_seconds, h.words
+                    FROM   embedsidecar.pipeline AS p JOIN holder AS h ON
+                        h.relation = p.table_oid
+                            AND (h.mode = 'AccessExclusiveLock' OR p.destination_column IS NOT NULL)
+                        OR h.relation = (SELECT c.oid FROM (SELECT n.oid FROM pg_namespace AS n
+                               WHERE n.nspname = p.destination_schema OFFSET 0) AS n CROSS JOIN LATERAL
+                               (SELECT c.oid FROM pg_class AS c WHERE c.relname = p.destination_table
+                                   AND c.relnamespace = n.oid OFFSET 0) AS c)
+                    WHERE  p.pipeline_id = f.pipeline_id LIMIT 10) AS b) END AS waits_for
     FROM   far AS f
 ), told AS (
     SELECT w.*, (SELECT string_agg(b ->> 'words', '; ') FROM jsonb_array_elements(w.waits_for) AS b) AS blocked_by

@@ -78,6 +78,34 @@ func TestP5_AnOpenTransactionOverTheQueueDelaysItsRowsAlone(t *testing.T) {
 	}
 }
 
+// P10: who keeps vectors from being written, or rows from being read, by a lock on a table is named while rows wait.
+func TestP10_WhoLocksATableIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]string{
+		"source": `LOCK TABLE docs IN ACCESS EXCLUSIVE MODE`, "vectors": `LOCK TABLE docs_embedding IN SHARE MODE`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			r := newRig(t, db, intoTable("docs", "body"))
+			r.start()
+			r.edit("before ")
+			r.settle()
+			open := r.locking(lock)
+			var pid int
+			if err := open.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+				t.Fatal(err)
+			}
+			db.MustExec(`SELECT FROM embedsidecar.reembed('docs', '{1,2,3}')`)
+			r.state("docs", health.Working, fmt.Sprintf("locked by pid %d", pid))
+			r.rollback(open)
+			r.settle()
+			r.verify()
+		})
+	}
+}
+
 // named looks whether all who may be asked name who holds the queue.
 func (r *rig) named(who string) {
 	r.t.Helper()
