@@ -328,6 +328,19 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 	s.has(stderr, fmt.Sprintf("among the %d of 300 rows that are embedded so far (", known))
 }
 
+// TestQuickstart_ASuperuserIsToldWhoSearches: what is printed fails for him, so whose it is stands before it.
+func TestQuickstart_ASuperuserIsToldWhoSearches(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	_, stderr := s.typing(0, "", "quickstart", "docs", "--yes")
+	if strings.Contains(stderr, "You are a superuser") {
+		t.Errorf("the owner is taken for one:\n%s", stderr)
+	}
+	s.as(testenv.Superuser)
+	_, stderr = s.typing(0, "", "quickstart", "docs", "--yes", "--trust-owner", testenv.Owner)
+	s.has(stderr, "You are a superuser", "Run embedsidecar roles", `GRANT embedsidecar_searcher TO "`+testenv.Owner+`"`)
+}
+
 // TestQuickstart_WhatItPrintsSearchesThisTable: the statement and the request, as they are pasted.
 func TestQuickstart_WhatItPrintsSearchesThisTable(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,14 @@ func (q *quickstart) paste(ctx context.Context, flags string) {
 	}
 	s.hidden = q.Redact(s.url) != s.url
 	q.Say("From an application, while embedsidecar run works:")
+	var owner *string
+	err = q.pool.QueryRow(ctx, `SELECT embedsidecar.search_owner($1) FROM pg_roles
+		WHERE rolname IN (current_user, session_user) AND rolsuper LIMIT 1`, s.p.Name).Scan(&owner)
+	if err == nil && owner != nil {
+		q.Say("You are a superuser, who does not search tables of %[1]q by SQL. Run embedsidecar roles%[2]s and\n"+
+			"GRANT embedsidecar_searcher TO %[3]s, then connect as %[1]q; its errors name further grants.",
+			*owner, flags, database.Quote(*owner))
+	}
 	for _, part := range []struct{ title, text string }{
 		{"SQL", s.sql()},
 		{"Python, psycopg", s.psycopg()},

@@ -21,10 +21,10 @@ type Person struct {
 	lines chan string
 }
 
-// Prompt asks for a line, of somebody who sees it.
+// Prompt asks for a line, of somebody who sees it, in the place of a line of progress.
 func (p *Person) Prompt() {
 	if p.Answers {
-		_, _ = io.WriteString(p.Out, "search> ")
+		_, _ = io.WriteString(p.Out, "\x1b[Ksearch> ")
 	}
 }
 
