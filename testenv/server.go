@@ -166,6 +166,14 @@ func (s *Server) Configure(config map[string]string) error {
 	return errors.Join(err, f.Close())
 }
 
+// Crash kills a server and starts it again: what it had not flushed is lost.
+func (s *Server) Crash(ctx context.Context) error {
+	if err := s.Stop(Killed); err != nil {
+		return err
+	}
+	return s.Resume(ctx)
+}
+
 // Resume starts a server that was stopped, on the port that it had before, and waits until it takes connections.
 func (s *Server) Resume(ctx context.Context) error {
 	if s.bin == "" {

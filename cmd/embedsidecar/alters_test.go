@@ -77,7 +77,8 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 		`ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint`, "embedsidecar init")
 	s.run(0, append([]string{"init"}, flags...)...)
 	s.becomes("public.docs:docs_embedding", health.UpToDate)
-	costs("a row with a wider key", 1, []string{"public.docs", "public.docs:docs_embedding"}, "INSERT INTO docs VALUES (5000000000, 'x', 'y')")
+	costs("a row with a wider key", 1, []string{"public.docs", "public.docs:docs_embedding"},
+		"INSERT INTO docs VALUES (5000000000, 'x', 'y')")
 
 	// What is compared again is counted once, and what was counted stays so.
 	s.run(0, "backfill", "notes")

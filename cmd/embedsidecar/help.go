@@ -47,7 +47,8 @@ func programHelp(commands []*command) string {
 
 const (
 	helpOfFlags = "embedsidecar help COMMAND describes a command and its flags, embedsidecar help CODE an error, such as " +
-		"ES0307. Flags may stand before the command, after it, and after arguments. Each can also be set by a variable: EMBEDSIDECAR_ and its name, as in EMBEDSIDECAR_DATABASE_URL. Flags win " +
+		"ES0307. Flags may stand before the command, after it, and after arguments. Each can also be set by a variable: " +
+		"EMBEDSIDECAR_ and its name, as in EMBEDSIDECAR_DATABASE_URL. Flags win " +
 		"over variables, these over the file of --config, and that over the defaults. What a connection string omits comes from " +
 		"the PG* variables, the service file and the password file."
 	helpOfStatuses = "Exit status: 0 done, 1 internal error, 2 usage or configuration, 3 not set up, 4 checks failed, 5 timeout, " +

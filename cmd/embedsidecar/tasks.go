@@ -74,7 +74,8 @@ func newTasksList() *command {
 			"embedsidecar explain shows everything about one row. For finding rows that failed.",
 		flags: append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most"),
 			own.text("after", &c.after, "`CURSOR` of the last task of the page before, which -o json shows"),
-			own.toggle("lines", &c.lines, "all of them, each as a line of JSON; read in portions, so no transaction stays open")),
+			own.toggle("lines", &c.lines,
+				"all of them, each as a line of JSON; read in portions, so no transaction stays open")),
 		settings: databaseGroups, run: c.list, reach: eachDatabase,
 	}
 }

@@ -226,10 +226,7 @@ func TestP1_AScanThatACrashMadeForget(t *testing.T) {
 			t.Fatal(err)
 		}
 		stopped(c) // with a page on which nothing differs
-		if err := server.Stop(testenv.Killed); err != nil {
-			t.Fatal(err)
-		}
-		if err := server.Resume(t.Context()); err != nil {
+		if err := server.Crash(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		db.Pool.Reset()

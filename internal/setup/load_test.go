@@ -258,12 +258,14 @@ func TestP10_ATableIsPublishedWithItsSchema(t *testing.T) {
 		{"ALTER PUBLICATION ours ADD TABLE docs", true},
 	} {
 		b.MustExecSuper(strings.Replace(step.sql, "ours", o.Publication, 1))
-		got, err := database.Collect(t.Context(), b.pool, "pipeline_catalogue", func(r pgx.CollectableRow) (is bool, err error) {
+		published := func(r pgx.CollectableRow) (is bool, err error) {
 			targets := make([]any, len(r.FieldDescriptions())) // nil: not read
 			at := slices.IndexFunc(r.FieldDescriptions(), func(f pgconn.FieldDescription) bool { return f.Name == "published" })
 			targets[at] = &is
 			return is, r.Scan(targets...)
-		}, pgx.StrictNamedArgs{"slot": o.Slot, "pipeline": nil})
+		}
+		got, err := database.Collect(t.Context(), b.pool, "pipeline_catalogue", published,
+			pgx.StrictNamedArgs{"slot": o.Slot, "pipeline": nil})
 		if err != nil || !slices.Equal(got, []bool{step.want}) {
 			t.Errorf("%s: published %t (%v), want %t", step.sql, got, err, step.want)
 		}

@@ -41,7 +41,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.hurry() IS 'Has the streamers store their positions as soon as they read this.';
 
--- The statistics begin anew after a crash. 14 has them in a file that would have to be read.
+-- After a crash the server resets its statistics. PostgreSQL 14 keeps them in a file, which no function reads.
 CREATE OR REPLACE FUNCTION embedsidecar.server_life() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
 SELECT greatest(pg_catalog.pg_postmaster_start_time(),

@@ -1,5 +1,5 @@
 -- save_scan: a step of a scan is done, unless someone moved it since it was read, or the pipeline is of another
--- generation by now, or the server has begun anew: what was read of it before may be forgotten (hold_lease). A step of
+-- generation by now, or the server was restarted: it may have lost what was read before (hold_lease). A step of
 -- partitions does not begin before they are marked (mark_partitions). @seen are rows of the source table: what the
 -- second phase looks at are no further rows.
 -- Rows: none. Locks: the scan row. Index: primary key.

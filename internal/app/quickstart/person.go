@@ -21,7 +21,7 @@ type Person struct {
 	lines chan string
 }
 
-// Prompt asks for a line, of somebody who sees it, in the place of a line of progress.
+// Prompt asks a person for a line. It replaces a line of progress.
 func (p *Person) Prompt() {
 	if p.Answers {
 		_, _ = io.WriteString(p.Out, "\x1b[Ksearch> ")

@@ -93,8 +93,8 @@ type Service struct {
 }
 
 // How old what several ask for at once may be. Where the tables take longer to read than patience, what was read before
-// is told until it is lastAge old, unless somebody has just changed something here. Where they did the last time,
-// nobody waits.
+// is shown until it is lastAge old, unless something was just changed here. If the last reading took longer than
+// patience, nobody waits.
 const (
 	statusAge = time.Second
 	patience  = 100 * time.Millisecond

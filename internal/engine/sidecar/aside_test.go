@@ -41,10 +41,7 @@ func TestP5_AnOpenTransactionOverTheQueueDelaysItsRowsAlone(t *testing.T) {
 			db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, state, xid, first_lsn, last_lsn, committed_at)
 				SELECT pipeline_id, k, 1, 'failed', '3', '0/1', '0/1', now() FROM embedsidecar.pipeline, unnest('{1,2}'::text[]) AS k WHERE name = 'docs'`)
 			open := r.locking(c.sql)
-			var pid int
-			if err := open.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
-				t.Fatal(err)
-			}
+			pid := open.Conn().PgConn().PID()
 			db.MustExec(`UPDATE docs SET body = 'meanwhile ' || id WHERE id IN (1, 3, 8)`)
 			db.MustExec(`INSERT INTO notes VALUES (1, 'meanwhile another')`)
 			end := testenv.Value[string](db, `SELECT pg_current_wal_insert_lsn()::text`)
@@ -93,10 +90,7 @@ func TestP10_WhoLocksATableIsNamed(t *testing.T) {
 			r.edit("before ")
 			r.settle()
 			open := r.locking(lock)
-			var pid int
-			if err := open.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
-				t.Fatal(err)
-			}
+			pid := open.Conn().PgConn().PID()
 			db.MustExec(`SELECT FROM embedsidecar.reembed('docs', '{1,2,3}')`)
 			r.state("docs", health.Working, fmt.Sprintf("locked by pid %d", pid))
 			r.rollback(open)

@@ -34,10 +34,7 @@ func TestP1_AServerThatVanishes(t *testing.T) {
 			r.edit("unheard ")
 			testenv.Eventually(t, waitTimeout, func() (bool, string) { return r.embedder.sent() > 0, "nothing is embedded" })
 			if restarted {
-				if err := db.Server.Stop(testenv.Killed); err != nil {
-					t.Fatal(err)
-				}
-				if err := db.Server.Resume(t.Context()); err != nil {
+				if err := db.Server.Crash(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				db.Pool.Reset()

@@ -43,7 +43,7 @@ type memory struct {
 	places    []place
 	others    map[int32]map[string][]float32
 	scan      *scanState
-	unsaved   int // steps of the scan that somebody else is faster with
+	unsaved   int // steps of the scan that another sidecar saves first
 	backlog   int
 	finished  chan struct{}
 }

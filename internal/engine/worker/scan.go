@@ -147,12 +147,12 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	}
 	saved, err := s.w.store.saveScan(ctx, &before, &st, begin, seen, look, s.gathers(&before))
 	if err != nil || !saved {
-		s.stray = nil // nobody may have asked for looks at what was found up to there
+		s.stray = nil // no task may stand for what was found up to there
 	}
 	if err != nil {
 		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
 	}
-	if !saved { // somebody else has moved the scan, and the page is theirs; or what was read may be forgotten
+	if !saved { // another sidecar has moved the scan and has the page, or the server has lost what was read
 		return stepLater, nil
 	}
 	if len(look) > 0 && !s.gathers(&before) {
