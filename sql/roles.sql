@@ -66,8 +66,8 @@ GRANT UPDATE ON embedsidecar.init_lock, embedsidecar.index_lock TO embedsidecar_
 REVOKE UPDATE ON embedsidecar.lsn_checkpoint FROM embedsidecar_run;
 GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at, changes_unchanged,
     changes_joined, hints_ignored) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
-GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, tokens_embedded,
-    texts_embedded, texts_reused, rows_unchanged, origin) ON embedsidecar.pipeline TO embedsidecar_run;
+GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, origin)
+    ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
 GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill,

@@ -19,7 +19,7 @@ import (
 // The versions of the schema embedsidecar: the oldest that Upgrade can take further, of the first release, and the one
 // that it leads to.
 const (
-	FirstVersion = 10
+	FirstVersion = 36
 	Version      = 37
 )
 
@@ -37,7 +37,7 @@ var wholes = []string{
 	"views/indexes", "views/configuration", "views/requests", "views/finished_tasks",
 }
 
-// Tables returns the names of the files of tables after a version, such as 0011_name.sql, oldest first.
+// Tables returns the names of the files of tables after a version, such as 0037_kept.sql, oldest first.
 func Tables(version int) []string {
 	entries, err := files.ReadDir("tables")
 	if err != nil {

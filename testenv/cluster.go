@@ -197,7 +197,7 @@ func Migrate(ctx context.Context, db interface {
 //go:embed back.sql
 var back string
 
-// TakeBack gives the schema embedsidecar its first version again, as its owner, once no change is set aside.
+// TakeBack gives the schema embedsidecar the version before again, as its owner.
 func (d *Database) TakeBack() {
 	d.t.Helper()
 	conn, err := pgx.Connect(d.t.Context(), d.URL(Owner))
@@ -207,7 +207,7 @@ func (d *Database) TakeBack() {
 	defer func() { _ = conn.Close(context.WithoutCancel(d.t.Context())) }()
 	Eventually(d.t, startTimeout, func() (bool, string) {
 		_, err := conn.PgConn().Exec(d.t.Context(), back).ReadAll()
-		if err != nil && !isState(err, pgerrcode.ObjectInUse, pgerrcode.DeadlockDetected) {
+		if err != nil && !isState(err, pgerrcode.DeadlockDetected) {
 			d.t.Fatalf("take the schema back: %v", err)
 		}
 		return err == nil, fmt.Sprint(err)

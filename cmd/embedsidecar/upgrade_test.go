@@ -179,7 +179,7 @@ func TestP8_UninstallAndInitAdoptEmbedNothingAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.run(0, "run", "--once", "--config", file)
-			s.db.MustExec("UPDATE embedsidecar.schema_version SET version = 9")
+			s.db.MustExec("UPDATE embedsidecar.schema_version SET version = $1", sqlfiles.FirstVersion-1)
 			_, stderr := s.run(exitUsage, "status")
 			s.has(stderr, "a program before the first release", "`embedsidecar uninstall --yes`", "`embedsidecar init --adopt`")
 			s.run(0, "uninstall", "--yes")

@@ -43,9 +43,6 @@ func TestUpgrade_KeepsRowsAndRights(t *testing.T) {
 		db.TakeBack()
 		// As an older version that lacks them.
 		db.MustExec(`DROP VIEW embedsidecar.lanes; DROP FUNCTION embedsidecar.prioritise`)
-		// And has this one in another form, which a new text alone cannot change: sql/tables drops it.
-		db.MustExec(`DROP FUNCTION embedsidecar.search_statement; CREATE FUNCTION embedsidecar.search_statement(pipeline text,
-			filter jsonb, OUT near text) LANGUAGE sql AS 'SELECT NULL::text'`)
 		if err := testenv.Migrate(t.Context(), db.Pool); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +122,7 @@ func TestP10_AnUpgradeNamesTheEventTriggerThatHidesRows(t *testing.T) {
 func TestUpgrade_RefusesWhatIsBeforeTheFirstRelease(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
-	db.MustExec(`UPDATE embedsidecar.schema_version SET version = 9`)
+	db.MustExec(`UPDATE embedsidecar.schema_version SET version = $1`, sqlfiles.FirstVersion-1)
 	if err := testenv.Migrate(t.Context(), db.Pool); !errors.Is(err, sqlfiles.ErrBeforeFirst) {
 		t.Errorf("upgrade: %v, want ErrBeforeFirst", err)
 	}

@@ -554,7 +554,6 @@ DECLARE
     b      record;
     lacks  text[];
     ties   record;
-    old    text;
     entry  embedsidecar.audit_log;
     done   text := CASE WHEN take_place.next THEN 'switched' ELSE 'rolled_back' END;
     ready  boolean;
@@ -604,12 +603,6 @@ BEGIN
         RAISE EXCEPTION '%: the other generation of "%" cannot serve yet: %', take_place.action, l.name,
             array_to_string(lacks, '; ') USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'embedsidecar model status ' || embedsidecar.shell_word(l.name) || ' tells how far it is';
-    END IF;
-    SELECT string_agg(format('%s (of version %s)', w.instance, w.version), ', ') INTO old
-    FROM   embedsidecar.worker AS w WHERE NOT w.knows_generations AND embedsidecar.runs(w);
-    IF old IS NOT NULL THEN
-        RAISE EXCEPTION '%: a sidecar runs that knows no generations, and would write into the wrong one: %',
-            take_place.action, old USING ERRCODE = 'object_in_use', HINT = 'stop it, or start it in this version';
     END IF;
     ready := embedsidecar.swapped_already(id, o.pipeline_id);
     IF NOT ready THEN

@@ -615,10 +615,9 @@ WITH slot AS MATERIALIZED (
                AND s.barrier > pg_snapshot_xmin(pg_current_snapshot()) THEN s.barrier END AS barrier,
            NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id
                AND r.generation = p.generation) AS unrouted,
-           p.tokens_embedded + coalesce(c.tokens_embedded, 0) AS tokens_embedded,
-               p.texts_embedded + coalesce(c.texts_embedded, 0) AS texts_embedded,
-           p.texts_reused + coalesce(c.texts_reused, 0) AS texts_reused, p.rows_unchanged + coalesce(c.rows_unchanged,
-               0) AS rows_unchanged, e.rows_estimate,
+           coalesce(c.tokens_embedded, 0) AS tokens_embedded, coalesce(c.texts_embedded, 0) AS texts_embedded,
+           coalesce(c.texts_reused, 0) AS texts_reused, coalesce(c.rows_unchanged, 0) AS rows_unchanged,
+           e.rows_estimate,
            embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours,
            CASE WHEN p.budget IS NOT NULL OR p.model_budget IS NOT NULL THEN (SELECT jsonb_agg(to_jsonb(b))
                FROM embedsidecar.budgets(p.pipeline_id) AS b) END AS budgets, a.aside,

@@ -33,9 +33,9 @@ func (s *Sidecar) register(ctx context.Context) error {
 	err := s.o.Pool.QueryRow(ctx, `WITH quiet AS (DELETE FROM embedsidecar.worker AS w
 			WHERE w.quiet_until IS NOT NULL AND w.slot_name = $3
 			AND (w.session_name = current_setting('application_name') OR NOT embedsidecar.runs(w)))
-		INSERT INTO embedsidecar.worker (instance, version, slot_name, host, role, session_name,
-		knows_generations) VALUES ($1, $2, $3, $4, $5, current_setting('application_name'), true) RETURNING worker_id, tableoid`, s.o.Instance,
-		s.o.Version, s.o.Slot, s.o.Host, s.role()).Scan(&r.id, &r.table)
+		INSERT INTO embedsidecar.worker (instance, version, slot_name, host, role, session_name)
+		VALUES ($1, $2, $3, $4, $5, current_setting('application_name')) RETURNING worker_id, tableoid`,
+		s.o.Instance, s.o.Version, s.o.Slot, s.o.Host, s.role()).Scan(&r.id, &r.table)
 	if err != nil {
 		return fmt.Errorf("register as a worker: %w", err)
 	}

@@ -1,1 +1,0 @@
--- server_life is new: functions are made with each version. No table changes.
