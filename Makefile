@@ -203,7 +203,7 @@ test-life: build runtime model ## the life of a model at size: 20,000 rows chang
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=1000000 $(go_test) -count=1 -timeout 60m -v -run '^TestP9_AParentOfManyRows$$' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=100000 $(go_test) -count=1 -timeout 60m -v -run '^(TestAdopt_VectorsInAColumn|TestIndex_IsBuilt)' ./cmd/embedsidecar
 
-nightly: ## all of it in its long form: race, fuzz, vuln, cover, PostgreSQL 14, 16 and 17, kills, test-long, test-life; then docs/faults.md tells how it ended. NIGHTLY='race kills' for some
+nightly: ## all of it in its long form: race with coverage, fuzz, vuln, PostgreSQL 14, 16 and 17, kills, test-long, test-life; then docs/faults.md tells how it ended. NIGHTLY='race kills' for some
 	@tools/nightly.sh
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
@@ -214,17 +214,21 @@ soak: ## the long forms of what make test-all does in short: kills, a transactio
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./internal/e2e
 
-test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## the same under the race detector
+test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## the same under the race detector; COVER=1 counts what they cover, too
 	@$(call get_pg,$(PG_TEST))
-	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 -timeout 30m $(TEST)
+	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 -timeout 30m $(if $(COVER),-covermode=atomic $(cover)) $(TEST)
+	@$(if $(COVER),$(covered))
 	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 ./...))
 
 comma := ,
 space := $(subst ,, )
+# What tests cover is counted in cover.out, and below COVER_MIN percent it is an error.
+cover   = -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE)))
+covered = awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
 cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
 	@$(call get_pg,$(PG_TEST))
-	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) $(filter-out $(MODULE)/internal/e2e,$(shell $(GO) list ./...))
-	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
+	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) $(cover) $(filter-out $(MODULE)/internal/e2e,$(shell $(GO) list ./...))
+	@$(covered)
 
 unit-coverage: ## test coverage of the packages that are tried without a server, in seconds; fails where one is below UNIT_MIN percent
 	@tools/need.sh go

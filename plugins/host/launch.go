@@ -72,14 +72,42 @@ func (s *processSlot) tryLaunch(ctx context.Context) (*instance, error) {
 	}
 	inst := &instance{slot: s}
 	var startErr error // what the system said to the program's start; go-plugin passes on no more than a text
-	inst.client = goplugin.NewClient(&goplugin.ClientConfig{
+	inst.client = goplugin.NewClient(s.config(inst, file, sockets, certificate, certificatePEM, &startErr))
+	if _, err := inst.client.Start(); err != nil {
+		switch {
+		case inst.process == nil:
+			return nil, err
+		case inst.process.pid == 0:
+			return inst, systemError(startErr, err)
+		}
+		return inst, s.explainStart(ctx, inst.process, err)
+	}
+	hello, _ := inst.process.Hello()
+	if err := checkHello(hello); err != nil {
+		return inst, err
+	}
+	if err := inst.connect(); err != nil {
+		return inst, configuration("handshake", err)
+	}
+	if inst.desc, err = s.describe(ctx, inst); err != nil {
+		return inst, err
+	}
+	return inst, inst.prove(ctx)
+}
+
+// config is go-plugin's of an instance: which program it starts, and how the two talk.
+func (s *processSlot) config(inst *instance, file *os.File, sockets string, certificate tls.Certificate, pem []byte,
+	startErr *error,
+) *goplugin.ClientConfig {
+	h := s.host
+	return &goplugin.ClientConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
 			ProtocolVersion: pluginpb.ProtocolVersion, MagicCookieKey: pluginpb.MagicCookieKey,
 			MagicCookieValue: pluginpb.MagicCookieValue,
 		},
 		Plugins: goplugin.PluginSet{pluginpb.PluginName: &clientPlugin{}},
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, socketDir string) (runner.Runner, error) {
-			env := append(spec.Env, pluginpb.LifelineKey+"="+pluginpb.LifelineStdin, clientCertKey+"="+string(certificatePEM))
+			env := append(spec.Env, pluginpb.LifelineKey+"="+pluginpb.LifelineStdin, clientCertKey+"="+string(pem))
 			inst.process = newProcess(s.opts, s.out, file, env, socketDir)
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -87,7 +115,7 @@ func (s *processSlot) tryLaunch(ctx context.Context) (*instance, error) {
 				return nil, errClosed
 			}
 			s.launching = inst.process
-			return &startRecorder{inst.process, &startErr}, nil
+			return &startRecorder{inst.process, startErr}, nil
 		},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		// What AutoMTLS does, with another certificate; go-plugin adds the one that the plugin names.
@@ -111,27 +139,7 @@ func (s *processSlot) tryLaunch(ctx context.Context) (*instance, error) {
 			// What go-plugin itself receives (its stdio stream); calls of Embed set their own limit.
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDescription)),
 		},
-	})
-	if _, err := inst.client.Start(); err != nil {
-		switch {
-		case inst.process == nil:
-			return nil, err
-		case inst.process.pid == 0:
-			return inst, systemError(startErr, err)
-		}
-		return inst, s.explainStart(ctx, inst.process, err)
 	}
-	hello, _ := inst.process.Hello()
-	if err := checkHello(hello); err != nil {
-		return inst, err
-	}
-	if err := inst.connect(); err != nil {
-		return inst, configuration("handshake", err)
-	}
-	if inst.desc, err = s.describe(ctx, inst); err != nil {
-		return inst, err
-	}
-	return inst, inst.prove(ctx)
 }
 
 // startRecorder keeps the error of Start.

@@ -32,7 +32,7 @@ const usualRows = 10_000
 // pipelines it is about all that the caller sees, where the verb takes that. When ctx ends, what was done stays done,
 // and the audit says how much that was.
 func (s *Service) Act(ctx context.Context, v *verbs.Verb, pipelines []string, r verbs.Request) (Acted, error) {
-	defer s.forget()
+	defer s.look.forget()
 	done := Acted{DryRun: r.DryRun, Outcomes: []verbs.Outcome{}}
 	some := v.Scope == verbs.Rows && !v.Whole() // without names: of those that the caller sees
 	who, pool, names, err := s.mayAct(ctx, pipelines, some, r.DryRun)

@@ -26,7 +26,7 @@ func (s *Service) Model(ctx context.Context, name string) ([]generations.Generat
 
 // ActOnModel has something done with the generations of a pipeline, and returns the word for what became of it.
 func (s *Service) ActOnModel(ctx context.Context, r generations.Request) (string, error) {
-	defer s.forget()
+	defer s.look.forget()
 	who, pool, names, err := s.mayAct(ctx, []string{r.Pipeline}, false, r.DryRun)
 	if err != nil {
 		return "", err

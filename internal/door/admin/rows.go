@@ -146,7 +146,9 @@ func (s *Service) Checks(ctx context.Context) ([]check.Finding, error) {
 	return s.check(ctx, pool)
 }
 
-// check looks at everything. Those who ask within ten seconds get the same answer.
+const checksAge = 10 * time.Second
+
+// check looks at everything. Those who ask within checksAge get the same answer.
 func (s *Service) check(ctx context.Context, pool *pgxpool.Pool) ([]check.Finding, error) {
 	if err := s.checking.take(ctx); err != nil {
 		return nil, err

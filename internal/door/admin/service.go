@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -73,7 +72,7 @@ type ServiceOptions struct {
 type Service struct {
 	o        ServiceOptions
 	cfg      atomic.Pointer[config.Config] // what is in force
-	memory   observe.Memory
+	look     look
 	events   *hub
 	judge    gate.Judge
 	waits    turn // those who wait for vectors, each in a request
@@ -82,40 +81,16 @@ type Service struct {
 	mu   sync.Mutex
 	pool *pgxpool.Pool // nil while the program starts
 
-	reading singleflight.Group // the tables; those that ask meanwhile take what is found
-	last    looked             // under mu, as the next
-	began   time.Time          // when the tables are read: since when; else zero
-	changed time.Time          // when somebody changed something here last
-
 	checking  turn
 	checked   []check.Finding // under mu, as the next
 	checkedAt time.Time
-}
-
-// How old what several ask for at once may be. Where the tables take longer to read than patience, what was read before
-// is shown until it is lastAge old, unless something was just changed here. If the last reading took longer than
-// patience, nobody waits.
-const (
-	statusAge = time.Second
-	patience  = 100 * time.Millisecond
-	lastAge   = 10 * time.Second
-	checksAge = 10 * time.Second
-	readLimit = time.Minute
-)
-
-// looked is how the tables stood at a time.
-type looked struct {
-	observe.Database
-
-	at   time.Time
-	took time.Duration // to read them
 }
 
 // NewService makes a Service. Before Follow it knows no database.
 func NewService(o ServiceOptions) *Service {
 	s := &Service{
 		o: o, judge: gate.Judge{Inside: true, Redact: o.Redact, Log: o.Log}, events: newHub(),
-		memory:   observe.Memory{Counts: report.Counts{Age: statusAge}},
+		look:     look{redact: o.Redact, memory: observe.Memory{Counts: report.Counts{Age: statusAge}}},
 		checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
 	}
 	s.cfg.Store(o.Config)
@@ -148,9 +123,10 @@ func (t turn) giveBack() { <-t }
 
 // Follow asks a database from now on.
 func (s *Service) Follow(pool *pgxpool.Pool) {
+	s.look.forget()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pool, s.last = pool, looked{}
+	s.pool = pool
 }
 
 func (s *Service) database() (*pgxpool.Pool, error) {
@@ -201,7 +177,7 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	found, err := s.look(ctx, pool)
+	found, err := s.look.at(ctx, pool)
 	if err != nil {
 		return Status{}, err
 	}
@@ -210,82 +186,8 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	}, nil
 }
 
-// look tells how the tables stand, or, where to read them takes long, how they stood a few seconds ago.
-func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
-	s.mu.Lock()
-	last, wait := s.last, patience
-	if last.took > patience {
-		wait = 0
-	} else if !s.began.IsZero() { // who asks several times while it is read waits once
-		wait -= time.Since(s.began)
-	}
-	s.mu.Unlock()
-	age := time.Since(last.at)
-	if age < statusAge {
-		return last, nil
-	}
-	answer := s.reading.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit) // others wait for it, too
-		defer cancel()
-		return s.read(ctx, pool)
-	})
-	var late <-chan time.Time
-	if age < lastAge {
-		late = time.After(wait)
-	}
-	select {
-	case got := <-answer:
-		now, _ := got.Val.(looked)
-		return now, got.Err
-	case <-late:
-		return last, nil
-	case <-ctx.Done():
-		return looked{}, context.Cause(ctx)
-	}
-}
-
-// read asks the tables.
-func (s *Service) read(ctx context.Context, pool *pgxpool.Pool) (now looked, err error) {
-	defer func() {
-		if panicked := recover(); panicked != nil { // nobody else stands between it and the end of the program
-			err = fmt.Errorf("read how things stand: %v", panicked)
-		}
-	}()
-	now.at = time.Now()
-	s.mark(now.at)
-	defer s.mark(time.Time{})
-	if now.Database, err = observe.Read(ctx, pool, &s.memory, s.o.Redact); err == nil {
-		now.took = time.Since(now.at)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if now.at.After(s.changed) {
-			s.last = now
-		}
-	}
-	return now, err
-}
-
-// mark notes since when the tables are read.
-func (s *Service) mark(began time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.began = began
-}
-
-// forget has the tables read anew: something was changed.
-func (s *Service) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last, s.changed = looked{}, time.Now()
-	s.reading.Forget("")
-}
-
 // LookedAt is when the tables were read last, as the latest answers tell how they stood.
-func (s *Service) LookedAt() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last.at
-}
+func (s *Service) LookedAt() time.Time { return s.look.lastAt() }
 
 // seen is what somebody sees of how things stand.
 func seen(who gate.Caller, all observe.Database) observe.Database {
@@ -427,12 +329,20 @@ func (s *Service) whole(ctx context.Context, role string) (who gate.Caller, pool
 func (s *Service) meant(ctx context.Context, role string, names []string) (gate.Caller, *pgxpool.Pool, []string,
 	error,
 ) {
-	return s.among(ctx, role, names, func(_ []pipeline.Pipeline, names []string) []string { return names })
+	who, pool, his, err := s.his(ctx, role)
+	if err == nil {
+		names, err = among(his, names)
+	}
+	return who, pool, names, err
 }
 
 // chosen is meant for lists: patterns and labels stand for those of his pipelines that match.
 func (s *Service) chosen(ctx context.Context, names []string) (gate.Caller, *pgxpool.Pool, []string, error) {
-	return s.among(ctx, gate.RoleViewer, names, lookup.Matching)
+	who, pool, his, err := s.his(ctx, gate.RoleViewer)
+	if err == nil {
+		names, err = among(his, lookup.Matching(his, names))
+	}
+	return who, pool, names, err
 }
 
 type onceKey struct{}
@@ -479,28 +389,22 @@ func (s *Service) Names(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(next, name) }), err
 }
 
-func (s *Service) among(ctx context.Context, role string, names []string,
-	expand func(his []pipeline.Pipeline, names []string) []string,
-) (gate.Caller, *pgxpool.Pool, []string, error) {
-	who, pool, his, err := s.his(ctx, role)
-	if err != nil {
-		return who, nil, nil, err
-	}
+// among returns the whole names of pipelines, each once though it be named twice: without names all of them.
+func among(his []pipeline.Pipeline, names []string) (meant []string, err error) {
 	known := lists.Map(his, func(p pipeline.Pipeline) string { return p.Name })
 	if len(names) == 0 {
-		return who, pool, known, nil
+		return known, nil
 	}
-	var meant []string // each once, though it be named twice
-	for _, name := range expand(his, names) {
+	for _, name := range names {
 		at := lookup.Meant(his, name)
 		if at < 0 {
-			return who, nil, nil, noPipeline(name, known)
+			return nil, noPipeline(name, known)
 		}
 		if !slices.Contains(meant, his[at].Name) {
 			meant = append(meant, his[at].Name)
 		}
 	}
-	return who, pool, meant, nil
+	return meant, nil
 }
 
 // noPipeline is the answer for one that is not there, or not for him who asks.

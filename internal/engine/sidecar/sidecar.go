@@ -267,23 +267,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		g.Go(func() error { return wrap.Errorf(s.keeper.Keep(gctx, part, loop), "%s", part) })
 	}
 	if !s.o.NoStream {
-		qs := newQuestions(s.secret)
-		if !database.Pooled(s.o.Direct) {
-			s.line = database.NewLine(s.o.Direct, 5*cmp.Or(s.o.Quick, worker.QuickEnough))
-		}
-		stream := replication.New(replication.Options{
-			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Line: s.line, Dial: s.o.Dial, Log: s.o.Log,
-			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
-			OnRequest: s.o.OnRequest,
-			Prepare:   s.prepare(), Heartbeat: s.o.Heartbeat,
-			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),
-			Keeper: s.keeper, Prioritise: s.prioritise, Owners: s.owners,
-		})
-		s.setUrgencies(pipelines)
-		stream.SetPipelines(pipelines)
-		s.mu.Lock()
-		s.stream, s.questions = stream, qs
-		s.mu.Unlock()
+		stream, qs := s.newStream(pipelines)
 		keep(restart.Replication, func(ctx context.Context) error {
 			defer s.line.Close(ctx)
 			return stream.Run(ctx)
@@ -322,6 +306,28 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// newStream makes what reads the slot, and what takes the questions that come through it.
+func (s *Sidecar) newStream(pipelines []pipeline.Pipeline) (*replication.Stream, *questions) {
+	qs := newQuestions(s.secret)
+	if !database.Pooled(s.o.Direct) {
+		s.line = database.NewLine(s.o.Direct, 5*cmp.Or(s.o.Quick, worker.QuickEnough))
+	}
+	stream := replication.New(replication.Options{
+		Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Line: s.line, Dial: s.o.Dial, Log: s.o.Log,
+		StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
+		OnRequest: s.o.OnRequest,
+		Prepare:   s.prepare(), Heartbeat: s.o.Heartbeat,
+		Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),
+		Keeper: s.keeper, Prioritise: s.prioritise, Owners: s.owners,
+	})
+	s.setUrgencies(pipelines)
+	stream.SetPipelines(pipelines)
+	s.mu.Lock()
+	s.stream, s.questions = stream, qs
+	s.mu.Unlock()
+	return stream, qs
 }
 
 // begin reads what the sidecar needs to know, and tries again while the server is not there: it may be restarting.

@@ -261,15 +261,13 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) erro
 	fail := func(problem string, hint ...string) error {
 		return &refusal.ConfigError{Pipeline: p.Name, Problem: problem, Hint: hint}
 	}
-	seen := map[string]bool{}
-	for _, c := range p.Columns {
+	for i, c := range p.Columns {
 		if _, ok := t.Column(c); !ok {
 			return fail(fmt.Sprintf("table %s has no column %q", t.Quoted(), c), spelling.DidYouMean(c, t.ColumnNames())...)
 		}
-		if seen[c] {
+		if slices.Contains(p.Columns[:i], c) {
 			return fail(fmt.Sprintf("column %q is named twice", c))
 		}
-		seen[c] = true
 	}
 	text := p.Text
 	if text == "" {
@@ -325,6 +323,13 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) erro
 			"GRANT TEMPORARY ON DATABASE "+database.Quote(name)+" TO "+database.Quote(role)+"; (for init alone)",
 			"or use an embedding table as destination")
 	}
+	f.watch(read)
+	return f.readPriority(ctx, tx)
+}
+
+// watch notes which columns are read, and which of them are watched.
+func (f *Findings) watch(read map[string]bool) {
+	p, t := &f.Pipeline, f.Table
 	if len(read) == 0 {
 		f.Warnings = append(f.Warnings, "neither text nor filter reads a column: every row has the same text")
 	}
@@ -340,7 +345,6 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) erro
 		}
 	}
 	f.Looks = append([]string{}, f.Reads...)
-	return f.readPriority(ctx, tx)
 }
 
 // readIgnore makes sure that what says what counts of a text is an expression over it. What it calls counts like what

@@ -241,6 +241,14 @@ func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 	c.told(st, nil)
 	shows("pipeline_state", far[1].Name, "misconfigured", math.NaN())
 	shows("pipeline_state", far[1].Name, "paused", 1)
+	for _, code := range health.Codes() { // what status has read, which says what SQL says of every state
+		st.Pipelines[0].State = health.Code(code)
+		c.told(st, nil)
+		for _, other := range health.Codes() {
+			shows("pipeline_state", "p000", other, map[bool]float64{true: 1}[other == code])
+		}
+	}
+	st.Pipelines[0].State = health.UpToDate
 	far[1].State, far[1].NeedsAct = health.UpToDate, false
 	c.told(st, nil)
 	shows("pipeline_state", far[1].Name, "paused", math.NaN())

@@ -124,33 +124,8 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 		return nil, s.noPooling()
 	}
 	n.pooling, n.keep, n.twice, n.elements = s.pooling, s.keep, s.loggedTwice, output.Elements
-	n.dims = int(output.Dims[len(output.Dims)-1])
-	if n.pooling == poolRerank {
-		n.dims = 1
-	}
-	widest := 16_000
-	if n.pooling == poolSplade {
-		widest = embed.MaxSparseDims
-	}
-	switch {
-	case n.dims > 0:
-	case n.pooling == poolSplade:
-		n.dims = s.vocab
-	default:
-		n.dims = s.hidden
-	}
-	if n.dims < 1 || n.dims > widest {
-		return nil, fmt.Errorf("%s: vectors of %d dims are not supported", g.file, n.dims)
-	}
-	if len(s.dense) > 0 && s.dense[0].in != n.dims {
-		return nil, fmt.Errorf("%s takes %d numbers, and %s gives %d", s.dense[0].file, s.dense[0].in, g.file, n.dims)
-	}
-	if width := s.width(n.dims); s.wantsNorm && s.layerNorm == nil && s.keep > 0 && s.keep < width {
-		return nil, fmt.Errorf("%d of %d dims: the card of nomic-embed-text-v1.5 makes a layer norm before it keeps some, "+
-			"and that of other models of this kind does not: set layer_norm to true or false", s.keep, width)
-	}
-	if s.keep > s.width(n.dims) {
-		return nil, fmt.Errorf("%d dims are to be kept, but the model's vectors have %d", s.keep, s.width(n.dims))
+	if err := n.size(g, s, output); err != nil {
+		return nil, err
 	}
 	// The file was held in memory to be verified; the library reads it for itself.
 	debug.FreeOSMemory()
@@ -175,6 +150,39 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 		return nil, errors.Join(fmt.Errorf("load %s: %w", g.file, err), n.close())
 	}
 	return n, nil
+}
+
+// size finds out how many dims the vectors have, and whether what follows the network can take so many.
+func (n *network) size(g *graph, s *settings, output onnxfile.Port) error {
+	n.dims = int(output.Dims[len(output.Dims)-1])
+	if n.pooling == poolRerank {
+		n.dims = 1
+	}
+	widest := 16_000
+	if n.pooling == poolSplade {
+		widest = embed.MaxSparseDims
+	}
+	switch {
+	case n.dims > 0:
+	case n.pooling == poolSplade:
+		n.dims = s.vocab
+	default:
+		n.dims = s.hidden
+	}
+	if n.dims < 1 || n.dims > widest {
+		return fmt.Errorf("%s: vectors of %d dims are not supported", g.file, n.dims)
+	}
+	if len(s.dense) > 0 && s.dense[0].in != n.dims {
+		return fmt.Errorf("%s takes %d numbers, and %s gives %d", s.dense[0].file, s.dense[0].in, g.file, n.dims)
+	}
+	if width := s.width(n.dims); s.wantsNorm && s.layerNorm == nil && s.keep > 0 && s.keep < width {
+		return fmt.Errorf("%d of %d dims: the card of nomic-embed-text-v1.5 makes a layer norm before it keeps some, "+
+			"and that of other models of this kind does not: set layer_norm to true or false", s.keep, width)
+	}
+	if s.keep > s.width(n.dims) {
+		return fmt.Errorf("%d dims are to be kept, but the model's vectors have %d", s.keep, s.width(n.dims))
+	}
+	return nil
 }
 
 // source is what ONNX Runtime puts before what it has to say of a file: where in its own source it says so.
