@@ -72,13 +72,6 @@ func TestNew_RefusesWhatItWouldNotTokenizeExactly(t *testing.T) {
 	}
 }
 
-func TestLoad_NamesTheFile(t *testing.T) {
-	if _, err := wordpiece.Load("testdata/missing.json"); err == nil || !strings.Contains(err.Error(),
-		"testdata/missing.json") {
-		t.Errorf("got %v, want an error that names the file", err)
-	}
-}
-
 // Whatever the file holds, New returns or refuses, and what it returns can be used.
 func FuzzNew(f *testing.F) {
 	f.Add([]byte(small))

@@ -7,12 +7,9 @@
 package wordpiece
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/trie"
 )
 
@@ -39,17 +36,7 @@ type Info struct {
 	Truncated bool // there were more tokens than the limit let through
 }
 
-// Load reads a tokenizer.json. The error says which of its settings is not supported.
-func Load(path string) (*Tokenizer, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("load tokenizer: %w", err)
-	}
-	t, err := New(data)
-	return t, wrap.Errorf(err, "load tokenizer %s", path)
-}
-
-// New makes a tokenizer of the content of a tokenizer.json.
+// New makes a tokenizer of the content of a tokenizer.json. The error says which of its settings is not supported.
 func New(data []byte) (*Tokenizer, error) {
 	f, err := parse(data)
 	if err != nil {

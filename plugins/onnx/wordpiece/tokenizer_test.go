@@ -2,6 +2,7 @@ package wordpiece_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -17,7 +18,11 @@ const cls, sep, unk = 101, 102, 100
 
 func load(t testing.TB) *wordpiece.Tokenizer {
 	t.Helper()
-	tok, err := wordpiece.Load(filepath.Join(onnxtest.Model(t), "tokenizer.json"))
+	data, err := os.ReadFile(filepath.Join(onnxtest.Model(t), "tokenizer.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := wordpiece.New(data)
 	if err != nil {
 		t.Fatal(err)
 	}
