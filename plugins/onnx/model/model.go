@@ -123,17 +123,7 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 		// The scale of activations is that of everything in a run, so a text's vector would depend on its neighbours.
 		m.budget = 1
 	}
-	name := cmp.Or(g.Metadata["name"], filepath.Base(f.Path))
-	m.about = Description{
-		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims),
-		Dims:     m.settings.kept(m.settings.width(m.network.dims)),
-		Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
-		Reranks:   m.network.pooling == poolRerank,
-		MaxTokens: m.settings.maxTokens, Precision: g.Precision, Library: ort.GetVersion(), Threads: threads(options),
-		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query] && !m.settings.tasked &&
-			m.settings.weights == nil,
-		Settings: m.settings.said(),
-	}
+	m.about = m.describe(f, g, options)
 	m.turns = newTurns(m.network.runs(m.about.Threads))
 	m.about.Runs = m.turns.places
 	// One beside the places, and one for vectors that are made when a run is over.
@@ -158,6 +148,21 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 	}
 	m.about.Alone = m.budget == 1
 	return m, nil
+}
+
+// describe returns what is known of the model before its first run.
+func (m *Model) describe(f *folder.Folder, g *graph, options Options) Description {
+	name := cmp.Or(g.Metadata["name"], filepath.Base(f.Path))
+	return Description{
+		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims),
+		Dims:     m.settings.kept(m.settings.width(m.network.dims)),
+		Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
+		Reranks:   m.network.pooling == poolRerank,
+		MaxTokens: m.settings.maxTokens, Precision: g.Precision, Library: ort.GetVersion(), Threads: threads(options),
+		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query] && !m.settings.tasked &&
+			m.settings.weights == nil,
+		Settings: m.settings.said(),
+	}
 }
 
 // readTokenizer reads tokenizer.json, as other files have it changed, and returns it with the tokens of a text.

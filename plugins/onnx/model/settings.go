@@ -139,19 +139,7 @@ func (s *settings) readLimits(f *folder.Folder) error {
 		}
 		s.positions -= pad + 1
 	}
-	switch {
-	case sentence.MaxTokens != nil:
-		s.maxTokens, s.from[settingMaxTokens] = *sentence.MaxTokens, sentenceFile
-	case tokenizer.MaxTokens > 0 && (tokenizer.MaxTokens <= float64(s.positions) || s.positions == 0 &&
-		tokenizer.MaxTokens <= MaxTokensLimit):
-		s.maxTokens, s.from[settingMaxTokens] = int(tokenizer.MaxTokens), "tokenizer_config.json"
-	default:
-		s.maxTokens, s.from[settingMaxTokens] = s.positions, "config.json"
-	}
-	if s.maxTokens > MaxTokensLimit {
-		s.from[settingMaxTokens] += fmt.Sprintf(", which says %d: at most %d are read", s.maxTokens, MaxTokensLimit)
-		s.maxTokens = MaxTokensLimit
-	}
+	s.limit(sentence.MaxTokens, sentenceFile, tokenizer.MaxTokens)
 	switch tokenizer.Side {
 	case "", right:
 	case left:
@@ -160,6 +148,24 @@ func (s *settings) readLimits(f *folder.Folder) error {
 		return fmt.Errorf("tokenizer_config.json: truncation_side %q is neither %s nor %s", tokenizer.Side, right, left)
 	}
 	return nil
+}
+
+// limit sets the number of tokens: that of a file of sentence-transformers (nil: there is none), of the tokenizer if it
+// can be meant, or that of the positions.
+func (s *settings) limit(sentence *int, file string, tokenizer float64) {
+	switch {
+	case sentence != nil:
+		s.maxTokens, s.from[settingMaxTokens] = *sentence, file
+	case tokenizer > 0 && (tokenizer <= float64(s.positions) || s.positions == 0 &&
+		tokenizer <= MaxTokensLimit):
+		s.maxTokens, s.from[settingMaxTokens] = int(tokenizer), "tokenizer_config.json"
+	default:
+		s.maxTokens, s.from[settingMaxTokens] = s.positions, "config.json"
+	}
+	if s.maxTokens > MaxTokensLimit {
+		s.from[settingMaxTokens] += fmt.Sprintf(", which says %d: at most %d are read", s.maxTokens, MaxTokensLimit)
+		s.maxTokens = MaxTokensLimit
+	}
 }
 
 // sentenceConfigs are the kinds of models for which sentence-transformers has had a file of limits, in its order.
