@@ -20,7 +20,7 @@ import (
 // that it leads to.
 const (
 	FirstVersion = 36
-	Version      = 37
+	Version      = 38
 )
 
 // ErrBeforeFirst says that a program of before the first release made the schema: there is no way on from there.
@@ -37,7 +37,7 @@ var wholes = []string{
 	"views/indexes", "views/configuration", "views/requests", "views/finished_tasks",
 }
 
-// Tables returns the names of the files of tables after a version, such as 0037_kept.sql, oldest first.
+// Tables returns the names of the files of tables after a version, such as 0038_counters.sql, oldest first.
 func Tables(version int) []string {
 	entries, err := files.ReadDir("tables")
 	if err != nil {

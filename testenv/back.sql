@@ -1,5 +1,9 @@
 -- Takes the schema embedsidecar back to version 36, with what is in its tables, as a database that a program of that
--- version set up: whatever later files of sql/tables add goes, functions and views that read it with it.
+-- version set up: what later files of sql/tables add goes, and what they take away is there again.
 UPDATE embedsidecar.schema_version SET version = 36;
 DROP TABLE embedsidecar.kept_ledger;
 DROP INDEX embedsidecar.task_code_idx;
+ALTER TABLE embedsidecar.pipeline ADD COLUMN tokens_embedded bigint NOT NULL DEFAULT 0,
+    ADD COLUMN texts_embedded bigint NOT NULL DEFAULT 0, ADD COLUMN texts_reused bigint NOT NULL DEFAULT 0,
+    ADD COLUMN rows_unchanged bigint NOT NULL DEFAULT 0;
+ALTER TABLE embedsidecar.worker ADD COLUMN knows_generations boolean NOT NULL DEFAULT false;
