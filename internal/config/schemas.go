@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -56,14 +57,22 @@ func (c *Config) InSchema(name string) int {
 
 // In returns the configuration for a database with these schemas, the oldest first: in the place of each pipeline that
 // is worked in schemas it has one for each of those that match and have its table, whose name begins with the schema's.
-// A pipeline that names its table with its schema goes before them, and an earlier one before a later one.
+// A pipeline that names its table with its schema goes before them, and an earlier one before a later one. It returns
+// c itself where it was made of the same schemas.
 func (c *Config) In(found []Schema) (in *Config, left Spread) {
-	c = c.Written()
-	if len(c.InSchemas()) == 0 {
-		return c, left
+	w := c.Written()
+	if len(w.InSchemas()) == 0 {
+		return w, left
 	}
+	found = slices.DeleteFunc(slices.Clone(found), func(its Schema) bool {
+		return !slices.ContainsFunc(w.schemas, func(s Schemas) bool { return s.Takes(its.Name) })
+	})
+	if c != w && reflect.DeepEqual(c.found, found) {
+		return c, c.left
+	}
+	c = w
 	one := *c
-	one.written, one.origins = c, maps.Clone(c.origins)
+	one.written, one.found, one.origins = c, found, maps.Clone(c.origins)
 	one.replacePipelines(nil)
 	taken := map[string]bool{} // names and destinations
 	for i, spec := range c.Pipelines {
@@ -111,6 +120,7 @@ func (c *Config) In(found []Schema) (in *Config, left Spread) {
 		}
 		left.Beyond = max(left.Beyond, matching-c.Tenants.Schemas)
 	}
+	one.left = left
 	return &one, left
 }
 
