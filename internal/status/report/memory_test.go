@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,7 @@ type memory struct {
 	absent   bool  // there is no checkpoint
 
 	refuse map[string]error // by what is asked
+	mu     sync.Mutex
 	asked  []string
 }
 
@@ -34,6 +36,8 @@ var (
 )
 
 func (m *memory) note(what string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.asked = append(m.asked, what)
 	return m.refuse[what]
 }
@@ -62,7 +66,10 @@ func (m *memory) rows(_ context.Context, _ string, most int64) (int64, error) {
 func (m *memory) known(context.Context, *Pipeline) (int64, error) { return m.ledger, m.note("ledger") }
 
 func (m *memory) smallTables(context.Context, int64) ([]string, error) {
-	return m.small, m.note("small")
+	if err := m.note("small"); err != nil {
+		return nil, err
+	}
+	return m.small, nil
 }
 
 func (m *memory) countAll(_ context.Context, names []string, most int64) ([]int64, error) {
