@@ -10,18 +10,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Schema is a schema of a database, with those of the tables that InSchemas returns which it has.
-type Schema struct {
-	Name   string
-	Tables []string
-}
-
-// Spread is what In left out.
-type Spread struct {
-	Absent []string // tables that schemas which match do not have
-	Beyond int      // schemas beyond the limit
-}
-
 // Written is the configuration as the file has it: see In.
 func (c *Config) Written() *Config {
 	if c.written != nil {

@@ -26,7 +26,6 @@ type memory struct {
 	absent   bool  // there is no checkpoint
 
 	refuse map[string]error // by what is asked
-	mu     sync.Mutex
 	asked  []string
 }
 
@@ -35,9 +34,12 @@ var (
 	_ progress = (*memory)(nil)
 )
 
+// noting is held while a question is noted: some are asked at once.
+var noting sync.Mutex
+
 func (m *memory) note(what string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	noting.Lock()
+	defer noting.Unlock()
 	m.asked = append(m.asked, what)
 	return m.refuse[what]
 }
