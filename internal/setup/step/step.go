@@ -34,6 +34,7 @@ type Step struct {
 type Action struct {
 	Step
 	Allowed bool     // the catalogue says that the role may
+	Why     string   // or why it may not
 	Tables  []uint32 // to lock; their lock holders are named when it does not work out
 	Run     func(ctx context.Context) error
 	Words   bool   // SQL is words: nobody else can run it
