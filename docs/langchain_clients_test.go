@@ -35,6 +35,6 @@ assert len(store.similarity_search("a harbour", k=30)) == 21
 	k.sh("embedsidecar import langchain --model fake --save langchain.yaml")
 	k.db.MustExec(`INSERT INTO langchain_pg_embedding (id, collection_id, document, cmetadata)
 		SELECT 'new', uuid, 'the lighthouse is painted white', '{}' FROM langchain_pg_collection`)
-	k.sh("embedsidecar wait --timeout 4m")
+	k.sh("embedsidecar wait --caught-up --timeout 4m")
 	k.sh(python + "find.py")
 }

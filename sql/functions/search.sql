@@ -233,11 +233,12 @@ BEGIN
                 'begins';
     END IF;
     IF current_setting('server_version_num')::integer < 170000 THEN
-        RAISE EXCEPTION '%: before PostgreSQL 17, CALL embedsidecar.ask(pipeline, content) first, outside of a transaction',
-            caller
+        RAISE EXCEPTION
+            '%: before PostgreSQL 17, CALL embedsidecar.ask(pipeline, content) first, outside of a transaction', caller
             USING ERRCODE = 'feature_not_supported',
                 HINT = 'for a minute after that this statement finds the answer. With ATOMIC_REQUESTS of Django, the '
-                'view needs transaction.non_atomic_requests. A search that reranks needs rerank and its filter in ask, too';
+                'view needs transaction.non_atomic_requests. A search that reranks needs rerank and its filter in '
+                'ask, too';
     END IF;
     PERFORM embedsidecar.nobody_answers(caller, slot_name, NULL);
     LOOP
