@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestClients_LangChain: documents that the real library has stored are taken over, one that is added by SQL is embedded,
-// and the library finds it by its own search.
+// TestClients_LangChain: documents that the real library has stored are taken over, one that is added by SQL is
+// embedded, and the library finds it by its own search.
 func TestClients_LangChain(t *testing.T) {
 	t.Parallel()
 	k := newKitchen(t)

@@ -24,8 +24,8 @@ func newQuickstart() *command {
 		description: "Lists everything that is missing on the server at once, each with what mends it. Suggests a table " +
 			"with the columns that hold sentences (TABLE, or the one with the most text; or name your own, as in " +
 			"quickstart URL docs --columns title,body), prints a short plan with estimates of rows and time, and asks " +
-			"once; the answer s shows the SQL. Then it sets up, embeds with a progress bar, and answers queries line by line as soon as the " +
-			"first rows are embedded. It keeps the vectors in sync while it runs. Without a terminal, --yes confirms and " +
+			"once; the answer s shows the SQL. Then it sets up, embeds with a progress bar, and answers queries line by " +
+			"line as soon as the first rows are embedded. It keeps the vectors in sync while it runs. Without a terminal, --yes confirms and " +
 			"queries come from standard input; --dry-run only reports. The set-up stays when it ends: it prints how to " +
 			"continue, how to remove it, and the SQL, Python and curl that search the table. The flags of run name a " +
 			"table, a model or a plugin. For a first try with your own data.",

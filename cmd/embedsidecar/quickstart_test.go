@@ -238,8 +238,8 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	s.untouched()
 }
 
-// TestQuickstart_OnePasteAndOneRerun: a role without any rights, and a table of somebody else without a primary key. What
-// is printed is run by an administrator as it stands, and then the same command works.
+// TestQuickstart_OnePasteAndOneRerun: a role without any rights, and a table of somebody else without a primary key.
+// What is printed is run by an administrator as it stands, and then the same command works.
 func TestQuickstart_OnePasteAndOneRerun(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)

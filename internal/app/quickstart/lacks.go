@@ -40,8 +40,9 @@ func (q *quickstart) lack(what string, err error, hints ...string) {
 			l.sql, mended = append(l.sql, statement), false
 		}
 	}
+	standby := err != nil && problem.Code(err) == code.Standby // which several have met
 	same := func(other lack) bool {
-		return other.what == what || err != nil && problem.Code(err) == code.Standby && problem.Code(other.err) == code.Standby
+		return other.what == what || standby && problem.Code(other.err) == code.Standby
 	}
 	if known && mended || slices.ContainsFunc(q.lacks, same) {
 		return
