@@ -153,7 +153,15 @@ func (j *Jobs) submit(ctx context.Context, b *job) error {
 	if err := failpoint.Hit("jobs/written"); err != nil {
 		return err
 	}
-	told, err := provider.Submit(ctx, b.nonce, texts.ids, texts.list)
+	// A database that was restored knows nothing of a submission that came after its backup.
+	told, err := provider.Poll(ctx, b.nonce, "")
+	if err != nil {
+		return err
+	}
+	if told.State != embed.JobUnknown {
+		return j.running(ctx, b, told)
+	}
+	told, err = provider.Submit(ctx, b.nonce, texts.ids, texts.list)
 	if err != nil {
 		// Nobody knows whether there is a job, unless the provider has refused it.
 		if class, _ := embed.Classify(err); lasting(err) || class == embed.Resource {

@@ -82,6 +82,7 @@ func Run(ctx context.Context, o Options) []Finding {
 	}
 	c.checkPipelines(ctx)
 	c.tellReaders()
+	c.nameHolders(ctx)
 	return c.findings
 }
 
@@ -147,6 +148,15 @@ func (c *checker) failed(name string, err error) {
 	}
 	detail := strings.TrimPrefix(database.Words(err), name+": ") // told by the name already
 	c.findings = append(c.findings, Finding{name, Wrong, detail, problem.Hints(err), err})
+}
+
+// nameHolders tells who has the locks that something could not be read for.
+func (c *checker) nameHolders(ctx context.Context) {
+	for i := range c.findings {
+		if f := &c.findings[i]; database.LockedOut(f.Err) {
+			f.Hint = problem.Hints(database.NameHolders(ctx, c.o.Pool, f.Err))
+		}
+	}
 }
 
 func (c *checker) checkViews(s *catalog.Server) {

@@ -37,6 +37,7 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		}
 		if err != nil {
 			c.failed("pipelines", err)
+			return // what is configured cannot be compared with what is set up
 		}
 		for _, p := range all {
 			set[p.Name] = p
