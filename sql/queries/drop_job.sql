@@ -8,7 +8,8 @@ WITH done AS (
     RETURNING i.row_key
 ), gone AS (
     DELETE FROM embedsidecar.batch_job AS j
-    WHERE  j.job_id = @job_id AND j.nonce = @nonce AND NOT EXISTS (SELECT FROM embedsidecar.batch_item AS i WHERE i.job_id = j.job_id
+    WHERE  j.job_id = @job_id AND j.nonce = @nonce
+           AND NOT EXISTS (SELECT FROM embedsidecar.batch_item AS i WHERE i.job_id = j.job_id
                AND NOT EXISTS (SELECT FROM done AS d WHERE d.row_key = i.row_key))
     RETURNING j.job_id
 )
