@@ -287,7 +287,7 @@ func TestP10_WhoLocksOurTablesIsNamed(t *testing.T) {
 	s.db.MustExecSuper(`GRANT pg_read_all_stats TO ` + testenv.Owner)
 	prepared := s.db.Name + "_prepared"
 	for holder, lock := range map[string]string{
-		"pid ": `LOCK TABLE embedsidecar.pipeline IN ACCESS EXCLUSIVE MODE`,
+		"pid ": `LOCK TABLE embedsidecar.pipeline, embedsidecar.installation IN ACCESS EXCLUSIVE MODE`,
 		"prepared transaction '" + prepared + "'": `BEGIN; LOCK TABLE embedsidecar.pipeline IN ACCESS EXCLUSIVE MODE;
 			PREPARE TRANSACTION '` + prepared + `'`,
 	} {

@@ -105,7 +105,8 @@ func (e *environment) lookAt(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := catalog.CheckVersion(ctx, pool); err != nil {
+	if err := catalog.CheckVersion(database.Briefly(ctx), pool); err != nil {
+		err = database.NameHolders(ctx, pool, err)
 		pool.Close()
 		return nil, err
 	}
@@ -113,6 +114,7 @@ func (e *environment) lookAt(ctx context.Context) (*pgxpool.Pool, error) {
 }
 
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
+	ctx = database.Briefly(ctx)
 	state, err := observe.Read(ctx, pool, c.memory, env.redact.Text)
 	if err != nil {
 		return database.NameHolders(ctx, pool, err)

@@ -11,9 +11,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand: a database that was restored gives the number of a job out again. Who
-// still has the job of that number from before stores no results in it, moves it no further and releases none of its
-// rows.
+// TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand: a restored database gives the number of a job out again. Who still
+// has the job of that number from before stores no results in it, moves it no further and releases none of its rows.
 func TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -22,8 +21,8 @@ func TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand(t *testing.T) {
 		consistent_point, lsn) VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
 	db.MustExec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns,
 			key_columns, destination_table, destination_schema, dims, plugin, model, fingerprint)
-		VALUES ('docs', 'slot', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'p',
-			'm', 'f')`)
+		VALUES ('docs', 'slot', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3,
+			'p', 'm', 'f')`)
 	id := testenv.Value[int64](db, `INSERT INTO embedsidecar.batch_job (pipeline_id, pipeline, plugin, model, nonce, state)
 		SELECT pipeline_id, name, plugin, model, 'new', 'ended' FROM embedsidecar.pipeline RETURNING job_id`)
 	db.MustExec(`INSERT INTO embedsidecar.batch_item (pipeline_id, row_key, job_id, released)
