@@ -4,8 +4,8 @@
 // these look, decide and write as all tasks do, and find the vectors here. So a row that has changed meanwhile, or
 // whose text has no result, is embedded in the usual way, and nothing of a job is written past the ledger.
 //
-// Every step begins with what the step before has committed. Of a submission whose end is not known the provider is
-// asked by the nonce of the job before it is made again.
+// Every step begins with what the step before has committed. Before a job is submitted the provider is asked for it by
+// its nonce: a crash, or a restore of the database, may have forgotten the submission.
 package jobs
 
 import (
