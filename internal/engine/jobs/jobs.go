@@ -153,12 +153,13 @@ func (j *Jobs) submit(ctx context.Context, b *job) error {
 	if err := failpoint.Hit("jobs/written"); err != nil {
 		return err
 	}
-	// A database that was restored knows nothing of a submission that came after its backup.
+	// A database that was restored knows nothing of a submission that came after its backup. A key may be for submissions
+	// alone: then nobody can tell.
 	told, err := provider.Poll(ctx, b.nonce, "")
-	if err != nil {
+	switch {
+	case err != nil && !lasting(err):
 		return err
-	}
-	if told.State != embed.JobUnknown {
+	case err == nil && told.State != embed.JobUnknown:
 		return j.running(ctx, b, told)
 	}
 	told, err = provider.Submit(ctx, b.nonce, texts.ids, texts.list)
