@@ -168,7 +168,7 @@ api-clients: build-core ## clients for TypeScript and Python in dist/clients, ge
 	@tools/need.sh go python
 	@folder=$$(tools/clients.sh) && tools/api-clients.sh "$$folder"
 
-test-clients: build api-clients ## applications as they are, with the real Django, Alembic, Prisma, Drizzle, LlamaIndex and others, beside a sidecar
+test-clients: build api-clients ## applications as they are, with the real Django, Alembic, Prisma, Drizzle, LlamaIndex, LangChain and others, beside a sidecar
 	@tools/need.sh go python
 	@$(call get_pg,$(lastword $(PG_TEST)))
 	@folder=$$(tools/clients.sh) && EMBEDSIDECAR_CLIENTS=$$folder EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))' $(GO) test -tags clients -count=1 -timeout 30m -v -run '^TestClients' ./internal/e2e ./docs

@@ -23,7 +23,7 @@ func TestSearching(t *testing.T) {
 	if got := [...]int{
 		len(blocks(paper, "sh")), len(blocks(paper, "python")), len(blocks(paper, "json")),
 		len(blocks(paper, "sql")), len(blocks(paper, "yaml")),
-	}; got != [...]int{3, 3, 1, 6, 2} { // the page in Django is tried with the real one: internal/e2e
+	}; got != [...]int{4, 3, 1, 6, 2} { // the page in Django is tried with the real one: internal/e2e
 		t.Fatalf("search.md has other blocks than this test knows: %v of sh, python, json, sql and yaml", got)
 	}
 	for _, flags := range []string{"--set 'pipelines[0].into.type=halfvec'", "--index hnsw"} {
@@ -52,8 +52,10 @@ func TestSearching(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.dir, "rules.yaml"), []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	listens, _ := r.start(strings.NewReplacer(address, "127.0.0.1:0", " &", " --config rules.yaml").Replace(serve),
-		"queries are answered", "address")
+	ops := testenv.Nowhere(t)
+	listens, _ := r.start(strings.NewReplacer(address, "127.0.0.1:0", " &", " --config rules.yaml --ops-listen "+ops).
+		Replace(serve), "queries are answered", "address")
+	r.has(r.sh(strings.ReplaceAll(r.only("search.md", "sh", "timeout 120"), "127.0.0.1:7471", ops)), "ok")
 	url := "http://" + listens
 	r.endpoints(paper, url, token)
 	r.curl(r.only("search.md", "sh", "curl"), r.only("search.md", "json", "{"), url, token)

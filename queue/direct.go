@@ -20,7 +20,8 @@ type Direct struct {
 	// Line is a connection of its own (database.Line), on which what is worked takes few statements; nil: they are those
 	// of a pool.
 	Line database.DB
-	Err  error // what went wrong on it
+	Life *time.Time // of the server, when the rows were read; nil: that was over the line, which lasts no longer
+	Err  error      // what went wrong on it
 	done map[string]bool
 }
 

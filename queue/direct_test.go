@@ -60,15 +60,19 @@ func TestP3_WhatIsWorkedAtOnceIsFencedByEpoch(t *testing.T) {
 		return tx, held
 	}
 	lease := queue.Lease{PipelineID: f.id, Direct: &queue.Direct{Slot: slot, Epoch: 5}}
+	life := testenv.Value[time.Time](f.db, `SELECT embedsidecar.server_life()`)
+	earlier := life.Add(-time.Microsecond)
 	for what, c := range map[string]struct {
 		epoch      int64
 		generation int32
+		life       *time.Time
 		want       bool
 	}{
-		"ours": {5, 1, true}, "of one before": {4, 1, false}, "another generation": {5, 2, false},
+		"ours": {5, 1, nil, true}, "of one before": {4, 1, nil, false}, "another generation": {5, 2, nil, false},
+		"read since the server began": {5, 1, &life, true}, "read before it began anew": {5, 1, &earlier, false},
 	} {
 		l := lease
-		l.Direct = &queue.Direct{Slot: slot, Epoch: c.epoch}
+		l.Direct = &queue.Direct{Slot: slot, Epoch: c.epoch, Life: c.life}
 		tx, held := hold(l, c.generation)
 		if held != c.want {
 			t.Errorf("%s: held %t", what, held)

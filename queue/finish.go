@@ -52,7 +52,7 @@ func QueueHold(batch *pgx.Batch, l Lease, generation int32, held *bool) {
 	if l.Direct != nil {
 		query, args = "hold_epoch", pgx.StrictNamedArgs{
 			"pipeline_id": l.PipelineID, "slot": l.Direct.Slot, "epoch": l.Direct.Epoch, "generation": generation,
-			"timeout": fmt.Sprintf("%dms", l.Direct.Timeout.Milliseconds()),
+			"life": l.Direct.Life, "timeout": fmt.Sprintf("%dms", l.Direct.Timeout.Milliseconds()),
 		}
 	}
 	batch.Queue(sqlfiles.Query(query), args).Query(func(rows pgx.Rows) error {

@@ -310,3 +310,36 @@ func TestP10_ADrainIsTheSameByEveryDoor(t *testing.T) {
 		t.Errorf("it left\n%s\nof\n%s", after, before)
 	}
 }
+
+// TestP10_ProgressIsTheSameByEveryDoor: how far a backfill is, without the rows that it has seen and that still wait.
+func TestP10_ProgressIsTheSameByEveryDoor(t *testing.T) {
+	t.Parallel()
+	d := &doors{stage: newStage(t, 4)}
+	d.once(0)
+	d.db.MustExec(`CREATE SCHEMA saved; CREATE TABLE saved.ledger AS TABLE embedsidecar.ledger;
+		CREATE TABLE saved.scan AS TABLE embedsidecar.scan`)
+	d.serve()
+	d.reset(`UPDATE embedsidecar.scan SET phase = 'rows', rows_seen = 60, rows_expected = 80, finished_at = NULL,
+		started_at = now() - interval '55 s'`)
+	const done, of = 55, 80 // five rows wait
+	seen := testenv.Value[string](d.db, "SELECT rows_done || ' of ' || rows_expected FROM embedsidecar.progress")
+	if seen != "55 of 80" {
+		t.Errorf("by SQL: %s", seen)
+	}
+	type status struct {
+		Pipelines []struct {
+			Seen     int64 `json:"scan_rows_seen"`
+			Expected int64 `json:"scan_rows_expected"`
+		}
+	}
+	stdout, _ := d.run(0, "status", "-o", "json")
+	for door, said := range map[string]string{"the command line": stdout, "HTTP": d.ask(http.MethodGet, "/status", "")} {
+		got := decoded[status](t, said)
+		if len(got.Pipelines) != 1 || got.Pipelines[0].Seen != done || got.Pipelines[0].Expected != of {
+			t.Errorf("by %s: %+v", door, got)
+		}
+	}
+	if page := d.page("/pipelines"); !strings.Contains(page, "55 of about 80") {
+		t.Errorf("on the dashboard:\n%s", page)
+	}
+}

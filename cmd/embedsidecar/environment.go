@@ -21,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
@@ -219,7 +220,7 @@ func (e *environment) connected(ctx context.Context, do func(pool *pgxpool.Pool)
 		return err
 	}
 	defer pool.Close()
-	return do(pool)
+	return database.NameHolders(ctx, pool, do(pool))
 }
 
 // withPool is what a command does with a connection, which ends with it.

@@ -17,7 +17,7 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 	flags := []string{"--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding"}
 	stdout, stderr := s.run(0, append([]string{"init", "--dry-run"}, flags...)...)
 	s.has(stderr, "would make schema embedsidecar", `would make embedding table "public"."docs_embedding"`)
-	s.has(stderr, "public.docs: 3 rows, about 3 texts to embed, ", " tokens, ", " on disk")
+	s.has(stderr, "public.docs: about 3 rows, 3 texts to embed, ", " tokens, ", " on disk")
 	if stdout != "" {
 		t.Errorf("output %q", stdout)
 	}

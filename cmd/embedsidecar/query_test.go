@@ -111,6 +111,9 @@ func TestSearch_BySQLSaysWhyNobodyAnswers(t *testing.T) {
 		if major >= 17 {
 			sql = append(sql, "SELECT * FROM embedsidecar.search('docs', 'a text', timeout => '1 s')",
 				"SELECT embedsidecar.embed('a text', 'docs', '1 s')")
+		} else if _, err := s.db.Pool.Exec(t.Context(), "SELECT embedsidecar.embed('a text', 'docs', '1 s')"); err == nil ||
+			!strings.Contains(err.Error(), "CALL embedsidecar.ask(pipeline, content) first") { // not every client shows a hint
+			t.Errorf("an older server: %v", err)
 		}
 		for _, ask := range sql {
 			_, err := s.db.Pool.Exec(t.Context(), ask)

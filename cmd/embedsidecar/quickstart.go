@@ -16,16 +16,16 @@ import (
 )
 
 func newQuickstart() *command {
-	save, chunks := "", ""
+	save, chunks, showSQL := "", "", false
 	return &command{
 		name: "quickstart", group: groupStart,
 		usage:     "go from the URL of a database to a search in its rows, asking before it changes anything",
 		arguments: "[URL] [TABLE]", maxArgs: 2, stand: quickstartFlags,
 		description: "Lists everything that is missing on the server at once, each with what mends it. Suggests a table " +
 			"with the columns that hold sentences (TABLE, or the one with the most text; or name your own, as in " +
-			"quickstart URL docs --columns title,body), prints the number of rows, the expected time and the SQL, and " +
-			"asks once. Then it sets up, embeds with a progress bar, and answers queries line by line as soon as the " +
-			"first rows are embedded. It keeps the vectors in sync while it runs. Without a terminal, --yes confirms and " +
+			"quickstart URL docs --columns title,body), prints a short plan with estimates of rows and time, and asks " +
+			"once; the answer s shows the SQL. Then it sets up, embeds with a progress bar, and answers queries line by " +
+			"line as soon as the first rows are embedded. It keeps the vectors in sync while it runs. Without a terminal, --yes confirms and " +
 			"queries come from standard input; --dry-run only reports. The set-up stays when it ends: it prints how to " +
 			"continue, how to remove it, and the SQL, Python and curl that search the table. The flags of run name a " +
 			"table, a model or a plugin. For a first try with your own data.",
@@ -33,6 +33,7 @@ func newQuickstart() *command {
 			own.text("save", &save, "`FILE` to write the configuration to, for run --config"),
 			own.text("chunks", &chunks, "`ANSWER` yes or no: cut texts that are longer than the model reads into chunks",
 				"asked on a terminal, else yes"),
+			own.toggle("show-sql", &showSQL, "print the SQL of the plan, too"),
 		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,
@@ -42,7 +43,7 @@ func newQuickstart() *command {
 				return misuse("--chunks: expected yes or no, not %q", chunks)
 			}
 			_, table := urlAndTable(env.args)
-			return env.quickstart(ctx, quickstart.Options{Table: table, Save: save, Chunks: chunks})
+			return env.quickstart(ctx, quickstart.Options{Table: table, Save: save, Chunks: chunks, SQL: showSQL})
 		},
 	}
 }

@@ -59,14 +59,20 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 
 	_, stderr := s.typing(0, "", "quickstart", url, "--dry-run")
 	s.has(stderr, "wal_level logical", `the most text is in "public"."docs": title, body (40 rows`,
-		`also "public"."notes": note`, "40 rows, about 40 texts to embed", "on this machine", "would make", "CREATE TABLE")
+		`also "public"."notes": note`, "about 40 rows, 40 texts to embed", "on this machine", "estimates", `embedding table "public"."docs_embedding"`)
 	if strings.Contains(stderr, "people") {
 		t.Errorf("addresses and categories are taken for text:\n%s", stderr)
 	}
+	_, plan, _ := strings.Cut(stderr, "The plan.")
+	if lines := strings.Count(plan, "\n"); lines > 15 || strings.Contains(stderr, "CREATE TABLE") {
+		t.Errorf("a plan of %d lines, or with SQL:\n%s", lines, stderr)
+	}
+	_, stderr = s.typing(0, "", "quickstart", url, "--dry-run", "--show-sql")
+	s.has(stderr, "would make publication", "CREATE TABLE", "  undo: DROP TABLE")
 	_, stderr = s.typing(0, "", "quickstart", url, "notes", "--dry-run")
-	s.has(stderr, `"public"."notes": note (1 row`, "without kind,", "--columns kind,note")
+	s.has(stderr, `"public"."notes": note (1 row`, "kind: mostly single words", "--columns kind,note")
 	_, stderr = s.typing(0, "", "quickstart", url, "notes", "--columns", "kind,note", "--dry-run")
-	s.has(stderr, `CREATE TABLE "public"."notes_embedding"`)
+	s.has(stderr, `"public"."notes": kind, note`, `embedding table "public"."notes_embedding"`)
 	_, stderr = s.typing(2, "", "quickstart", url)
 	s.has(stderr, "there is no terminal to confirm", "--yes")
 	s.untouched()
@@ -122,7 +128,7 @@ func TestQuickstart_Refuses(t *testing.T) {
 	refused(2, []string{"dogs"}, "ES0204", "docs")
 	s.db.MustExec(`CREATE VIEW seen AS SELECT * FROM docs; CREATE TABLE heap (note text); INSERT INTO heap VALUES ('no key here')`)
 	refused(2, []string{s.db.URL(testenv.Owner), "seen"}, "ES0205", "is a view")
-	refused(2, nil, "ES0206", "no primary key", "ALTER TABLE")
+	refused(2, nil, "ES0206", "no primary key", `ALTER TABLE "public"."heap" ADD COLUMN id bigint GENERATED`)
 	s.db.MustExec(`CREATE TABLE parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
 		CREATE TABLE parts_1 PARTITION OF parts DEFAULT; INSERT INTO parts VALUES (1, 'part of a whole')`)
 	_, stderr := s.typing(0, "", "quickstart", "--dry-run")
@@ -174,8 +180,11 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	})
 	s := newStage(t, 3, testenv.On(server))
 	_, stderr := s.typing(2, "", "quickstart", "--yes")
-	s.has(stderr, "not ready: wal_level: it is replica", "error ES0202", "ALTER SYSTEM SET wal_level", "would make",
-		"CREATE PUBLICATION")
+	s.has(stderr, "wal_level: it is replica, want logical", "error ES0202", "ALTER SYSTEM SET wal_level",
+		"then restart the server")
+	if strings.Contains(stderr, "The plan.") {
+		t.Errorf("a plan for a server that is not ready:\n%s", stderr)
+	}
 	s.untouched()
 
 	stranger := s.db.Role("")
@@ -183,24 +192,23 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	s.as(stranger)
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
 	s.has(stderr, "ready: server PostgreSQL", "max_wal_senders", // what is right
-		`the most text is in "public"."docs": title, body (3 rows`, "3 rows, about 3 texts to embed", // what it would be
-		`CREATE TABLE "public"."docs_embedding"`, "CREATE EXTENSION vector SCHEMA public",
-		"5 things are not ready", "nothing was done", "ALTER SYSTEM SET wal_level", "pg_replication_slots",
-		"CREATE EXTENSION vector", "REPLICATION", `GRANT CREATE ON DATABASE`, "ES0202")
+		`the most text is in "public"."docs": title, body (3 rows`, // what it would be
+		"7 things are not ready", "nothing was done", "pg_replication_slots", "ES0202",
+		`may not create in schema "public"`, `table "public"."docs" belongs to "`+testenv.Owner+`"`) // why
 	s.untouched()
 
 	// What an administrator runs comes once, as one block.
 	_, end, _ := strings.Cut(stderr, "error ES0202")
-	_, block, _ := strings.Cut(end, `as a superuser, or the administrator of a managed server, run this in database "`+s.db.Name+"\":\n")
-	block, _, _ = strings.Cut(block, "embedsidecar: hint: then restart the server, and run this command again")
-	for _, statement := range []string{"ALTER SYSTEM SET wal_level", "ALTER SYSTEM SET max_replication_slots", "CREATE EXTENSION vector", `ALTER ROLE "`, "GRANT CREATE ON DATABASE"} {
-		if strings.Count(block, statement) != 1 || strings.Count(end, statement) != 1 {
+	_, block, _ := strings.Cut(end, `run this in database "`+s.db.Name+"\", as a superuser or the administrator of a managed server:\n")
+	block, _, _ = strings.Cut(block, "embedsidecar: hint: then restart the server")
+	for _, statement := range []string{"ALTER SYSTEM SET wal_level", "ALTER SYSTEM SET max_replication_slots", "CREATE EXTENSION vector", `ALTER ROLE "`, "GRANT CREATE ON DATABASE", "GRANT CREATE ON SCHEMA", "CREATE PUBLICATION"} {
+		if strings.Count(block, "\n"+statement) != 1 || strings.Count(end, "\n"+statement) != 1 {
 			t.Errorf("%s is not there once, in the block:\n%s", statement, end)
 		}
 	}
 	for line := range strings.Lines(block) {
-		if !strings.HasSuffix(strings.TrimSpace(line), ";") {
-			t.Errorf("%q is no statement", line)
+		if !strings.HasSuffix(strings.TrimSpace(line), ";") && !strings.HasPrefix(line, "-- ") {
+			t.Errorf("%q is no statement, and no comment", line)
 		}
 	}
 
@@ -230,6 +238,38 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	s.untouched()
 }
 
+// TestQuickstart_OnePasteAndOneRerun: a role without any rights, and a table of somebody else without a primary key.
+// What is printed is run by an administrator as it stands, and then the same command works.
+func TestQuickstart_OnePasteAndOneRerun(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	s.db.MustExec("CREATE TABLE heap (id int, note text); INSERT INTO heap SELECT i, 'a note of words ' || i FROM generate_series(1, 5) AS i")
+	stranger := s.db.Role("")
+	s.as(stranger)
+	_, stderr := s.typing(7, "", "quickstart", "heap", "--yes")
+	var script strings.Builder
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, "embedsidecar: ") && (strings.HasPrefix(line, "-- ") || strings.HasSuffix(line, ";\n")) {
+			script.WriteString(line)
+		}
+	}
+	s.has(script.String(), `GRANT SELECT ON "public"."heap"`, `ALTER TABLE "public"."heap" ADD PRIMARY KEY ("id");`,
+		`belongs to "`+testenv.Owner+`"`, "GRANT CREATE ON SCHEMA", "CREATE PUBLICATION", "REPLICATION;")
+	s.db.MustExecSuper(script.String())
+	stdout, stderr := s.typing(0, "note of words\n", "quickstart", "heap", "--yes", "--trust-owner", testenv.Owner)
+	s.has(stdout, "DISTANCE", "a note")
+	s.has(stderr, "5 of 5 rows embedded")
+}
+
+// TestQuickstart_NamesAVulnerablePgvector.
+func TestQuickstart_NamesAVulnerablePgvector(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.db.MustExecSuper("UPDATE pg_extension SET extversion = '0.8.1' WHERE extname = 'vector'")
+	_, stderr := s.typing(0, "", "quickstart", "--dry-run")
+	s.has(stderr, "warning: extension vector 0.8.1 has the vulnerability CVE-2026-3172")
+}
+
 // TestQuickstart_ASlotOfAnotherDatabase keeps nothing else that is lacking from being told with it.
 func TestQuickstart_ASlotOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
@@ -238,12 +278,12 @@ func TestQuickstart_ASlotOfAnotherDatabase(t *testing.T) {
 	other.MustExec("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", s.slot)
 	t.Cleanup(func() { other.MustExec("SELECT pg_drop_replication_slot($1)", s.slot) })
 	_, stderr := s.typing(8, "", "quickstart", "--yes")
-	s.has(stderr, "slot names are unique per server", "would make", "3 rows, about 3 texts to embed", "--slot")
+	s.has(stderr, "slot names are unique per server", "--slot")
 	stranger := s.db.Role("REPLICATION")
 	s.db.MustExec("GRANT SELECT ON docs TO " + stranger)
 	s.as(stranger)
 	_, stderr = s.typing(8, "", "quickstart", "--yes")
-	s.has(stderr, "2 things are not ready", "slot names are unique per server", "would make", "--slot",
+	s.has(stderr, "4 things are not ready", "slot names are unique per server", "--slot",
 		"GRANT CREATE ON DATABASE", "GRANT CREATE ON SCHEMA", "CREATE PUBLICATION")
 }
 
@@ -274,7 +314,9 @@ func TestQuickstart_TextsThatAreLongerThanTheModelReads(t *testing.T) {
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=never-truncates") // it says that it reads 8 tokens
 	s.db.MustExec("UPDATE docs SET body = repeat('some words of one sentence. ', 20)")
 	_, stderr := s.typing(0, "", "quickstart", "docs", "--dry-run")
-	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "--chunks no", `"chunk_text"`)
+	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "--chunks no", "chunks are used")
+	_, stderr = s.typing(0, "", "quickstart", "docs", "--dry-run", "--show-sql")
+	s.has(stderr, `"chunk_text"`)
 	_, stderr = s.typing(0, "", "quickstart", "docs", "--dry-run", "--chunks", "no")
 	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "10 of the texts cut at 8 tokens")
 	if strings.Contains(stderr, `"chunk_text"`) {
@@ -323,7 +365,7 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	known := testenv.Value[int](s.db, "SELECT count(*) FROM docs_embedding")
 	_, stderr := s.typing(0, "", "quickstart", "docs", "--dry-run")
-	s.has(stderr, fmt.Sprintf("300 rows, about %d texts to embed", 300-known))
+	s.has(stderr, fmt.Sprintf("300 rows, %d texts to embed", 300-known))
 	_, stderr = s.run(0, "search", "public.docs", "title 7")
 	s.has(stderr, fmt.Sprintf("among the %d of 300 rows that are embedded so far (", known))
 }

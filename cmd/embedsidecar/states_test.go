@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -275,4 +276,39 @@ func TestP10_ASlowSetUpSaysWhatItWaitsFor(t *testing.T) {
 	}
 	<-d.done
 	s.once(0)
+}
+
+// TestP10_WhoLocksOurTablesIsNamed: while another session locks a table of ours, check and status name it, and say
+// nothing that they could not read.
+func TestP10_WhoLocksOurTablesIsNamed(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.once(0)
+	s.db.MustExecSuper(`GRANT pg_read_all_stats TO ` + testenv.Owner)
+	prepared := s.db.Name + "_prepared"
+	for holder, lock := range map[string]string{
+		"pid ": `LOCK TABLE embedsidecar.pipeline, embedsidecar.installation IN ACCESS EXCLUSIVE MODE`,
+		"prepared transaction '" + prepared + "'": `BEGIN; LOCK TABLE embedsidecar.pipeline IN ACCESS EXCLUSIVE MODE;
+			PREPARE TRANSACTION '` + prepared + `'`,
+	} {
+		release := func() { s.db.MustExec(`ROLLBACK PREPARED '` + prepared + `'`) }
+		if holder == "pid " {
+			release = s.open(lock)
+			holder += strconv.Itoa(int(testenv.Value[int32](s.db, `SELECT pid FROM pg_locks WHERE mode = 'AccessExclusiveLock'
+				AND relation = 'embedsidecar.pipeline'::regclass`)))
+		} else {
+			s.db.MustExec(lock)
+		}
+		holds := holder + " of role " + testenv.Owner
+		const what = "holds AccessExclusiveLock on embedsidecar.pipeline since 20"
+		stdout, _ := s.run(exitFailed, "check", "--table", "docs", "--columns", "title,body", "--into", "embedding")
+		s.has(stdout, holds, what)
+		if strings.Contains(stdout, "not set up") {
+			t.Errorf("check tells what it could not read:\n%s", stdout)
+		}
+		_, stderr := s.run(exitConflict, "status")
+		s.has(stderr, holds, what)
+		release()
+	}
+	s.run(0, "status")
 }

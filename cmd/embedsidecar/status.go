@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
@@ -104,7 +105,8 @@ func (e *environment) lookAt(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := catalog.CheckVersion(ctx, pool); err != nil {
+	if err := catalog.CheckVersion(database.Briefly(ctx), pool); err != nil {
+		err = database.NameHolders(ctx, pool, err)
 		pool.Close()
 		return nil, err
 	}
@@ -112,9 +114,10 @@ func (e *environment) lookAt(ctx context.Context) (*pgxpool.Pool, error) {
 }
 
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
+	ctx = database.Briefly(ctx)
 	state, err := observe.Read(ctx, pool, c.memory, env.redact.Text)
 	if err != nil {
-		return err
+		return database.NameHolders(ctx, pool, err)
 	}
 	if err := c.choose(ctx, env, pool, &state); err != nil {
 		return err

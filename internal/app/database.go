@@ -79,7 +79,8 @@ func newDatabase(o Options, c common, name string, phase observe.Phase) *Databas
 	db := &Database{
 		common: c, o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
 		deployed: deployed{
-			seen: map[held]time.Time{}, pairs: map[tablePair]bool{}, leaving: map[string]time.Time{},
+			digests: map[string]string{}, seen: map[held]time.Time{}, pairs: map[tablePair]bool{},
+			leaving: map[string]time.Time{},
 		},
 		wished: make(chan struct{}, 1), besides: make(chan struct{}, 1), called: make(chan struct{}, 1),
 		source: c.observer.Source(o.Config, name, phase),

@@ -48,6 +48,8 @@ type deployed struct {
 	mu       sync.Mutex
 	row      int64 // where the database has it; 0: nowhere yet
 	specs    map[string]pipeline.Spec
+	digests  map[string]string    // of specs
+	tables   map[string][2]string // of specs: schema and name
 	problems map[string]trouble
 	kept     map[string]int32 // versions of newer definitions that were found and left, by pipeline
 	seen     map[held]time.Time
@@ -81,7 +83,10 @@ func (d *deployed) become(now map[string]pipeline.Spec) {
 	for name := range d.specs {
 		d.leaves(name)
 	}
-	d.specs = now
+	d.specs, d.digests, d.tables = now, map[string]string{}, map[string][2]string{}
+	for name, spec := range now { // once: they are compared with those of the database every 10 s
+		d.digests[name], d.tables[name] = resolve.Digest(spec), [2]string{spec.Schema, spec.Table}
+	}
 	maps.DeleteFunc(d.leaving, func(name string, _ time.Time) bool { _, configured := now[name]; return configured })
 }
 
@@ -168,15 +173,6 @@ type tablePair struct {
 	is, named uint32
 }
 
-// tables are the configured tables, by the names of their pipelines. The caller holds mu.
-func (d *deployed) tables() map[string][]string {
-	list := map[string][]string{}
-	for name, spec := range d.specs {
-		list[name] = []string{spec.Schema, spec.Table}
-	}
-	return list
-}
-
 // marks notes which declared pipelines are in force.
 func (d *deployed) marks(mark string) {
 	d.mu.Lock()
@@ -235,15 +231,6 @@ func (d *deployed) sick() []pipeline.Spec {
 	return lists.Map(slices.Sorted(maps.Keys(d.problems)), func(name string) pipeline.Spec { return d.specs[name] })
 }
 
-// digests are the definitions that are configured, by the names of their pipelines.
-func (d *deployed) digests() map[string]string {
-	list := map[string]string{}
-	for name, spec := range d.specs {
-		list[name] = resolve.Digest(spec)
-	}
-	return list
-}
-
 // declare writes down what is configured here, for others and for those who ask how it stands. That it cannot be
 // written is no reason not to work.
 func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
@@ -263,7 +250,7 @@ func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
 		problems[name] = t
 	}
 	err := pool.QueryRow(ctx, sqlfiles.Query("declare_configuration"), pgx.StrictNamedArgs{
-		"me": d.row, "slot": c.Slot.Name, "instance": c.Instance, "file": fileOf(c), "digests": d.digests(),
+		"me": d.row, "slot": c.Slot.Name, "instance": c.Instance, "file": fileOf(c), "digests": d.digests,
 		"problems": problems, "settings": settings, "refused": refused, "hints": hints,
 		"restart": append([]string{}, d.restart...), "taken": d.taken, "takes": d.takes,
 	}).Scan(&d.row)

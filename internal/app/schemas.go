@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -53,7 +52,7 @@ func (n *Database) beginPrepared(ctx context.Context, p *pools, service *admin.S
 // spreadOut takes over which schemas there are.
 func (n *Database) spreadOut(ctx context.Context, p *pools, service *admin.Service) error {
 	c, left, err := lookup.InSchemas(ctx, p.work, n.config())
-	if err != nil || c == n.config() || reflect.DeepEqual(c.Pipelines, n.config().Pipelines) {
+	if err != nil || c == n.config() {
 		return err
 	}
 	n.cfg.Store(c)

@@ -262,7 +262,7 @@ func (n *Database) mended(ctx context.Context, p *pools, due []pipeline.Spec, ou
 func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err error) {
 	d := &n.deployed
 	d.mu.Lock()
-	digests, tables := d.digests(), d.tables()
+	digests, tables := d.digests, d.tables
 	d.mu.Unlock()
 	if len(digests) == 0 {
 		return nil, nil

@@ -62,6 +62,8 @@ type Config struct {
 	base    *Config           // what it is without declared pipelines; nil: it has none
 	asked   map[string]int64  // the requests by which declared pipelines were changed last, by their names
 	written *Config           // as the file has it, where this is what In made of it
+	found   []Schema          // of these schemas
+	left    Spread            // which In left out
 }
 
 // environ stands behind a pointer so that printing a Config does not print it: it may hold secrets of others.

@@ -48,3 +48,15 @@ func (s *Schemas) Takes(name string) bool {
 	return s.Match != "" && !systemSchema(name) && Matches(s.Match, name) &&
 		!slices.ContainsFunc(s.Except, func(but string) bool { return Matches(but, name) })
 }
+
+// Schema is a schema of a database, with those of the tables that InSchemas returns which it has.
+type Schema struct {
+	Name   string
+	Tables []string
+}
+
+// Spread is what In left out.
+type Spread struct {
+	Absent []string // tables that schemas which match do not have
+	Beyond int      // schemas beyond the limit
+}

@@ -3,23 +3,12 @@ package config
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
-
-// Schema is a schema of a database, with those of the tables that InSchemas returns which it has.
-type Schema struct {
-	Name   string
-	Tables []string
-}
-
-// Spread is what In left out.
-type Spread struct {
-	Absent []string // tables that schemas which match do not have
-	Beyond int      // schemas beyond the limit
-}
 
 // Written is the configuration as the file has it: see In.
 func (c *Config) Written() *Config {
@@ -56,14 +45,22 @@ func (c *Config) InSchema(name string) int {
 
 // In returns the configuration for a database with these schemas, the oldest first: in the place of each pipeline that
 // is worked in schemas it has one for each of those that match and have its table, whose name begins with the schema's.
-// A pipeline that names its table with its schema goes before them, and an earlier one before a later one.
+// A pipeline that names its table with its schema goes before them, and an earlier one before a later one. It returns
+// c itself where it was made of the same schemas.
 func (c *Config) In(found []Schema) (in *Config, left Spread) {
-	c = c.Written()
-	if len(c.InSchemas()) == 0 {
-		return c, left
+	w := c.Written()
+	if len(w.InSchemas()) == 0 {
+		return w, left
 	}
+	found = slices.DeleteFunc(slices.Clone(found), func(its Schema) bool {
+		return !slices.ContainsFunc(w.schemas, func(s Schemas) bool { return s.Takes(its.Name) })
+	})
+	if c != w && reflect.DeepEqual(c.found, found) {
+		return c, c.left
+	}
+	c = w
 	one := *c
-	one.written, one.origins = c, maps.Clone(c.origins)
+	one.written, one.found, one.origins = c, found, maps.Clone(c.origins)
 	one.replacePipelines(nil)
 	taken := map[string]bool{} // names and destinations
 	for i, spec := range c.Pipelines {
@@ -111,6 +108,7 @@ func (c *Config) In(found []Schema) (in *Config, left Spread) {
 		}
 		left.Beyond = max(left.Beyond, matching-c.Tenants.Schemas)
 	}
+	one.left = left
 	return &one, left
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ pipelines:
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, left := c.In([]Schema{
+	found := []Schema{
 		{"paying_own", []string{"docs"}},
 		{"embedsidecar", []string{"docs"}},
 		{"pg_temp_3", []string{"docs"}},
@@ -27,7 +28,8 @@ pipelines:
 		{"Free", []string{"docs"}},
 		{"empty", nil},
 		{"free_beyond", []string{"docs"}},
-	})
+	}
+	in, left := c.In(found)
 	var got []string
 	for i, p := range in.Pipelines {
 		got = append(got, p.Name+" "+p.Schema+" "+strings.Join(p.Columns, ",")+" "+
@@ -46,6 +48,9 @@ pipelines:
 		if s := c.SearchOf(`"Free".docs`); !slices.Equal(s.Filterable, []string{"lang"}) {
 			t.Errorf("search: %+v", s)
 		}
+	}
+	if same, still := in.In(append(found, Schema{Name: "pg_temp_4"})); same != in || !reflect.DeepEqual(still, left) {
+		t.Error("of the same schemas it is made again")
 	}
 	if again, _ := in.In(nil); len(again.Pipelines) != 1 || len(c.Pipelines) != 4 {
 		t.Errorf("without schemas: %+v", again.Pipelines)

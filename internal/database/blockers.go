@@ -43,6 +43,39 @@ func QueueHolders(ctx context.Context, db Reader) ([]Blocker, error) {
 	return list, wrap.Errorf(err, "list who holds the queue")
 }
 
+// LockHolders describes the other sessions and prepared transactions that hold a lock on one of the tables, at most
+// ten; nil: on any, of a kind that keeps readers or writers out.
+func LockHolders(ctx context.Context, db Reader, tables []uint32) ([]string, error) {
+	list, err := Collect(ctx, db, "lock_holders", pgx.RowTo[string], pgx.StrictNamedArgs{"tables": tables})
+	return list, wrap.Errorf(err, "list locks")
+}
+
+// heldError is an error of a statement that gave way to a lock, with those who may hold it.
+type heldError struct {
+	error
+	holders []string
+}
+
+func (e heldError) Unwrap() error { return e.error }
+
+// Hints names the holders.
+func (e heldError) Hints() []string {
+	return append(e.holders, "wait for it, or end it: SELECT pg_terminate_backend(pid); "+
+		"a prepared transaction: COMMIT PREPARED or ROLLBACK PREPARED")
+}
+
+// NameHolders adds to the error of a statement that gave way to a lock who may hold it.
+func NameHolders(ctx context.Context, db Reader, err error) error {
+	if !LockedOut(err) {
+		return err
+	}
+	holders, lookErr := LockHolders(ctx, db, nil)
+	if lookErr != nil || len(holders) == 0 {
+		return err
+	}
+	return heldError{err, holders}
+}
+
 // Named are blockers in words.
 func Named(list []Blocker) []string {
 	return lists.Map(list, func(b Blocker) string { return b.String() })

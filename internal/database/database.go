@@ -156,15 +156,17 @@ func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) 
 }
 
 func open(ctx context.Context, cfg *pgxpool.Config, thrifty bool) (*pgxpool.Pool, error) {
+	after := tidy
 	var pool *pgxpool.Pool
 	if thrifty { // nothing looks at a pool that nobody uses, of which there are many
 		unused := time.AfterFunc(thriftyIdle, func() { closeIdle(pool) }) //nolint:contextcheck // the pool calls it with none
 		unused.Stop()                                                     // until the first use
-		cfg.AfterRelease = func(conn *pgx.Conn) bool {                    //nolint:contextcheck // as above
-			defer unused.Reset(thriftyIdle)
-			return tidied(conn)
+		after = func(conn *pgx.Conn) {                                    //nolint:contextcheck // as above
+			tidy(conn)
+			unused.Reset(thriftyIdle)
 		}
 	}
+	cfg.ConnConfig.Tracer = released(after)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, classify(err, cfg.ConnConfig.Config)
@@ -237,7 +239,6 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 			via.ConnConfig.TLSConfig, via.ConnConfig.SSLNegotiation, via.ConnConfig.Fallbacks
 	}
 	configure(&c.Config, o)
-	cfg.AfterRelease = tidied
 	open := &sockets{patience: cmp.Or(o.Patience, defaultPatience), config: c, open: map[*socket]struct{}{}}
 	c.DialFunc = open.dial
 	looks := newLooks()

@@ -136,6 +136,34 @@ func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {
 	}
 }
 
+// TestConnect_WorkInSequenceTakesOneConnection: a connection is free as soon as it is released, also one whose session
+// had to be tidied.
+func TestConnect_WorkInSequenceTakesOneConnection(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]database.Options{"usual": {}, "thrifty": {Thrifty: true}} {
+		pool, err := database.Connect(t.Context(), newDB(t), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		for i := range 100 {
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				if i%2 == 0 {
+					database.Used(tx)
+				}
+				_, err := tx.Exec(t.Context(), "SET work_mem = '1MB'")
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := pool.Stat().NewConnsCount(); n != 1 {
+			t.Errorf("%s: 100 transactions in sequence took %d connections, want 1", name, n)
+		}
+	}
+}
+
 // TestP5_AHostThatVanishesHoldsItsLocksForSeconds: the server asks whether who connected is still there, whatever its
 // defaults are, in an ordinary session, after it was tidied, and in one for replication.
 func TestP5_AHostThatVanishesHoldsItsLocksForSeconds(t *testing.T) {

@@ -179,6 +179,9 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 	case Full:
 		return []string{"raise max_connections (for the stream also max_wal_senders), or end unused sessions: SELECT pid, usename, application_name, state FROM pg_stat_activity;"}
 	case Auth:
+		if cfg.Password == "" {
+			return []string{"no password was given: put it into PGPASSWORD, .pgpass, or a file that --database-url-file names"}
+		}
 		return []string{"check role and password in the URL (or its *_FILE, .pgpass, PGPASSWORD), and pg_hba.conf of the server"}
 	case NoDatabase:
 		return []string{"list the databases there are: SELECT datname FROM pg_database;"}

@@ -21,36 +21,57 @@ func Used(tx pgx.Tx) {
 	}
 }
 
-// tidied makes a released connection as it was when it was made, and reports whether it may be used again. Behind a
-// pooler the session is another's already.
-func tidied(conn *pgx.Conn) bool {
+// released is what is done with a connection before its pool has it back. With pgx's AfterRelease, which is called
+// beside, the next one who asks would not find it there and open another.
+type released func(*pgx.Conn)
+
+// TraceRelease is called first of all by Release.
+func (do released) TraceRelease(_ *pgxpool.Pool, data pgxpool.TraceReleaseData) { do(data.Conn) }
+
+// TraceQueryStart does nothing.
+func (released) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+// TraceQueryEnd does nothing.
+func (released) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// tidy makes a released connection as it was when it was made, or closes it. Behind a pooler the session is another's
+// already.
+func tidy(conn *pgx.Conn) {
 	data := conn.PgConn().CustomData()
 	if data[usedKey] != true {
-		return true
+		return
 	}
 	delete(data, usedKey)
-	if !direct(conn.Config()) {
-		return true
+	if !direct(conn.Config()) || conn.PgConn().TxStatus() != 'I' { // the pool closes one in a transaction
+		return
 	}
 	const timeout = 10 * time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), timeout) //nolint:forbidigo // the pool calls it with none
 	defer cancel()
+	if reset(ctx, conn) != nil {
+		_ = conn.Close(ctx) // there may be no other end
+	}
+}
+
+func reset(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "DISCARD ALL"); err != nil { // settings go back to what the start-up packet said
-		return false
+		return err
 	}
 	if _, err := conn.Exec(ctx, "RESET ROLE"); err != nil { // to the default of the role, where it has one
-		return false
+		return err
 	}
 	if err := conn.DeallocateAll(ctx); err != nil { // there are none left: it is this side that must know
-		return false
+		return err
 	}
 	if _, err := rawEncoding(ctx, conn.PgConn()); err != nil {
-		return false
+		return err
 	}
 	if err := unlimited(ctx, conn.PgConn()); err != nil {
-		return false
+		return err
 	}
-	return tablesOnly(ctx, conn) == nil
+	return tablesOnly(ctx, conn)
 }
 
 // localConduct says for one transaction what a session behind a pooler was not told. It is one statement, for the

@@ -3,6 +3,7 @@ package database
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,14 +11,31 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
-// UntilUnlocked repeats f while it gives way to locks of other sessions, for about half a minute, and a few times
-// when what it reads vanished. Each try gives way after the session's lock_timeout: one long wait could make a user who
-// waits for us the one who must give way.
+const tries = 50 // half a minute
+
+type briefly struct{}
+
+// Briefly is the context of a reader who rather tells of a lock than waits for it: all that gives way to locks under it
+// is tried again for about three seconds in all.
+func Briefly(ctx context.Context) context.Context {
+	left := &atomic.Int32{}
+	left.Store(tries / 10) //nolint:mnd // of half a minute
+	return context.WithValue(ctx, briefly{}, left)
+}
+
+// UntilUnlocked repeats f while it gives way to locks of other sessions, for about half a minute or as Briefly says,
+// and a few times when what it reads vanished. Each try gives way after the session's lock_timeout: one long wait could
+// make a user who waits for us the one who must give way.
 func UntilUnlocked(ctx context.Context, f func() error) error {
-	const tries, few, pause = 50, 5, 100 * time.Millisecond
+	const few, pause = 5, 100 * time.Millisecond
+	left, brief := ctx.Value(briefly{}).(*atomic.Int32)
+	if !brief {
+		left = &atomic.Int32{}
+		left.Store(tries)
+	}
 	for try := 1; ; try++ {
 		err := f()
-		if again := LockedOut(err) && try < tries || Vanished(err) && try < few; !again {
+		if again := LockedOut(err) && left.Add(-1) > 0 || Vanished(err) && try < few; !again {
 			return err
 		}
 		if !sleep.For(ctx, sleep.Between(pause/2, 3*pause/2)) {

@@ -74,3 +74,19 @@ func TestUntilUnlocked_BeginsAnewWhereSomethingVanished(t *testing.T) {
 		t.Errorf("%v after %d tries, want the server's word after a few", err, tries)
 	}
 }
+
+// Who only looks tells of a lock soon, however many things it keeps from being read.
+func TestP10_WhoLooksWaitsBrieflyForLocks(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	ctx := database.Briefly(t.Context())
+	const things = 20
+	for range things {
+		if err := database.UntilUnlocked(ctx, func() error { tries++; return database.ErrLocked }); !database.LockedOut(err) {
+			t.Fatal(err)
+		}
+	}
+	if tries < things+2 || tries > things+5 {
+		t.Errorf("%d tries for %d things, want a few more than things", tries, things)
+	}
+}

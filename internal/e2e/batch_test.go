@@ -126,6 +126,27 @@ func TestBatch_KilledAtEveryStep(t *testing.T) {
 	})
 }
 
+// TestP8_ABatchJobThatARestoreForgotIsNotPaidTwice: the database is restored to before the submission of a job, which
+// the provider has.
+func TestP8_ABatchJobThatARestoreForgotIsNotPaidTwice(t *testing.T) {
+	t.Parallel()
+	r := newBatchRig(t, 0, &remotetest.Batches{}, "")
+	c := r.run(append(r.remote(), failpoint.Env+"=jobs/noted=kill@1")...)
+	if s := c.wait(waitTimeout); !s.Signaled() {
+		t.Fatalf("it ended with %v:\n%s", c.cmd.ProcessState, c.tail())
+	}
+	r.db.MustExecSuper(`DELETE FROM embedsidecar.batch_text`)
+	r.db.MustExecSuper(`UPDATE embedsidecar.batch_job SET state = 'closed', provider_id = NULL, texts = 0, tokens = 0`)
+	c = r.run(r.remote()...)
+	r.caughtUp(c)
+	c.terminate()
+	r.once("restored")
+	if n := len(r.jobs.Jobs()); n != 1 {
+		t.Errorf("%d jobs, want 1", n)
+	}
+	r.provenRemote(r.provider)
+}
+
 // TestBatch_BadJobs: jobs that fail, expire, are forgotten by the provider, or whose answers come in another order,
 // twice, for nobody, with errors, of another width, or only half. What has no result is embedded at once.
 func TestBatch_BadJobs(t *testing.T) {

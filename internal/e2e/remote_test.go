@@ -151,6 +151,40 @@ func TestRemote_TheCauseIsThatOfNow(t *testing.T) {
 // remoteRig is a rig whose embedder is elsewhere.
 type remoteRig struct{ *rig }
 
+// TestRemote_OneEmbedWaitsThreeTimes for a slow provider: for the probe, for all requests of the self-test at once, and
+// for the text.
+func TestRemote_OneEmbedWaitsThreeTimes(t *testing.T) {
+	t.Parallel()
+	const selfTest, text = 5, "boats and harbours"
+	var holding atomic.Bool
+	var held atomic.Int32
+	all := make(chan struct{})
+	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey, Behave: func(_ http.ResponseWriter,
+		r *http.Request, c *remotetest.Call,
+	) bool {
+		if holding.Load() && !strings.HasPrefix(c.Texts[0], "A lighthouse keeper") && c.Texts[0] != text {
+			if held.Add(1) == selfTest {
+				close(all)
+			}
+			select {
+			case <-all:
+			case <-r.Context().Done():
+			}
+		}
+		return false
+	}}
+	r := newRemoteRig(t, served(t, provider))
+	before := len(provider.Calls())
+	holding.Store(true)
+	e := r.start(r.remote(), "embed", "--model", "far", text)
+	if status := e.wait(waitTimeout).ExitStatus(); status != 0 {
+		t.Fatalf("embed ended with %d: %s", status, e.tail())
+	}
+	if n := len(provider.Calls()) - before; n != selfTest+2 {
+		t.Errorf("%d requests for one text", n)
+	}
+}
+
 // newRemoteRig makes a table with an embedding table, with a model of an OpenAI-like server.
 func newRemoteRig(t *testing.T, url string) *remoteRig {
 	t.Helper()

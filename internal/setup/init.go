@@ -151,7 +151,7 @@ func (in *initializer) validate() error {
 			})
 		}
 		destinations[spec.DestinationName()] = spec.Name
-		if d, ok := in.o.Descriptions[spec.Name]; !ok || d.Dims <= 0 || d.Fingerprint == "" {
+		if d, ok := in.o.Descriptions[spec.Name]; !in.o.Sketch && (!ok || d.Dims <= 0 || d.Fingerprint == "") {
 			mistakes = append(mistakes, &refusal.ConfigError{
 				Pipeline: spec.Name,
 				Problem:  "its embedder has not said what it is",
@@ -218,7 +218,7 @@ func (in *initializer) all(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := in.proveEmpty(ctx); err != nil {
+	if err := in.proveEmpty(ctx); err != nil && !in.o.Sketch {
 		return err
 	}
 	plan, err := in.makePlan()
@@ -253,6 +253,7 @@ func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 				refused.SQL = append(refused.SQL, sql)
 			}
 		}
+		refused.Each = append(refused.Each, refusal.Denied{What: a.What, Why: a.Why, SQL: statements})
 	}
 	if common {
 		refused.Pipelines = nil

@@ -75,7 +75,8 @@ type Options struct {
 	Loader     *resolve.Loader // of the role of Pool, whatever it has looked at; nil: nothing
 	Failover   bool            // standbys keep a copy of the slot; from PostgreSQL 17 on
 	DryRun     bool            // say what would be done
-	// of a dry run: plan for a server that is not ready, too; what it lacks is told by who asks
+	// of a dry run: plan for a server that is not ready, and for a model that was not asked, too; what the server lacks is
+	// told by who asks
 	Sketch bool
 	// the one spec is the next generation of this pipeline; nil: it is a pipeline of its own
 	Beside *resolve.Stored

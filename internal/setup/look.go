@@ -220,7 +220,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	}
 	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{
 		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised, Known: in.known,
-		Stored: stored != nil,
+		Stored: stored != nil, Unasked: in.o.Sketch,
 	}, nil)
 	if err == nil {
 		err = resolve.KnownZone(ctx, tx, spec)

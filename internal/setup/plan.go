@@ -154,7 +154,7 @@ func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 				SQL:  []string{column, comment},
 				Undo: []string{alter + " DROP COLUMN " + database.Quote(spec.IntoColumn) + ";"},
 			},
-			Allowed: f.Table.OwnedByUs, Tables: []uint32{f.Table.OID},
+			Allowed: f.Table.OwnedByUs, Why: f.Table.Whose(), Tables: []uint32{f.Table.OID},
 		}
 	}
 	form := f.Destination.Form
@@ -162,8 +162,9 @@ func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 	return step.Action{
 		Step: step.Step{What: "embedding table " + spec.Into(), SQL: append(catalog.EmbeddingTable(spec, f.Table, f.Vector,
 			form, f.Pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
-		Check: asMade(f), Allowed: f.Destination.MayMake, Grant: "GRANT CREATE ON SCHEMA " + database.Quote(f.Destination.Schema) + " TO " +
-			database.Quote(in.server.Role),
+		Check: asMade(f), Allowed: f.Destination.MayMake,
+		Why:   fmt.Sprintf("role %q may not create in schema %q", in.server.Role, f.Destination.Schema),
+		Grant: "GRANT CREATE ON SCHEMA " + database.Quote(f.Destination.Schema) + " TO " + database.Quote(in.server.Role),
 	}
 }
 

@@ -164,7 +164,7 @@ func TestResolve_TablesThatCannotBeSources(t *testing.T) {
 		"v":            {"is a view"},
 		"m":            {"is a materialized view"},
 		"unlogged":     {"unlogged", "SET LOGGED"},
-		"keyless":      {"no primary key", "ADD PRIMARY KEY"},
+		"keyless":      {"no primary key", "ADD COLUMN id bigint"},
 		"deferred":     {"deferrable"},
 		"nothing":      {"REPLICA IDENTITY NOTHING", "REPLICA IDENTITY DEFAULT"},
 		"full_keyless": {"no primary key"},

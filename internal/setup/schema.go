@@ -71,7 +71,7 @@ func (in *initializer) extension() (a step.Action, schema string) {
 			Undo: []string{"DROP EXTENSION vector;"},
 		},
 		// Whether the server trusts the extension is its own business: it is asked by trying.
-		Allowed: in.server.Superuser || in.server.MayCreate,
+		Allowed: in.server.Superuser || in.server.MayCreate, Why: in.mayNotCreate(),
 		Run: func(ctx context.Context) error {
 			err := in.runner().Execute(ctx, step.Action{Step: step.Step{SQL: sql}})
 			if database.HasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
@@ -94,8 +94,9 @@ func (in *initializer) schema() []step.Action {
 	}
 	a := step.Action{Words: true, Run: in.migrate, Allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}
 	a.What = fmt.Sprintf("schema embedsidecar, version %d", sqlfiles.Version)
-	a.Grant = in.grantCreate()
+	a.Grant, a.Why = in.grantCreate(), in.mayNotCreate()
 	if in.server.Schema > 0 {
+		a.Why = "it belongs to another role"
 		a.Allowed, a.Grant = in.server.Owns || in.server.Superuser, "-- embedsidecar init, as the owner of the schema"
 	}
 	for _, name := range sqlfiles.Tables(in.server.Schema) {
@@ -129,6 +130,10 @@ func (in *initializer) upgrade(ctx context.Context) (done bool, err error) {
 // grantCreate lets the role make a schema and a publication.
 func (in *initializer) grantCreate() string {
 	return "GRANT CREATE ON DATABASE " + database.Quote(in.server.Database) + " TO " + database.Quote(in.server.Role)
+}
+
+func (in *initializer) mayNotCreate() string {
+	return fmt.Sprintf("role %q may not create in database %q", in.server.Role, in.server.Database)
 }
 
 // migrate brings our schema to this program's version and writes the installation's one row.

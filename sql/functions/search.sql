@@ -161,7 +161,8 @@ BEGIN
     IF NOT streamed AND others IS NULL THEN
         RAISE EXCEPTION '%: no sidecar runs, so nobody embeds the text', nobody_answers.caller
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                HINT = 'embedsidecar run; SELECT * FROM embedsidecar.health tells more';
+                HINT = 'embedsidecar run; one that has just been started loads its models first, which takes some '
+                    'seconds: its /readyz answers 200 when it is ready';
     END IF;
     IF nobody_answers.timeout IS NOT NULL THEN
         RAISE EXCEPTION '%: no answer within %', nobody_answers.caller, nobody_answers.timeout
@@ -232,10 +233,12 @@ BEGIN
                 'begins';
     END IF;
     IF current_setting('server_version_num')::integer < 170000 THEN
-        RAISE EXCEPTION '%: before PostgreSQL 17 a statement cannot ask the sidecar', caller
+        RAISE EXCEPTION
+            '%: before PostgreSQL 17, CALL embedsidecar.ask(pipeline, content) first, outside of a transaction', caller
             USING ERRCODE = 'feature_not_supported',
-                HINT = 'CALL embedsidecar.ask(pipeline, content) first, outside of a transaction; for a minute this '
-                'statement then finds the answer. A search that reranks needs rerank and its filter in ask, too';
+                HINT = 'for a minute after that this statement finds the answer. With ATOMIC_REQUESTS of Django, the '
+                'view needs transaction.non_atomic_requests. A search that reranks needs rerank and its filter in '
+                'ask, too';
     END IF;
     PERFORM embedsidecar.nobody_answers(caller, slot_name, NULL);
     LOOP

@@ -1,4 +1,5 @@
--- move_job: a job is in another state, or is looked at again after @pause seconds, unless someone else has moved it.
+-- move_job: a job is in another state, or is looked at again after @pause seconds, unless someone else has moved it. It
+-- is known by its nonce: a database that was restored gives out numbers again.
 -- Rows: none. Locks: the job. Index: primary key.
 UPDATE embedsidecar.batch_job AS j
 SET    state = @to, changed_at = CASE WHEN j.state = @to THEN j.changed_at ELSE now() END,
@@ -7,4 +8,4 @@ SET    state = @to, changed_at = CASE WHEN j.state = @to THEN j.changed_at ELSE 
        message = coalesce(@message, CASE j.state WHEN 'ended' THEN j.message ELSE '' END),
        texts = coalesce(@texts, j.texts), tokens = coalesce(@tokens, j.tokens), price = coalesce(@price, j.price),
        hold = CASE WHEN @to IN ('submitting', 'running') THEN coalesce(@hold, j.hold) END
-WHERE  j.job_id = @job_id AND j.state = @from AND j.worker_id = @worker_id;
+WHERE  j.job_id = @job_id AND j.nonce = @nonce AND j.state = @from AND j.worker_id = @worker_id;

@@ -1,10 +1,11 @@
 -- text_tables: the tables whose rows may hold text, the largest first: what a person without a word of configuration
 -- may mean. Columns of the primary key are no text, nor are those that the role may not read. named: the one table that
--- is asked for; null: all. keyed: the WAL can name its rows. rows: the server's estimate.
+-- is asked for; null: all. keyed: the WAL can name its rows. rows: the server's estimate. unreadable: the role may read
+-- no column.
 -- Rows: one for each table, 50 at most. Locks: none that anybody would notice (the size of a table takes ACCESS SHARE).
 SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, t.columns, s.rows,
        c.relreplident IN ('i', 'f') OR EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid
-           AND i.indisprimary) AS keyed
+           AND i.indisprimary) AS keyed, NOT has_any_column_privilege(c.oid, 'SELECT') AS unreadable
 FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
        CROSS JOIN LATERAL (
            SELECT coalesce(array_agg(a.attname::text ORDER BY a.attnum), '{}') AS columns

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -16,11 +18,44 @@ import (
 // lack is something that keeps a set-up from being made.
 type lack struct {
 	what string
-	hint []string
-	err  error // its kind
+	hint []string // words
+	sql  []string // statements for an administrator
+	err  error    // its kind
 }
 
-// also adds what a plan has met to what is lacking, if it is not known yet: each of several that were joined.
+// lack remembers something that is lacking, unless its statements are those of others.
+func (q *quickstart) lack(what string, err error, hints ...string) {
+	l := lack{what: what, err: err}
+	known, mended := false, true
+	for _, hint := range hints {
+		words, sql := apart(hint)
+		if words != "" {
+			l.hint = append(l.hint, words)
+		}
+		for _, statement := range sql {
+			if q.scripted(statement) {
+				known = true
+				continue
+			}
+			l.sql, mended = append(l.sql, statement), false
+		}
+	}
+	standby := err != nil && problem.Code(err) == code.Standby // which several have met
+	same := func(other lack) bool {
+		return other.what == what || standby && problem.Code(other.err) == code.Standby
+	}
+	if known && mended || slices.ContainsFunc(q.lacks, same) {
+		return
+	}
+	q.lacks = append(q.lacks, l)
+}
+
+// scripted reports whether the administrator runs a statement anyway.
+func (q *quickstart) scripted(statement string) bool {
+	return slices.ContainsFunc(q.lacks, func(l lack) bool { return slices.Contains(l.sql, statement) })
+}
+
+// also adds what a plan has met to what is lacking: each of several that were joined.
 func (q *quickstart) also(err error) {
 	if err == nil {
 		return
@@ -35,45 +70,51 @@ func (q *quickstart) also(err error) {
 		}
 		return
 	}
-	if _, rights := errors.AsType[*refusal.PermissionError](err); rights { // with all the grants, not one of them
-		q.lacks = slices.DeleteFunc(q.lacks, func(l lack) bool { return strings.HasPrefix(l.what, "role: ") })
+	if denied, ok := errors.AsType[*refusal.PermissionError](err); ok && len(denied.Each) > 0 {
+		for _, d := range denied.Each {
+			q.lack(d.What+": "+d.Why, err, terminated(d.SQL)...)
+		}
+		return
 	}
-	words, kind := database.Words(err), problem.Code(err)
-	if !slices.ContainsFunc(q.lacks, func(l lack) bool {
-		return l.what == words || kind == code.Standby && problem.Code(l.err) == kind
-	}) {
-		q.lacks = append(q.lacks, lack{words, problem.Hints(err), err})
-	}
+	q.lack(database.Words(err), err, problem.Hints(err)...)
 }
 
-// inTheWay is the error of everything that keeps a set-up from being made, each with what mends it. The statements of
-// all of them come at the end, each once, as they are pasted.
+// terminated ends each statement with a semicolon.
+func terminated(sql []string) []string {
+	return lists.Map(sql, func(s string) string { return strings.TrimSuffix(s, ";") + ";" })
+}
+
+// inTheWay is the error of everything that keeps a set-up from being made. What takes no statement comes first. The
+// statements are one block, to be pasted, in which a comment says what each is for.
 func (q *quickstart) inTheWay() error {
-	var hints, script []string
+	slices.SortStableFunc(q.lacks, func(a, b lack) int { return min(len(a.sql), 1) - min(len(b.sql), 1) })
+	var hints []string
+	begun, restart := false, false
 	for i, l := range q.lacks {
-		if len(q.lacks) > 1 {
-			hints = append(hints, fmt.Sprintf("%d. %s", i+1, l.what))
-		}
-		for _, hint := range l.hint {
-			words, sql := apart(hint)
-			if words != "" {
-				hints = append(hints, words)
+		if len(l.sql) == 0 {
+			if len(q.lacks) > 1 {
+				hints = append(hints, fmt.Sprintf("%d. %s", i+1, l.what))
 			}
-			for _, statement := range sql {
-				if !slices.Contains(script, statement) {
-					script = append(script, statement)
-				}
-			}
+			hints = append(hints, l.hint...)
+			continue
 		}
+		if !begun {
+			begun = true
+			hints = append(hints, fmt.Sprintf("run this in database %s, as a superuser or the administrator of a managed server:",
+				database.Quote(q.database)))
+		}
+		hints = append(hints, fmt.Sprintf("-- %d. %s", i+1, wording.OneLine(l.what)))
+		for _, words := range l.hint {
+			hints = append(hints, "--    "+wording.OneLine(words))
+		}
+		hints = append(hints, l.sql...)
+		restart = restart || strings.HasPrefix(l.sql[0], "ALTER SYSTEM")
 	}
-	if len(script) > 0 {
-		next := "then run this command again"
-		if slices.ContainsFunc(script, func(s string) bool { return strings.HasPrefix(s, "ALTER SYSTEM") }) {
-			next = "then restart the server, and run this command again"
-		}
-		hints = append(hints, fmt.Sprintf("as a superuser, or the administrator of a managed server, run this in database %s:",
-			database.Quote(q.database)))
-		hints = append(append(hints, script...), next)
+	switch {
+	case restart:
+		hints = append(hints, "then restart the server, since ALTER SYSTEM takes effect then, and run this command again")
+	case begun:
+		hints = append(hints, "then run this command again")
 	}
 	first := q.lacks[0]
 	err := errors.New(first.what)

@@ -1,18 +1,20 @@
 package quickstart
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -20,7 +22,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 )
 
@@ -71,40 +75,92 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 		Publication: q.Config.Publication.Name, CatalogOnly: catalogOnly,
 	}) {
 		switch {
+		case f.Status == check.Warn && f.Name == check.Extension:
+			q.Say("warning: %s %s; %s", f.Name, f.Detail, strings.Join(f.Hint, "; "))
 		case f.Status == check.Wrong:
-			q.lacks = append(q.lacks, lack{f.Name + ": " + f.Detail, f.Hint, f.Err})
+			q.lack(f.Name+": "+f.Detail, f.Err, f.Hint...)
 		case f.Status == check.OK && !strings.HasPrefix(f.Name, "logical "):
 			right = append(right, f.Name+" "+f.Detail)
 		}
 	}
 	q.Say("ready: %s", strings.Join(right, "; "))
-	if catalogOnly {
-		return nil
-	}
-	// What a set-up refuses it knows best: it is tried without a pipeline.
-	_, err = q.plan(ctx, nil, nil)
-	refused := []problem.Class{problem.Usage, problem.Conflict, problem.Permission}
-	switch {
-	case problem.Code(err) == code.Pooler, slices.Contains(refused, problem.Of(err)):
-		q.also(err)
-	case err != nil && len(q.lacks) == 0:
-		return err
-	}
-	if len(q.lacks) == 0 {
-		return nil
-	}
-	for i := range q.lacks {
-		q.Say("not ready: %s", q.lacks[i].what)
-	}
-	q.Say("this is the plan for when that is fixed; how to fix it stands at the end:")
 	return nil
 }
 
-// plan says what a set-up of some pipelines would do.
-func (q *quickstart) plan(ctx context.Context, specs []pipeline.Spec, about described) (setup.Report, error) {
+// plan says what a set-up of some pipelines would do; a sketch does so before the model is loaded, too.
+func (q *quickstart) plan(ctx context.Context, specs []pipeline.Spec, about described, sketch bool,
+) (setup.Report, error) {
 	return app.Initialize(ctx, q.Config, q.Log, setup.Options{
-		Pool: q.server, Specs: specs, Descriptions: about, DryRun: true, Sketch: len(q.lacks) > 0,
+		Pool: q.server, Specs: specs, Descriptions: about, DryRun: true, Sketch: sketch,
 	})
+}
+
+// nearly adds what a table lacks to be embedded, and its role. It returns why the table does not do.
+func (q *quickstart) nearly(ctx context.Context, near *nearError) error {
+	t, role := &near.table, database.Quote(near.table.Reader)
+	if near.unreadable {
+		q.lack(fmt.Sprintf("%s: role %s may not read it", t.Whose(), role), near.error,
+			"GRANT USAGE ON SCHEMA "+database.Quote(t.Schema)+" TO "+role+";", "GRANT SELECT ON "+t.Quoted()+" TO "+role+";")
+		if len(t.Key) == 0 {
+			q.lack(t.Quoted()+" has no primary key", nil, t.AddKey())
+		}
+	} else {
+		q.also(near.error)
+	}
+	var may bool
+	err := q.pool.QueryRow(ctx, "SELECT has_schema_privilege($1, 'CREATE')", t.Schema).Scan(&may)
+	if err != nil {
+		return fmt.Errorf("look up schema %s: %w", database.Quote(t.Schema), err)
+	}
+	if !may {
+		q.lack(fmt.Sprintf("embedding table: role %s may not create in schema %s", role, database.Quote(t.Schema)), nil,
+			"GRANT CREATE ON SCHEMA "+database.Quote(t.Schema)+" TO "+role+";")
+	}
+	if t.OwnedByUs {
+		return nil
+	}
+	steps, err := publish.Plan(q.Config.Publication.Name, nil, []publish.Wanted{{Table: t}}, true, "")
+	if err == nil {
+		q.lack(steps[0].What+": "+steps[0].Why, nil, steps[0].SQL[0]+";")
+	}
+	return err
+}
+
+// source is the table with the columns that are embedded, or the expression.
+func (q *quickstart) source() string {
+	spec := q.Config.Pipelines[0]
+	return database.Quote(spec.Schema, spec.Table) + ": " + cmp.Or(strings.Join(spec.Columns, ", "), spec.Text)
+}
+
+// outline tells in a few lines what is made and what that takes.
+func (q *quickstart) outline(spec *pipeline.Spec, about embed.Description, steps []step.Step) {
+	e := &q.takes
+	q.Say("\nThe plan. Numbers of rows, times and sizes are estimates.")
+	q.Say("  embed     %s", q.source())
+	if len(q.left) > 0 {
+		q.Say("  not       %s: mostly single words, or the same few (your choice: --columns %s)", strings.Join(q.left, ", "),
+			strings.Join(append(q.left[:1:1], spec.Columns...), ","))
+	}
+	q.Say("  model     %s (%d dimensions, plugin %s)", spec.Model, about.Dims, spec.Plugin)
+	q.Say("  vectors   in %s", spec.DestinationName())
+	q.Say("  takes     %s", e.Takes())
+	if len(steps) == 0 {
+		q.Say("  changes   none: it is set up already")
+		return
+	}
+	q.Say("  changes   in database %s:", database.Quote(q.database))
+	for i := range steps {
+		q.Say("              %s", steps[i].What)
+	}
+	if !spec.InSource() {
+		q.Say("            The table itself does not change: no column, no trigger.")
+	}
+	q.Say("  undo      embedsidecar uninstall --yes --drop-embeddings%s", q.flags())
+	if q.known == nil {
+		if words := faster(spec.Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
+			q.Say("  %s", words)
+		}
+	}
 }
 
 // choose makes the configuration hold the pipeline that is to be set up: the one that is configured, one that is set up
@@ -149,10 +205,7 @@ func (q *quickstart) choose(ctx context.Context) error {
 	} else {
 		q.Say("%s", found[0].line())
 	}
-	if left := found[0].Left; len(left) > 0 {
-		q.Say("  without %s, where most values are single words or the same few; or name your columns: --columns %s",
-			strings.Join(left, ", "), strings.Join(append(left[:1:1], found[0].Columns...), ","))
-	}
+	q.left = found[0].Left
 	const most = 4
 	for i := range found[1:min(len(found), most)] {
 		q.Say("  also %s", found[i+1].line())
@@ -182,7 +235,7 @@ func (q *quickstart) estimated(ctx context.Context, specs []pipeline.Spec, about
 		return nil, err
 	}
 	if e.Rows == 0 {
-		return nil, nothing([]string{database.Quote(specs[0].Schema, specs[0].Table)}, nil, nil)
+		return nil, nothing([]string{database.Quote(specs[0].Schema, specs[0].Table)}, nil)
 	}
 	chunks, err := q.wantsChunks(ctx, &specs[0], &e)
 	if err != nil {
@@ -202,7 +255,7 @@ func (q *quickstart) estimated(ctx context.Context, specs []pipeline.Spec, about
 			return nil, err
 		}
 	}
-	q.takes = e.Line()
+	q.takes = e
 	return specs, nil
 }
 
@@ -229,7 +282,7 @@ func (q *quickstart) wantsChunks(ctx context.Context, spec *pipeline.Spec, e *es
 	q.Say("%d of %s are longer than the model reads (%d tokens): the rest of each would not be found", e.Cut,
 		wording.Count(e.Texts, "text"), e.MaxTokens)
 	wanted := q.Chunks != "no"
-	if q.Chunks == "" && len(q.lacks) == 0 && !q.DryRun {
+	if q.Chunks == "" && !q.DryRun {
 		q.idle()
 		var err error
 		if wanted, err = q.Ask(ctx, "Use chunks, each with a vector of its own?"); err != nil {

@@ -158,7 +158,11 @@ func (s *program) alchemy() string {
 }
 
 func (s *program) django() string {
-	return "from django.db import connection\n\nwith connection.cursor() as rows:\n" +
+	begin := "from django.db import connection\n\n"
+	if s.asks {
+		begin += "# With ATOMIC_REQUESTS, the view needs transaction.non_atomic_requests.\n"
+	}
+	return begin + "with connection.cursor() as rows:\n" +
 		strings.ReplaceAll(s.execute("rows.execute", "["+quoted(s.text)+"]", percents), "    rows = ", "    ") + printed
 }
 

@@ -28,8 +28,9 @@ func (p *Person) Prompt() {
 	}
 }
 
-// Agree asks whether to go on. Its error is that nobody is there to be asked.
-func (p *Person) Agree(ctx context.Context, question string) (bool, error) {
+// Agree asks whether to go on, after s again once show has shown what is made. Its error is that nobody is there to be
+// asked.
+func (p *Person) Agree(ctx context.Context, question string, show func()) (bool, error) {
 	if p.Yes {
 		return true, nil
 	}
@@ -38,16 +39,21 @@ func (p *Person) Agree(ctx context.Context, question string) (bool, error) {
 	if !p.Answers {
 		return false, nobody
 	}
-	_, _ = fmt.Fprint(p.Out, question+" [y/N] ")
-	select {
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	case line, more := <-p.Lines(ctx):
-		if !more {
-			return false, nobody
+	for {
+		_, _ = fmt.Fprint(p.Out, question+" [y/N, s shows the SQL] ")
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case line, more := <-p.Lines(ctx):
+			if !more {
+				return false, nobody
+			}
+			line = strings.ToLower(strings.TrimSpace(line))
+			if line != "s" {
+				return line == "y" || line == "yes", nil
+			}
+			show()
 		}
-		line = strings.ToLower(strings.TrimSpace(line))
-		return line == "y" || line == "yes", nil
 	}
 }
 

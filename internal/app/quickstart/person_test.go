@@ -11,12 +11,13 @@ import (
 
 func TestPerson_Agrees(t *testing.T) {
 	t.Parallel()
+	const question = "Go on? [y/N, s shows the SQL] "
 	for typed, want := range map[string]bool{
 		"y\n": true, " YES \n": true, "\n": false, "no\n": false, "yesterday\n": false,
 	} {
 		var out strings.Builder
 		p := &Person{In: strings.NewReader(typed + "a text\n"), Out: &out, Answers: true}
-		if got, err := p.Agree(t.Context(), "Go on?"); got != want || err != nil || out.String() != "Go on? [y/N] " {
+		if got, err := p.Agree(t.Context(), "Go on?", nil); got != want || err != nil || out.String() != question {
 			t.Errorf("%q: %v, %v, %q", typed, got, err, out.String())
 		}
 		if got := <-p.Lines(t.Context()); got != "a text" {
@@ -25,6 +26,18 @@ func TestPerson_Agrees(t *testing.T) {
 		if _, more := <-p.Lines(t.Context()); more {
 			t.Error("a line behind the last one")
 		}
+	}
+}
+
+// TestPerson_SeesTheSQL as often as asked for it, and is asked again.
+func TestPerson_SeesTheSQL(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	p := &Person{In: strings.NewReader("s\nS \ny\n"), Out: &out, Answers: true}
+	shown := 0
+	if got, err := p.Agree(t.Context(), "Go on?", func() { shown++ }); !got || err != nil || shown != 2 ||
+		strings.Count(out.String(), "Go on?") != 3 {
+		t.Errorf("%v, %v, shown %d times: %q", got, err, shown, out.String())
 	}
 }
 
@@ -50,12 +63,12 @@ func TestPerson_NobodyIsThere(t *testing.T) {
 	for _, p := range []*Person{
 		{In: strings.NewReader("y\n"), Out: &out}, {In: strings.NewReader(""), Out: &strings.Builder{}, Answers: true},
 	} {
-		if yes, err := p.Agree(t.Context(), "Go on?"); yes || problem.Of(err) != problem.Usage {
+		if yes, err := p.Agree(t.Context(), "Go on?", nil); yes || problem.Of(err) != problem.Usage {
 			t.Errorf("%v, %v", yes, err)
 		}
 	}
 	p := &Person{In: strings.NewReader(""), Out: &out, Yes: true}
-	if yes, err := p.Agree(t.Context(), "Go on?"); !yes || err != nil {
+	if yes, err := p.Agree(t.Context(), "Go on?", nil); !yes || err != nil {
 		t.Errorf("%v, %v", yes, err)
 	}
 	if p.Prompt(); out.Len() > 0 {
@@ -69,7 +82,7 @@ func TestPerson_IsNotWaitedForWhenAllIsOver(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(over)
 	p := &Person{In: strings.NewReader(""), Out: &strings.Builder{}, Answers: true, lines: make(chan string)}
-	if yes, err := p.Agree(ctx, "Go on?"); yes || !errors.Is(err, over) {
+	if yes, err := p.Agree(ctx, "Go on?", nil); yes || !errors.Is(err, over) {
 		t.Errorf("%v, %v", yes, err)
 	}
 }

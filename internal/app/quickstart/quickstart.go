@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,11 +20,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
-	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup/step"
@@ -37,6 +38,7 @@ type Options struct {
 	Log    *slog.Logger
 	Redact func(string) string // takes what is secret out of a text
 	DryRun bool                // tell all of it, and do nothing
+	SQL    bool                // show the statements as well
 	Save   string              // the file that the configuration is written to; "": it is shown
 	Node   app.Options         // of the sidecar
 
@@ -44,8 +46,9 @@ type Options struct {
 	Steps   func(list []step.Step, verb string) // is told what is made, or would be
 	Waiting func(what string)                   // is told what is waited for
 	Every   time.Duration                       // how often, and "" at the end; 0: seldom
-	// Agree asks whether to go on; its error is that nobody is there to be asked.
-	Agree func(ctx context.Context, question string) (bool, error)
+	// Agree asks whether to go on, and calls show as often as that is asked for; its error is that nobody is there to be
+	// asked.
+	Agree func(ctx context.Context, question string, show func()) (bool, error)
 	// Ask asks what may be answered by a default, which is taken where nobody is there.
 	Ask func(ctx context.Context, question string) (bool, error)
 	// Chunks says whether texts that are longer than the model reads are cut into chunks: "yes", "no", or "": Ask.
@@ -76,7 +79,8 @@ type quickstart struct {
 	database     string             // its name
 	changed      bool               // something of ours may be in the database
 	asked        string             // the last question
-	takes        string             // how much there is to do
+	takes        estimate.Estimate  // how much there is to do
+	left         []string           // columns of text that are not embedded
 }
 
 // Run does all of it. An interruption is its error until the rows can be searched; from then on it is the end.
@@ -132,21 +136,17 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	if err := q.look(ctx, false); err != nil {
 		return false, err
 	}
-	specs, about, plan, err := q.draft(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return false, cmp.Or(err, context.Cause(ctx))
-	case len(q.lacks) > 0, plan.Refused != nil:
-		if q.also(err); plan.Refused != nil {
-			q.also(plan.Refused)
-		}
-		return false, q.inTheWay()
-	case err != nil, q.DryRun:
+	specs, err := q.chosen(ctx)
+	if err != nil {
+		return false, err
+	}
+	specs, about, plan, err := q.draft(ctx, specs)
+	if err != nil || q.DryRun {
 		return false, err
 	}
 	if len(plan.Steps) > 0 {
 		q.idle()
-		yes, err := q.Agree(ctx, "Make this, and embed?")
+		yes, err := q.Agree(ctx, "Make this, and embed "+q.source()+"?", func() { q.Steps(plan.Steps, "will make") })
 		if err != nil {
 			return false, err
 		}
@@ -179,16 +179,47 @@ func (q *quickstart) counted(ctx context.Context, spec *pipeline.Spec) error {
 	return err
 }
 
-// draft chooses what to embed, and tells what that takes and what would be made for it. Of a server that is not ready
-// it tells the same.
-func (q *quickstart) draft(ctx context.Context) (specs []pipeline.Spec, about described, plan setup.Report, err error) {
+// chosen chooses what to embed. Its error lists all that keeps a set-up from being made: no model is needed to know
+// that.
+func (q *quickstart) chosen(ctx context.Context) (specs []pipeline.Spec, err error) {
 	q.doing("reading samples of tables with text")
-	if err = q.choose(ctx); err != nil {
-		return specs, about, plan, err
+	failed := q.choose(ctx)
+	if failed == nil {
+		specs, failed = q.specs(ctx)
 	}
-	if specs, err = q.specs(ctx); err != nil {
-		return specs, about, plan, err
+	if near, is := errors.AsType[*nearError](failed); is {
+		failed = q.nearly(ctx, near)
 	}
+	about := described{}
+	if p := q.known; p != nil {
+		about[p.Name] = embed.Description{Dims: p.Dims, Fingerprint: p.Fingerprint}
+	}
+	plan, err := q.plan(ctx, specs, about, true)
+	if ctx.Err() != nil {
+		return nil, cmp.Or(failed, err, context.Cause(ctx))
+	}
+	if plan.Refused != nil {
+		q.also(plan.Refused)
+	}
+	refused := []problem.Class{problem.Usage, problem.Conflict, problem.Permission}
+	switch {
+	case problem.Code(err) == code.Pooler, slices.Contains(refused, problem.Of(err)):
+		q.also(err)
+	case err != nil && failed == nil && len(q.lacks) == 0:
+		return nil, err
+	}
+	if len(q.lacks) == 0 {
+		return specs, failed
+	}
+	q.also(failed)
+	return nil, q.inTheWay()
+}
+
+// draft tells what the pipelines take and what will be made for them.
+func (q *quickstart) draft(ctx context.Context, chosen []pipeline.Spec) (specs []pipeline.Spec, about described,
+	plan setup.Report, err error,
+) {
+	specs = chosen
 	q.doing("loading the model")
 	if about, err = q.node.Plugins().Describe(ctx, specs); err != nil {
 		return specs, about, plan, err
@@ -198,28 +229,17 @@ func (q *quickstart) draft(ctx context.Context) (specs []pipeline.Spec, about de
 		return specs, about, plan, err
 	}
 	q.doing("planning the set-up")
-	if plan, err = q.plan(ctx, specs, about); err != nil && len(plan.Steps) == 0 {
+	if plan, err = q.plan(ctx, specs, about, false); err != nil {
 		return specs, about, plan, err
 	}
 	for _, warning := range plan.Warnings {
-		if plan.Refused != nil && strings.HasPrefix(warning, plan.Refused.Error()) {
-			continue // that is the error at the end
-		}
 		q.Say("warning: %s", warning)
 	}
-	verb := "will make"
-	if q.DryRun || len(q.lacks) > 0 || plan.Refused != nil || err != nil {
-		verb = "would make"
+	if q.SQL {
+		q.Steps(plan.Steps, "would make")
 	}
-	q.Steps(plan.Steps, verb)
-	q.Say("%s", q.takes) // last, where it is seen
-	if q.known != nil {
-		return specs, about, plan, err
-	}
-	if words := faster(specs[0].Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
-		q.Say("%s", words)
-	}
-	return specs, about, plan, err
+	q.outline(&specs[0], about[specs[0].Name], plan.Steps)
+	return specs, about, plan, nil
 }
 
 // specs are the pipelines of the configuration, as the database knows them.

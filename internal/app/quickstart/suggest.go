@@ -33,6 +33,7 @@ type table struct {
 	Left         []string // the others
 	Rows         int64    // counted, or about so many where there are many
 	Keyed        bool     // the WAL can name its rows
+	Unreadable   bool     // it has columns of text, and the role may read none of them
 
 	bytes float64 // of text in a row
 }
@@ -97,11 +98,18 @@ func named(ctx context.Context, tx pgx.Tx, name string) (*catalog.Table, error) 
 // sampled reads a few rows of each table, and keeps what has text in it. What keeps the others out is the error where
 // nothing is left.
 func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe []error, err error) {
-	var empty, silent, nameless []string
+	var empty, silent []string
+	var near *nearError
 	for _, t := range all[:min(len(all), sampledTables)] {
 		name := database.Quote(t.Schema, t.Name)
 		if len(t.Columns) == 0 {
 			silent = append(silent, name)
+			if near == nil && t.Unreadable {
+				near, err = nearly(ctx, tx, &t, true)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
 			continue
 		}
 		if err := t.trusted(ctx, tx); err != nil {
@@ -120,7 +128,12 @@ func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe
 		case len(t.Columns) == 0:
 			silent = append(silent, name)
 		case !t.Keyed:
-			nameless = append(nameless, name)
+			if near == nil || near.unreadable {
+				near, err = nearly(ctx, tx, &t, false)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
 		default:
 			found = append(found, t)
 		}
@@ -137,7 +150,10 @@ func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe
 	case len(unsafe) > 0:
 		return nil, nil, errors.Join(eachOwner(unsafe)...)
 	}
-	return nil, nil, nothing(empty, silent, nameless)
+	if near != nil {
+		return nil, nil, near
+	}
+	return nil, nil, nothing(empty, silent)
 }
 
 // eachOwner keeps one error for each way out: that is the same for all tables of an owner.
@@ -166,19 +182,37 @@ func (t *table) trusted(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// nearError is that of a table which could be embedded, but for its key or a right.
+type nearError struct {
+	error
+
+	table      catalog.Table
+	unreadable bool // else it has no key
+}
+
+func (e *nearError) Unwrap() error { return e.error }
+
+func nearly(ctx context.Context, tx pgx.Tx, t *table, unreadable bool) (*nearError, error) {
+	full, err := catalog.TableByOID(ctx, tx, t.OID)
+	if err != nil {
+		return nil, err
+	}
+	e := refusal.Coded(code.Key, "no primary key: "+full.Quoted()+", which has text in it", full.AddKey())
+	if unreadable {
+		e = refusal.Coded(code.NoText, "no column with sentences in it that this role may read: "+full.Quoted())
+	}
+	return &nearError{e, *full, unreadable}, nil
+}
+
 // nothing is the error of a database without a table to suggest.
-func nothing(empty, silent, nameless []string) error {
+func nothing(empty, silent []string) error {
 	const way = "name what to embed, if there is something: embedsidecar quickstart URL --table public.docs --columns title,body --into-table docs_embedding"
 	switch {
-	case len(nameless) > 0:
-		return refusal.Coded(code.Key, "no primary key: "+some(nameless)+", which has text in it",
-			"ALTER TABLE "+nameless[0]+" ADD PRIMARY KEY (...);", way)
 	case len(empty) > 0:
 		return refusal.Coded(code.NoText, "no rows yet: "+some(empty)+"; a search would find nothing",
 			"insert some rows first; or keep their vectors from the first one on with embedsidecar run", way)
 	case len(silent) > 0:
-		return refusal.Coded(code.NoText, "no column with sentences in it that this role may read: "+some(silent),
-			"a grant may be missing: GRANT SELECT ON ... TO the role;", way)
+		return refusal.Coded(code.NoText, "no column with sentences in it that this role may read: "+some(silent), way)
 	}
 	return refusal.Coded(code.NoText, "this database has no table of its own that this role may read",
 		"is it the right one? list them: SELECT datname FROM pg_database;", way)

@@ -64,12 +64,11 @@ func TestSpecOf(t *testing.T) {
 func TestNothing(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
-		`no primary key: "a", which has text in it`:                                        nothing([]string{"b"}, []string{"c"}, []string{`"a"`}),
-		"no rows yet: b; a search would find nothing":                                      nothing([]string{"b"}, []string{"c"}, nil),
-		"no column with sentences in it that this role may read: 1, 2, 3, 4, 5 and 2 more": nothing(nil, strings.Split("1234567", ""), nil),
-		"this database has no table of its own that this role may read":                    nothing(nil, nil, nil),
+		"no rows yet: b; a search would find nothing":                                      nothing([]string{"b"}, []string{"c"}),
+		"no column with sentences in it that this role may read: 1, 2, 3, 4, 5 and 2 more": nothing(nil, strings.Split("1234567", "")),
+		"this database has no table of its own that this role may read":                    nothing(nil, nil),
 	} {
-		if err.Error() != want || len(problem.Hints(err)) < 2 {
+		if err.Error() != want || len(problem.Hints(err)) < 1 {
 			t.Errorf("%q, ways out %q, want %q", err, problem.Hints(err), want)
 		}
 	}

@@ -39,10 +39,15 @@ func One(wrong string, names []string) string {
 
 // DidYouMean makes a hint of names that are close to a wrong one, or says what there is.
 func DidYouMean(wrong string, names []string) []string {
-	if best := Nearest(wrong, names); len(best) > 0 {
-		return []string{Question(best...)}
+	best := Nearest(wrong, names)
+	if len(best) == 0 {
+		return ThereAre(names)
 	}
-	return ThereAre(names)
+	hints := []string{Question(best...)}
+	if said := hints[0]; strings.Contains(said, "$$") || strings.Contains(said, "${") {
+		hints = append(hints, "in a configuration file, $$ stands for one $: write each $ of a name as $$")
+	}
+	return hints
 }
 
 // Question asks whether one of some names was meant.

@@ -2,6 +2,7 @@ package spelling_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
@@ -15,6 +16,17 @@ func TestNearest(t *testing.T) {
 	} {
 		if got := spelling.Nearest(in, words); !slices.Equal(got, want) {
 			t.Errorf("Nearest(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// A name with dollar signs is not written in a file as it is called: "did you mean" alone leads in a circle.
+func TestDidYouMean_SaysHowDollarSignsAreWritten(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]int{"public.we$$ird": 2, "public.we${ird}": 2, "public.we$ird": 1} {
+		hints := spelling.DidYouMean("public.weird", []string{name})
+		if len(hints) != want || want == 2 && !strings.Contains(hints[1], "as $$") {
+			t.Errorf("%s: %q", name, hints)
 		}
 	}
 }

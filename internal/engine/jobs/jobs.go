@@ -4,8 +4,8 @@
 // these look, decide and write as all tasks do, and find the vectors here. So a row that has changed meanwhile, or
 // whose text has no result, is embedded in the usual way, and nothing of a job is written past the ledger.
 //
-// Every step begins with what the step before has committed. Of a submission whose end is not known the provider is
-// asked by the nonce of the job before it is made again.
+// Every step begins with what the step before has committed. Before a job is submitted the provider is asked for it by
+// its nonce: a crash, or a restore of the database, may have forgotten the submission.
 package jobs
 
 import (
@@ -153,7 +153,16 @@ func (j *Jobs) submit(ctx context.Context, b *job) error {
 	if err := failpoint.Hit("jobs/written"); err != nil {
 		return err
 	}
-	told, err := provider.Submit(ctx, b.nonce, texts.ids, texts.list)
+	// A database that was restored knows nothing of a submission that came after its backup. A key may be for submissions
+	// alone: then nobody can tell.
+	told, err := provider.Poll(ctx, b.nonce, "")
+	switch {
+	case err != nil && !lasting(err):
+		return err
+	case err == nil && told.State != embed.JobUnknown:
+		return j.running(ctx, b, told)
+	}
+	told, err = provider.Submit(ctx, b.nonce, texts.ids, texts.list)
 	if err != nil {
 		// Nobody knows whether there is a job, unless the provider has refused it.
 		if class, _ := embed.Classify(err); lasting(err) || class == embed.Resource {

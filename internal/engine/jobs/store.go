@@ -99,7 +99,8 @@ type change struct {
 
 func (j *Jobs) args(b *job, c change) pgx.StrictNamedArgs {
 	args := pgx.StrictNamedArgs{
-		"job_id": b.id, "worker_id": j.o.ID, "from": b.state, "to": c.to, "pause": c.pause.Seconds(), "tries": c.tries,
+		"job_id": b.id, "nonce": b.nonce, "worker_id": j.o.ID, "from": b.state, "to": c.to,
+		"pause": c.pause.Seconds(), "tries": c.tries,
 		"provider_id": database.Given(c.provider), "message": database.Given(c.message), "price": c.price, "hold": c.hold,
 		"texts": nil, "tokens": c.tokens,
 	}
@@ -265,12 +266,20 @@ func (r *results) add(hash []byte, vector []float32) {
 
 // store stores results, which may be stored already.
 func (j *Jobs) store(ctx context.Context, b *job, some *results) error {
-	_, err := j.o.DB.Exec(ctx, `UPDATE embedsidecar.batch_text AS t SET vector = r.vector
-		FROM unnest($2::bytea[], $3::bytea[]) AS r (hash, vector) WHERE t.job_id = $1 AND t.text_hash = r.hash`,
-		b.id, some.hashes, some.vectors)
+	var ours bool
+	err := j.o.DB.QueryRow(ctx, `WITH job AS MATERIALIZED (
+			SELECT j.job_id FROM embedsidecar.batch_job AS j WHERE j.job_id = $1 AND j.nonce = $4 FOR KEY SHARE
+		), stored AS (
+			UPDATE embedsidecar.batch_text AS t SET vector = r.vector
+			FROM job, unnest($2::bytea[], $3::bytea[]) AS r (hash, vector)
+			WHERE t.job_id = job.job_id AND t.text_hash = r.hash)
+		SELECT EXISTS (SELECT FROM job)`, b.id, some.hashes, some.vectors, b.nonce).Scan(&ours)
 	*some = results{}
 	if err != nil {
 		return fmt.Errorf("store results of a batch job: %w", err)
+	}
+	if !ours {
+		return errMoved
 	}
 	return failpoint.Hit("jobs/stored")
 }
@@ -278,7 +287,9 @@ func (j *Jobs) store(ctx context.Context, b *job, some *results) error {
 // releaseSome makes tasks of some rows of a job.
 func (j *Jobs) releaseSome(ctx context.Context, b *job) (n int, err error) {
 	err = database.Transact(ctx, j.o.DB, func(tx pgx.Tx) error {
-		found, err := tx.Query(ctx, sqlfiles.Query("release_keys"), pgx.StrictNamedArgs{"job_id": b.id, "max": rows.PageRows})
+		found, err := tx.Query(ctx, sqlfiles.Query("release_keys"), pgx.StrictNamedArgs{
+			"job_id": b.id, "nonce": b.nonce, "max": rows.PageRows,
+		})
 		if err != nil {
 			return err
 		}
@@ -297,7 +308,9 @@ func (j *Jobs) releaseSome(ctx context.Context, b *job) (n int, err error) {
 
 // drop lets a job go if its rows are done.
 func (j *Jobs) drop(ctx context.Context, b *job) (gone bool, err error) {
-	err = j.o.DB.QueryRow(ctx, sqlfiles.Query("drop_job"), pgx.StrictNamedArgs{"job_id": b.id}).Scan(&gone)
+	err = j.o.DB.QueryRow(ctx, sqlfiles.Query("drop_job"), pgx.StrictNamedArgs{
+		"job_id": b.id, "nonce": b.nonce,
+	}).Scan(&gone)
 	return gone, wrap.Errorf(err, "let a batch job go")
 }
 

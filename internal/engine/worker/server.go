@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -168,11 +169,13 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	for i := range changes {
 		keys[i], xids[i], unchanged[i] = changes[i].RowKey, int64(changes[i].XID), changes[i].Unchanged
 	}
-	over := database.Reader(s.db)
 	if d.Line != nil {
-		over = d.Line
+		return s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
 	}
-	return s.table.Screen(ctx, over, keys, xids, unchanged, texts)
+	if err := s.db.QueryRow(ctx, "SELECT embedsidecar.server_life()").Scan(&d.Life); err != nil {
+		return rows.Screened{}, fmt.Errorf("ask since when the server runs: %w", err)
+	}
+	return s.table.Screen(ctx, s.db, keys, xids, unchanged, texts)
 }
 
 func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, entries []rows.Entry) (held bool,

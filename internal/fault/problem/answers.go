@@ -62,8 +62,7 @@ var answers = []answer{
 		"raise max_connections or lower the number of workers",
 	}},
 	{pgerrcode.LockNotAvailable, "", Conflict, code.Locked, []string{
-		"another session holds a lock on the table for longer than 2 s: " +
-			"try again, or see pg_locks and pg_stat_activity",
+		"another session holds a lock that this needs: try again, or see pg_locks and pg_stat_activity",
 	}},
 	{pgerrcode.QueryCanceled, "", Internal, "", []string{
 		"the server cancelled the statement: statement_timeout of the role, or pg_cancel_backend",

@@ -54,6 +54,14 @@ type PermissionError struct {
 	Err  error    // what the server said; may be nil
 
 	Pipelines []string // whom it concerns; nil: all
+	Each      []Denied // of a plan: what the role may not make
+}
+
+// Denied is one thing that a role may not make.
+type Denied struct {
+	What string   // publication "embedsidecar"
+	Why  string   // table "public"."docs" belongs to "shop"
+	SQL  []string // that makes it, or lets the role
 }
 
 func (e *PermissionError) Error() string {

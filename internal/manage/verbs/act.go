@@ -186,7 +186,7 @@ func (a *Actor) portions(ctx context.Context, v *Verb, args pgx.StrictNamedArgs,
 			return a.pool.QueryRow(ctx, v.query(), args).Scan(&changed, &remaining, &entry)
 		})
 		if err != nil {
-			return err
+			return database.NameHolders(ctx, a.pool, err)
 		}
 		if args["dry_run"] == true {
 			o.Rows += *remaining

@@ -82,6 +82,9 @@ type Column struct {
 // Quoted is the name with its schema, for use in SQL.
 func (t *Table) Quoted() string { return database.Quote(t.Schema, t.Name) }
 
+// Whose says to whom the table belongs.
+func (t *Table) Whose() string { return fmt.Sprintf("table %s belongs to %q", t.Quoted(), t.Owner) }
+
 // Column returns the column of a name.
 func (t *Table) Column(name string) (Column, bool) {
 	for _, c := range t.Columns {
@@ -414,13 +417,24 @@ func (t *Table) CheckKey() error {
 		return refusal.Coded(code.Key, t.Quoted()+" has a replica identity whose index is gone",
 			alter+" REPLICA IDENTITY DEFAULT; (needs a primary key)")
 	case t.Identity == "f":
-		return refusal.Coded(code.Key, t.Quoted()+" has no primary key and no replica identity", alter+" ADD PRIMARY KEY (...);")
+		return refusal.Coded(code.Key, t.Quoted()+" has no primary key and no replica identity", t.AddKey())
 	default:
 		return refusal.Coded(code.Key, t.Quoted()+
 			" has no primary key that can name its rows in the WAL (a deferrable one cannot)",
-			alter+" ADD PRIMARY KEY (...);", "or, with a unique index over NOT NULL columns: "+alter+
+			t.AddKey(), "or, with a unique index over NOT NULL columns: "+alter+
 				" REPLICA IDENTITY USING INDEX ...;")
 	}
+}
+
+// AddKey is the statement that gives the table a primary key: of the column that looks like one, or a new one.
+func (t *Table) AddKey() string {
+	alter := "ALTER TABLE " + t.Quoted()
+	for _, name := range []string{"id", t.Name + "_id", strings.TrimSuffix(t.Name, "s") + "_id", "uuid"} {
+		if _, there := t.Column(name); there {
+			return alter + " ADD PRIMARY KEY (" + database.Quote(name) + ");"
+		}
+	}
+	return alter + " ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
 }
 
 // FindRoutes finds out which columns of the key say in which partition a row is.

@@ -23,7 +23,8 @@ type Vectors struct {
 	Dims   int  // 0: not known
 	Sparse bool // only the numbers that are not zero
 
-	Either bool // whether they are sparse is not known: what is there was made to fit
+	Either  bool // whether they are sparse is not known: what is there was made to fit
+	Unasked bool // the model was not asked yet: nothing is made, and the width need not be known
 
 	// Promised is the schema in which pgvector is about to be installed, for a plan that begins with that; "": what is
 	// not there is missing

@@ -41,8 +41,13 @@ type Estimate struct {
 
 // Line is the estimate in one line.
 func (e *Estimate) Line() string {
-	line := fmt.Sprintf("%s: %s, about %s to embed, %s", e.Pipeline, wording.Count(e.Rows, "row"),
-		wording.Count(e.Texts, "text"), wording.Count(e.Tokens, "token"))
+	return e.Pipeline + ": " + e.Takes()
+}
+
+// Takes is the estimate without the pipeline's name.
+func (e *Estimate) Takes() string {
+	line := fmt.Sprintf("about %s, %s to embed, %s", wording.Count(e.Rows, "row"), wording.Count(e.Texts, "text"),
+		wording.Count(e.Tokens, "token"))
 	if e.TokensGuessed {
 		line += " (guessed by their bytes)"
 	}

@@ -147,11 +147,14 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 			a.Allowed = a.Allowed && w.Table.OwnedByUs
 			own = own && w.Table.OwnedByUs
 			a.Tables = append(a.Tables, w.Table.OID)
+			if !w.Table.OwnedByUs {
+				a.Why = w.Table.Whose()
+			}
 		}
 		a.SQL = []string{"CREATE PUBLICATION " + database.Quote(name) + " FOR TABLE " + strings.Join(list, ", ") +
 			" WITH (publish_via_partition_root = false, publish = 'insert, update, delete, truncate')"}
 		if own { // one that somebody else made could not be altered later
-			a.Grant = grant
+			a.Grant, a.Why = grant, "the role may not create in the database"
 		}
 		return []step.Action{a}, nil
 	}
@@ -177,6 +180,7 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 		a := step.Action{
 			Step:    step.Step{What: "table " + w.Table.Quoted() + " in publication " + database.Quote(name)},
 			Allowed: now.OwnedByUs && w.Table.OwnedByUs, Tables: []uint32{w.Table.OID},
+			Why: w.Table.Whose(),
 		}
 		remove := alter + " DROP TABLE " + Wanted{Table: w.Table}.SQL()
 		if in {

@@ -208,7 +208,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		return nil, fail(fmt.Sprintf("the text reads the destination %q: every vector would trigger another one", spec.IntoColumn))
 	}
 	f.Pipeline.Dims = cmp.Or(model.Dims, f.Destination.Dims)
-	if f.Pipeline.Dims == 0 {
+	if f.Pipeline.Dims == 0 && !model.Unasked {
 		return nil, fail(fmt.Sprintf("the width of the vectors is unknown: neither the model nor the destination %s defines it", spec.DestinationName()))
 	}
 	if err := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); err != nil {

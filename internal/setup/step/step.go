@@ -17,7 +17,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -34,6 +33,7 @@ type Step struct {
 type Action struct {
 	Step
 	Allowed bool     // the catalogue says that the role may
+	Why     string   // or why it may not
 	Tables  []uint32 // to lock; their lock holders are named when it does not work out
 	Run     func(ctx context.Context) error
 	Words   bool   // SQL is words: nobody else can run it
@@ -42,12 +42,6 @@ type Action struct {
 	Pipelines []string // those that it is for; nil: all
 
 	Check func(ctx context.Context, tx pgx.Tx) error // of what was made, before it is committed; nil: none
-}
-
-// lockHolders describes the sessions that hold a lock on one of the tables, at most ten.
-func lockHolders(ctx context.Context, q database.Querier, tables []uint32) ([]string, error) {
-	list, err := database.Collect(ctx, q, "lock_holders", pgx.RowTo[string], pgx.StrictNamedArgs{"tables": tables})
-	return list, wrap.Errorf(err, "list locks")
 }
 
 // Timeout is how long a user's statement may have to wait behind ours.
@@ -83,7 +77,7 @@ func (r *Runner) Execute(ctx context.Context, a Action) error {
 		if !database.LockedOut(err) {
 			return err
 		}
-		holders, lookErr := lockHolders(ctx, r.Pool, a.Tables)
+		holders, lookErr := database.LockHolders(ctx, r.Pool, a.Tables)
 		if lookErr != nil {
 			return errors.Join(err, lookErr)
 		}

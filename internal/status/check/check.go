@@ -82,6 +82,7 @@ func Run(ctx context.Context, o Options) []Finding {
 	}
 	c.checkPipelines(ctx)
 	c.tellReaders()
+	c.nameHolders(ctx)
 	return c.findings
 }
 
@@ -149,6 +150,15 @@ func (c *checker) failed(name string, err error) {
 	c.findings = append(c.findings, Finding{name, Wrong, detail, problem.Hints(err), err})
 }
 
+// nameHolders tells who has the locks that something could not be read for.
+func (c *checker) nameHolders(ctx context.Context) {
+	for i := range c.findings {
+		if f := &c.findings[i]; database.LockedOut(f.Err) {
+			f.Hint = problem.Hints(database.NameHolders(ctx, c.o.Pool, f.Err))
+		}
+	}
+}
+
 func (c *checker) checkViews(s *catalog.Server) {
 	if !s.TablesOnly {
 		c.add("views in the place of tables", Warn,
@@ -200,15 +210,19 @@ func (c *checker) checkServer(ctx context.Context) {
 	}
 }
 
+// Extension is the name of the check of pgvector.
+const Extension = "extension vector"
+
 // checkExtension tells whether pgvector is there, or can be.
 func (c *checker) checkExtension(s *catalog.Server) {
-	const name = "extension vector"
+	const name = Extension
 	sql, _ := s.CreateVector()
 	switch {
 	case s.Vector != "":
 		c.checkVector(s.Vector)
 	case !pipeline.NeedPgvector(c.o.Specs):
 		c.add(name, OK, "no pipeline needs it")
+	case s.VectorAvailable != "" && c.before && s.VectorMay && c.vulnerable(s.VectorAvailable):
 	case s.VectorAvailable != "" && c.before && s.VectorMay:
 		c.add(name, OK, s.VectorAvailable+" is on the server, and the set-up installs it in this database")
 	case s.VectorAvailable != "":
@@ -276,6 +290,10 @@ func (c *checker) checkReplication(ctx context.Context) {
 	const name = "replication connection"
 	conn, err := database.ConnectReplication(ctx, c.o.ReplicationDSN,
 		database.Options{ApplicationName: "embedsidecar check"})
+	if database.Denied(err) {
+		c.findings = append(c.findings, Finding{name, Wrong, "its role may not replicate", problem.Hints(err), err})
+		return
+	}
 	if err != nil {
 		c.failed(name, err)
 		return

@@ -37,6 +37,7 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		}
 		if err != nil {
 			c.failed("pipelines", err)
+			return // what is configured cannot be compared with what is set up
 		}
 		for _, p := range all {
 			set[p.Name] = p
@@ -300,16 +301,22 @@ var holes = []struct{ since, mended, name, what string }{
 
 // checkVector tells of an installed pgvector.
 func (c *checker) checkVector(version string) {
-	const name = "extension vector"
+	if !c.vulnerable(version) {
+		c.add(Extension, OK, version)
+	}
+}
+
+// vulnerable reports whether a version of pgvector should not be used, and says so.
+func (c *checker) vulnerable(version string) bool {
 	for _, h := range holes {
 		if older(version, h.mended) && !older(version, h.since) {
-			c.add(name, Warn, fmt.Sprintf("%s has the vulnerability %s: %s; %s mends it", version, h.name, h.what, h.mended),
+			c.add(Extension, Warn, fmt.Sprintf("%s has the vulnerability %s: %s; %s mends it", version, h.name, h.what, h.mended),
 				"install the newest package of pgvector on the server, then ALTER EXTENSION vector UPDATE; in each database",
 				"until then: SET max_parallel_maintenance_workers = 0 for roles that build indexes")
-			return
+			return true
 		}
 	}
-	c.add(name, OK, version)
+	return false
 }
 
 // older compares two versions, such as 0.8.1 and 0.10; what is no number counts as 0.

@@ -266,7 +266,7 @@ func (s *Snapshot) Ready() []ops.Check {
 		case stats.CircuitOpen():
 			check.Err = fmt.Errorf("its circuit is %s: it fails again and again; last: %s", stats.Circuit, stats.Reason)
 		case stats.Starts == 0:
-			check.Err = errors.New("not started yet")
+			check.Err = errors.New("not started yet: it loads its model")
 		}
 		checks = append(checks, check)
 	}
@@ -304,7 +304,7 @@ func (s *Snapshot) streams() error {
 	case s.Phase == Starting && s.Waits != nil:
 		return fmt.Errorf("starting: %w%s", s.Waits, hinted(s.Waits))
 	case s.Phase == Starting:
-		return errors.New("starting: waits for the database, or sets it up")
+		return errors.New("starting: waits for the database, sets it up, and loads the models")
 	case s.Stream == nil:
 		return errors.New("starting")
 	case !s.Stream.Connected.Load() && !s.Stream.Standby.Load():

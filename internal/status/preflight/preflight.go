@@ -35,6 +35,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (li
 
 // With does so with embedders that somebody has already.
 func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Describer) []check.Finding {
+	ctx = database.Briefly(ctx)
 	// What is set up is worked on too. Whether anything is, is a finding of setup's.
 	loader := resolve.Loader{Once: true}
 	loaded, err := loader.Settled(ctx, pool, c.Slot.Name)

@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -33,7 +34,12 @@ var (
 	_ progress = (*memory)(nil)
 )
 
+// noting is held while a question is noted: some are asked at once.
+var noting sync.Mutex
+
 func (m *memory) note(what string) error {
+	noting.Lock()
+	defer noting.Unlock()
 	m.asked = append(m.asked, what)
 	return m.refuse[what]
 }
@@ -62,7 +68,10 @@ func (m *memory) rows(_ context.Context, _ string, most int64) (int64, error) {
 func (m *memory) known(context.Context, *Pipeline) (int64, error) { return m.ledger, m.note("ledger") }
 
 func (m *memory) smallTables(context.Context, int64) ([]string, error) {
-	return m.small, m.note("small")
+	if err := m.note("small"); err != nil {
+		return nil, err
+	}
+	return m.small, nil
 }
 
 func (m *memory) countAll(_ context.Context, names []string, most int64) ([]int64, error) {

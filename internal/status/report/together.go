@@ -40,7 +40,15 @@ const (
 	oneStatement = 100
 )
 
+// pipelines counts small tables beside, if there are many: to say where their pipelines stand takes as long.
 func (t *together) pipelines(ctx context.Context, found map[int32]Found, only int32) (list []Pipeline, err error) {
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	if t.atOnce > 1 && t.upTo >= 0 && only == 0 {
+		if names, _ := t.smallTables(ctx, t.upTo); len(names) >= many {
+			counting.Go(func() { t.countFew(ctx, names) })
+		}
+	}
 	list, err = t.several.pipelines(ctx, found, only)
 	t.pipelined = list
 	return list, err
@@ -55,7 +63,8 @@ func (t *together) plan(ctx context.Context, table string) (string, error) {
 		return "", pgx.ErrNoRows
 	}
 	if t.few == nil {
-		t.countFew(ctx)
+		names, _ := t.smallTables(ctx, t.upTo) // where nobody can tell, each is counted by itself
+		t.countFew(ctx, names)
 	}
 	if _, is := t.few[table]; is {
 		return "", nil
@@ -70,14 +79,10 @@ func (t *together) rows(ctx context.Context, table string, most int64) (int64, e
 	return t.several.rows(ctx, table, most)
 }
 
-// countFew counts the small tables, many in a statement. Those of a statement that fails, as a table of it is locked,
-// are counted one by one.
-func (t *together) countFew(ctx context.Context) {
+// countFew counts small tables, many in a statement. Those of a statement that fails, as a table of it is locked, are
+// counted one by one.
+func (t *together) countFew(ctx context.Context, names []string) {
 	t.few = map[string]int64{}
-	names, err := t.smallTables(ctx, t.upTo)
-	if err != nil {
-		return
-	}
 	var mu sync.Mutex
 	var all errgroup.Group
 	all.SetLimit(max(t.atOnce, 1))

@@ -1,0 +1,55 @@
+package jobs
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand: a restored database gives the number of a job out again. Who still
+// has the job of that number from before stores no results in it, moves it no further and releases none of its rows.
+func TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline,
+		consistent_point, lsn) VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
+	db.MustExec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns,
+			key_columns, destination_table, destination_schema, dims, plugin, model, fingerprint)
+		VALUES ('docs', 'slot', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3,
+			'p', 'm', 'f')`)
+	id := testenv.Value[int64](db, `INSERT INTO embedsidecar.batch_job (pipeline_id, pipeline, plugin, model, nonce, state)
+		SELECT pipeline_id, name, plugin, model, 'new', 'ended' FROM embedsidecar.pipeline RETURNING job_id`)
+	db.MustExec(`INSERT INTO embedsidecar.batch_item (pipeline_id, row_key, job_id, released)
+		SELECT pipeline_id, '1', job_id, false FROM embedsidecar.batch_job`)
+	db.MustExec(`INSERT INTO embedsidecar.batch_text (job_id, text_hash) VALUES ($1, '\x01')`, id)
+	p := &pipeline.Pipeline{ID: testenv.Value[int32](db, `SELECT pipeline_id FROM embedsidecar.pipeline`)}
+	j := New(Options{Pipeline: p, DB: db.Pool, ID: 1})
+	for _, nonce := range []string{"old", "new"} {
+		want := nonce == "new"
+		b := &job{id: id, state: "ended", nonce: nonce}
+		var some results
+		some.add([]byte{1}, []float32{1, 2, 3})
+		if err := j.store(t.Context(), b, &some); want != (err == nil) || !want && !errors.Is(err, errMoved) {
+			t.Errorf("%s: store: %v", nonce, err)
+		}
+		stored := testenv.Value[bool](db, `SELECT vector IS NOT NULL FROM embedsidecar.batch_text`)
+		released, err := j.releaseSome(t.Context(), b)
+		if err != nil || stored != want || released > 0 != want {
+			t.Errorf("%s: stored %t, %d rows released, error %v", nonce, stored, released, err)
+		}
+		if gone, err := j.drop(t.Context(), b); err != nil || gone {
+			t.Errorf("%s: gone %t, error %v", nonce, gone, err)
+		}
+	}
+	db.MustExec(`UPDATE embedsidecar.batch_job SET worker_id = 1`)
+	if err := j.move(t.Context(), &job{id: id, state: "ended", nonce: "old"}, change{to: "ended"}); !errors.Is(err,
+		errMoved) {
+		t.Errorf("move: %v", err)
+	}
+}
