@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -51,7 +52,7 @@ func newLoop(folder string, runForThread bool, spin string, texts []string) *loo
 	if runForThread {
 		runs, threads = threads, runs
 	}
-	b := &loop{tokenizer: must(wordpiece.Load(filepath.Join(folder, "tokenizer.json")))}
+	b := &loop{tokenizer: must(wordpiece.New(must(os.ReadFile(filepath.Join(folder, "tokenizer.json")))))}
 	for _, text := range texts {
 		b.texts = append(b.texts, b.tokens(text))
 	}
