@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
@@ -46,6 +48,25 @@ func newQuickstart() *command {
 			return env.quickstart(ctx, quickstart.Options{Table: table, Save: save, Chunks: chunks, SQL: showSQL})
 		},
 	}
+}
+
+// called is what the user calls this program: its name where his shell finds it.
+func called() string {
+	const name = "embedsidecar"
+	this, err := os.Executable()
+	if found, lookErr := exec.LookPath(name); err != nil || lookErr == nil && sameFile(found, this) {
+		return name
+	}
+	return health.Quoted(os.Args[0])
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // urlAndTable tells the arguments apart: a table alone is one, too, where a variable has the URL.
@@ -90,6 +111,7 @@ func (e *environment) quickstart(ctx context.Context, o quickstart.Options) erro
 	o.Agree, o.Ask, o.Whole = person.Agree, person.Ask, !person.Answers
 	o.Show = func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, &search.Request{}) }
 	o.Waiting, o.Every = e.tellLine()
+	o.Program = called()
 	err := quickstart.Run(ctx, o)
 	if exitCode(ctx, err) == exitInterrupted { // it has told what there is now
 		return &child.EndedError{Status: exitInterrupted, What: "interrupted"}

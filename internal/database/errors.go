@@ -170,6 +170,9 @@ func serverKind(pg *pgconn.PgError) Kind {
 	return Other
 }
 
+// Managed begins hints for servers that a provider runs.
+const Managed = "on a managed server"
+
 func kindHint(k Kind, cfg pgconn.Config) []string {
 	switch k {
 	case Unreachable:
@@ -187,7 +190,10 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 		return []string{"list the databases there are: SELECT datname FROM pg_database;"}
 	case Permission:
 		if cfg.RuntimeParams["replication"] != "" {
-			return []string{fmt.Sprintf("as superuser: ALTER ROLE %s REPLICATION; (RDS: GRANT rds_replication TO ...; Cloud SQL and Azure: ALTER ROLE ... REPLICATION by the admin role)", Quote(cfg.User))}
+			return []string{
+				fmt.Sprintf("as superuser: ALTER ROLE %s REPLICATION;", Quote(cfg.User)),
+				Managed + ": GRANT rds_replication TO ...; (RDS), or ALTER ROLE ... REPLICATION; by the admin role (Cloud SQL, Azure)",
+			}
 		}
 		return []string{fmt.Sprintf("as owner of the database: GRANT CONNECT ON DATABASE %s TO %s;", Quote(cfg.Database),
 			Quote(cfg.User))}

@@ -57,20 +57,20 @@ func (f *file) end() error {
 func (q *quickstart) after(ctx context.Context) {
 	spec := q.Config.Pipelines[0]
 	flags := q.flags()
+	q.paste(ctx, flags)
 	if st, err := report.Read(ctx, q.pool); err == nil {
 		for i := range st.Pipelines {
 			if p := &st.Pipelines[i]; p.Name == spec.Name {
-				q.Say("pipeline %s: %d of %s embedded", p.Name, p.Known, wording.Count(p.Rows, "row"))
+				q.Say("\npipeline %s: %d of %s embedded", p.Name, p.Known, wording.Count(p.Rows, "row"))
 			}
 		}
 	}
 	q.Say("No sidecar runs now. The replication slot retains WAL until one runs, or until you remove it:")
-	q.Say("  go on        embedsidecar run%s", flags)
-	q.Say("  search       embedsidecar search %s 'a text'%s", health.Quoted(spec.Name), flags)
-	q.Say("  look         embedsidecar status%s", flags)
-	q.Say("  remove       embedsidecar uninstall --yes --drop-embeddings%s", flags)
+	q.Say("  go on        %s run%s", q.Program, flags)
+	q.Say("  search       %s search %s 'a text'%s", q.Program, health.Quoted(spec.Name), flags)
+	q.Say("  look         %s status%s", q.Program, flags)
+	q.Say("  remove       %s uninstall --yes --drop-embeddings%s", q.Program, flags)
 	q.saved(spec)
-	q.paste(ctx, flags)
 }
 
 // saved tells of the configuration as a file, and writes it where one was asked for.
@@ -81,10 +81,10 @@ func (q *quickstart) saved(spec pipeline.Spec) {
 			q.Say("error: write the configuration: %s", err)
 			return
 		}
-		q.Say("  as a file    wrote %s, for embedsidecar run --config %s", q.file.f.Name(), health.Quoted(q.file.f.Name()))
+		q.Say("  as a file    wrote %s, for %s run --config %s", q.file.f.Name(), q.Program, health.Quoted(q.file.f.Name()))
 		return
 	}
-	q.Say("  as a file    --save FILE writes it: %s", config.FormatPipeline(spec))
+	q.Say("  as a file    %s", config.FormatPipeline(spec))
 }
 
 // flags are those of this call that the next one needs, too. What comes from variables or a file is there then as well.

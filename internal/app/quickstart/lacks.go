@@ -28,6 +28,9 @@ func (q *quickstart) lack(what string, err error, hints ...string) {
 	l := lack{what: what, err: err}
 	known, mended := false, true
 	for _, hint := range hints {
+		if strings.HasPrefix(hint, database.Managed) && !q.managed {
+			continue
+		}
 		words, sql := apart(hint)
 		if words != "" {
 			l.hint = append(l.hint, words)
@@ -100,7 +103,7 @@ func (q *quickstart) inTheWay() error {
 		}
 		if !begun {
 			begun = true
-			hints = append(hints, fmt.Sprintf("run this in database %s, as a superuser or the administrator of a managed server:",
+			hints = append(hints, fmt.Sprintf("paste this into psql in database %s, as a superuser or the administrator of a managed server:",
 				database.Quote(q.database)))
 		}
 		hints = append(hints, fmt.Sprintf("-- %d. %s", i+1, wording.OneLine(l.what)))

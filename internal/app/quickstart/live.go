@@ -32,8 +32,11 @@ func (q *quickstart) live(ctx context.Context) error {
 		ended <- err
 	}()
 	err := q.answer(running)
+	q.doing("stopping")
 	stop()
-	if failed := <-ended; failed != nil && !errors.Is(failed, context.Canceled) {
+	failed := <-ended
+	q.idle()
+	if failed != nil && !errors.Is(failed, context.Canceled) {
 		return failed
 	}
 	if err == nil {
@@ -108,10 +111,14 @@ func (f *following) progress(ctx context.Context) string {
 
 // tell is what is told of the wait: progress, or else what is waited for.
 func (f *following) tell(what string) {
+	const moment = 30 * time.Second
 	switch bar := strings.HasPrefix(what, "embedded "); {
 	case bar && !f.found.Load(): // that is told already
 		return
 	case what != "" && !bar:
+		if time.Since(f.began) < moment { // as it begins, nobody has to know
+			return
+		}
 		what = "waiting: " + what
 	}
 	if !f.asking.Load() || f.q.Every == 0 {

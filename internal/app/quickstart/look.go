@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -69,6 +72,9 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 	}
 	const release = 10000
 	q.release, q.database = s.Version/release, s.Database
+	if q.managed, err = managed(ctx, q.pool); err != nil {
+		return err
+	}
 	var right []string
 	for _, f := range check.Ready(ctx, check.Options{
 		Pool: q.pool, ReplicationDSN: q.Config.Database.Stream(), Slot: q.Config.Slot.Name,
@@ -83,8 +89,15 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 			right = append(right, f.Name+" "+f.Detail)
 		}
 	}
-	q.Say("ready: %s", strings.Join(right, "; "))
+	q.Say("found: %s", strings.Join(right, "; "))
 	return nil
+}
+
+// managed reports whether a provider runs the server, by the roles that providers make.
+func managed(ctx context.Context, db *pgxpool.Pool) (is bool, err error) {
+	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles
+		WHERE rolname IN ('rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin', 'supabase_admin', 'neon_superuser'))`).Scan(&is)
+	return is, wrap.Errorf(err, "look for a provider's roles")
 }
 
 // plan says what a set-up of some pipelines would do; a sketch does so before the model is loaded, too.
@@ -134,6 +147,7 @@ func (q *quickstart) source() string {
 
 // outline tells in a few lines what is made and what that takes.
 func (q *quickstart) outline(spec *pipeline.Spec, about embed.Description, steps []step.Step) {
+	const long = 30 // seconds: somebody may hesitate
 	e := &q.takes
 	q.Say("\nThe plan. Numbers of rows, times and sizes are estimates.")
 	q.Say("  embed     %s", q.source())
@@ -144,6 +158,9 @@ func (q *quickstart) outline(spec *pipeline.Spec, about embed.Description, steps
 	q.Say("  model     %s (%d dimensions, plugin %s)", spec.Model, about.Dims, spec.Plugin)
 	q.Say("  vectors   in %s", spec.DestinationName())
 	q.Say("  takes     %s", e.Takes())
+	if e.Seconds != nil && *e.Seconds > long {
+		q.Say("            Search works from the first rows on. You may stop at any time, and go on later.")
+	}
 	if len(steps) == 0 {
 		q.Say("  changes   none: it is set up already")
 		return
@@ -155,7 +172,7 @@ func (q *quickstart) outline(spec *pipeline.Spec, about embed.Description, steps
 	if !spec.InSource() {
 		q.Say("            The table itself does not change: no column, no trigger.")
 	}
-	q.Say("  undo      embedsidecar uninstall --yes --drop-embeddings%s", q.flags())
+	q.Say("  undo      %s uninstall --yes --drop-embeddings%s", q.Program, q.flags())
 	if q.known == nil {
 		if words := faster(spec.Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
 			q.Say("  %s", words)
@@ -211,7 +228,7 @@ func (q *quickstart) choose(ctx context.Context) error {
 		q.Say("  also %s", found[i+1].line())
 	}
 	if len(found) > 1 {
-		q.Say("  another one: embedsidecar quickstart URL TABLE")
+		q.Say("  another one: %s quickstart URL TABLE", q.Program)
 	}
 	q.Config.UsePipelines(spec)
 	return nil

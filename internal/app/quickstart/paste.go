@@ -22,17 +22,17 @@ func (q *quickstart) paste(ctx context.Context, flags string) {
 	}
 	s := program{
 		p: &all[0], text: cmp.Or(q.asked, "a text"), url: q.Config.Database.URL, asks: q.release < asksItself,
-		listen: q.Config.Queries.Listen, flags: flags,
+		listen: q.Config.Queries.Listen, flags: flags, program: q.Program,
 	}
 	s.hidden = q.Redact(s.url) != s.url
-	q.Say("From an application, while embedsidecar run works:")
+	q.Say("\nFrom an application, while %s run works:", q.Program)
 	var owner *string
 	err = q.pool.QueryRow(ctx, `SELECT embedsidecar.search_owner($1) FROM pg_roles
 		WHERE rolname IN (current_user, session_user) AND rolsuper LIMIT 1`, s.p.Name).Scan(&owner)
 	if err == nil && owner != nil {
-		q.Say("You are a superuser, who does not search tables of %[1]q by SQL. Run embedsidecar roles%[2]s and\n"+
-			"GRANT embedsidecar_searcher TO %[3]s, then connect as %[1]q; its errors name further grants.",
-			*owner, flags, database.Quote(*owner))
+		q.Say("You are a superuser, who does not search tables of %[1]q by SQL. Run this, and connect as %[1]q:\n"+
+			"  %[2]s roles --yes%[3]s\n  GRANT embedsidecar_searcher TO %[4]s;   (SQL)%[5]s", *owner, q.Program, flags,
+			database.Quote(*owner), s.readable(*owner))
 	}
 	for _, part := range []struct{ title, text string }{
 		{"SQL", s.sql()},
@@ -43,6 +43,15 @@ func (q *quickstart) paste(ctx context.Context, flags string) {
 	} {
 		q.Say("\n-- %s --\n%s", part.title, part.text)
 	}
+}
+
+// readable lets the owner of the rows read the vectors, where a superuser has made their table.
+func (s *program) readable(owner string) string {
+	if s.p.InSource() {
+		return ""
+	}
+	d := s.p.Destination()
+	return "\n  GRANT SELECT ON " + database.Quote(d.Schema, d.Table) + " TO " + database.Quote(owner) + ";"
 }
 
 // asksItself is the first release whose functions ask for the vector of a text by themselves.
@@ -57,6 +66,8 @@ type program struct {
 	asks   bool   // the server cannot ask by itself: CALL comes first
 	listen string // where queries over HTTP are answered; "": nowhere yet
 	flags  string // of run
+
+	program string // what the user calls it
 }
 
 // statement is the search with a placeholder, or a literal, for the text.
@@ -167,16 +178,17 @@ func (s *program) django() string {
 }
 
 func (s *program) curl() string {
-	at, first := s.listen, ""
+	at, first, until := s.listen, "", ""
 	if at == "" {
 		at = "127.0.0.1:7470"
-		first = "embedsidecar run --http " + at + " --no-auth" + s.flags + " &\n"
+		first = s.program + " run --http " + at + " --no-auth" + s.flags + " &\n"
+		until = "-sS --retry 60 --retry-delay 1 --retry-all-errors " // until it answers
 	}
 	body, err := json.Marshal(map[string]any{"text": s.text, "k": 5}) //nolint:mnd // rows
 	if err != nil {
 		return err.Error()
 	}
-	return first + "curl -H 'Content-Type: application/json' -d " + health.Quoted(string(body)) + " \\\n  " +
+	return first + "curl " + until + "-H 'Content-Type: application/json' -d " + health.Quoted(string(body)) + " \\\n  " +
 		health.Quoted("http://"+at+"/v1/pipelines/"+url.PathEscape(s.p.Name)+"/search")
 }
 

@@ -39,8 +39,10 @@ type Options struct {
 	Redact func(string) string // takes what is secret out of a text
 	DryRun bool                // tell all of it, and do nothing
 	SQL    bool                // show the statements as well
-	Save   string              // the file that the configuration is written to; "": it is shown
-	Node   app.Options         // of the sidecar
+	// Program is what the user calls the program.
+	Program string
+	Save    string      // the file that the configuration is written to; "": it is shown
+	Node    app.Options // of the sidecar
 
 	Say     func(format string, args ...any)
 	Steps   func(list []step.Step, verb string) // is told what is made, or would be
@@ -80,6 +82,7 @@ type quickstart struct {
 	changed      bool               // something of ours may be in the database
 	asked        string             // the last question
 	takes        estimate.Estimate  // how much there is to do
+	managed      bool               // a provider runs the server
 	left         []string           // columns of text that are not embedded
 }
 

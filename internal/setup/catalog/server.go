@@ -63,7 +63,7 @@ func (s *Server) CreateVector() (sql []string, schema string) {
 // WALLevelHint is how a server gets the wal_level that the stream needs.
 var WALLevelHint = []string{
 	"ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
-	"on a managed server set its parameter instead, and restart it: rds.logical_replication = 1 (RDS), cloudsql.logical_decoding = on (Cloud SQL), wal_level = LOGICAL (Azure)",
+	database.Managed + ": set its parameter instead, and restart it: rds.logical_replication = 1 (RDS), cloudsql.logical_decoding = on (Cloud SQL), wal_level = LOGICAL (Azure)",
 }
 
 // SameServer makes sure that both connections lead to one database of one server: the second may be given a URL of

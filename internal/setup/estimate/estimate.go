@@ -46,8 +46,8 @@ func (e *Estimate) Line() string {
 
 // Takes is the estimate without the pipeline's name.
 func (e *Estimate) Takes() string {
-	line := fmt.Sprintf("about %s, %s to embed, %s", wording.Count(e.Rows, "row"), wording.Count(e.Texts, "text"),
-		wording.Count(e.Tokens, "token"))
+	line := fmt.Sprintf("about %s, %s to embed, %s", wording.Count(rounded(e.Rows), "row"),
+		wording.Count(rounded(e.Texts), "text"), wording.Count(rounded(e.Tokens), "token"))
 	if e.TokensGuessed {
 		line += " (guessed by their bytes)"
 	}
@@ -62,6 +62,19 @@ func (e *Estimate) Takes() string {
 		line += ", price " + wording.Money(*e.Price, e.Currency)
 	}
 	return line + ", " + wording.Size(e.DiskBytes) + " on disk"
+}
+
+// rounded is a large number with its first three digits: it is known no better.
+func rounded(n int64) int64 {
+	const exact = 10_000
+	if n < exact {
+		return n
+	}
+	unit := int64(1)
+	for n/unit >= 1000 { //nolint:mnd // three digits
+		unit *= 10
+	}
+	return (n + unit/2) / unit * unit
 }
 
 // Embedder counts tokens and, to be measured, embeds.

@@ -291,7 +291,7 @@ func (c *checker) checkReplication(ctx context.Context) {
 	conn, err := database.ConnectReplication(ctx, c.o.ReplicationDSN,
 		database.Options{ApplicationName: "embedsidecar check"})
 	if database.Denied(err) {
-		c.findings = append(c.findings, Finding{name, Wrong, "its role may not replicate", problem.Hints(err), err})
+		c.findings = append(c.findings, Finding{name, Wrong, "its role lacks the attribute REPLICATION", problem.Hints(err), err})
 		return
 	}
 	if err != nil {
@@ -311,7 +311,7 @@ func (c *checker) checkReplication(ctx context.Context) {
 	if cfg, err := pgconn.ParseConfig(c.o.ReplicationDSN); err == nil {
 		c.streamer = cfg.User
 	}
-	c.add(name, OK, "the role may replicate, and nothing is in between")
+	c.add(name, OK, "the role may replicate, no pooler is in between")
 	c.system = system
 }
 
