@@ -93,7 +93,9 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 	// Whoever may act as the connecting role may do all that its code could. The converse is no reason to trust.
 	member, granted := b.Role(""), b.Role("")
 	b.MustExecSuper(`GRANT ` + testenv.Owner + ` TO ` + member + `; GRANT ` + granted + ` TO ` + testenv.Owner)
-	for owner, trusted := range map[string]bool{testenv.Superuser: true, testenv.Owner: true, member: true, granted: false} {
+	for owner, trusted := range map[string]bool{
+		testenv.Superuser: true, testenv.Owner: true, member: true, granted: false,
+	} {
 		b.MustExecSuper(`ALTER SCHEMA embedsidecar OWNER TO ` + owner)
 		connected, err := database.Connect(t.Context(), b.URL(testenv.Owner), database.Options{})
 		if (err == nil) != trusted {
