@@ -214,7 +214,8 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(his.Close)
-	hits, err := search.Find(t.Context(), his, &r.pipelines[0], search.Request{Vector: []float32{1, 2, 3, 4, 5, 6, 7, 8}, Rows: 2})
+	hits, err := search.Find(t.Context(), his, &r.pipelines[0],
+		search.Request{Vector: []float32{1, 2, 3, 4, 5, 6, 7, 8}, Rows: 2})
 	if err != nil || len(hits) != 2 || hits[0].Text == "" {
 		t.Errorf("by HTTP: %+v, %v", hits, err)
 	}
