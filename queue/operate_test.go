@@ -153,7 +153,12 @@ func (f *fixture) mayNot(t *testing.T, reader, operator *person, run string) {
 	} {
 		operator.refused(sql, "42501")
 	}
-	newPerson(t, f.db, run).refused(`SELECT embedsidecar.pause()`, "42501")
+	for _, sql := range []string{
+		`SELECT embedsidecar.pause()`, `SELECT embedsidecar.next_request('x')`,
+		`SELECT embedsidecar.finish_request(1, NULL, '{}', NULL)`,
+	} {
+		newPerson(t, f.db, run).refused(sql, "42501")
+	}
 	newPerson(t, f.db, run).sees(`SELECT remaining FROM embedsidecar.retry_failed('docs', dry_run => true)`, "4")
 }
 

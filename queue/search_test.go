@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -78,9 +79,14 @@ func TestSQL_Searcher(t *testing.T) {
 		f.db.MustExec("GRANT SELECT (body) ON docs TO " + f.db.SearcherRole())
 		searcher.sees(`SELECT embedsidecar.wait_for(timeout => '0'), embedsidecar.wait_for(timeout => '0', pipeline => 'docs')`, "f f")
 		searcher.refused(`SELECT embedsidecar.embed('x', 'dosc')`, "42704", "there are: docs")
-		f.db.MustExec("REVOKE SELECT (body) ON docs FROM " + f.db.SearcherRole())
 		f.db.MustExec(`UPDATE embedsidecar.pipeline SET status = 'misconfigured', status_detail = 'a column is gone'`)
 		searcher.refused(`SELECT embedsidecar.embed('x', 'docs')`, "55000", "misconfigured: a column is gone")
+		// What is wrong may quote an expression: without a right on the table he learns only that something is.
+		f.db.MustExec("REVOKE SELECT (body) ON docs FROM " + f.db.SearcherRole())
+		_, err := searcher.conn.Exec(t.Context(), `SELECT embedsidecar.embed('x', 'docs')`)
+		if err == nil || !strings.Contains(err.Error(), "misconfigured") || strings.Contains(err.Error(), "a column") {
+			t.Errorf("who may not read the table is told %v", err)
+		}
 		// An answer that is there is taken wherever it is asked for, and no other's.
 		f.db.MustExec(`UPDATE embedsidecar.pipeline SET status = 'active'`)
 		f.db.MustExecSuper(`INSERT INTO embedsidecar.answer (question, vector) SELECT sha256(int4send(p.pipeline_id) || oidsend(r.oid) || convert_to('x', 'UTF8')), '[1,2,3]'

@@ -460,7 +460,7 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		CREATE OPERATOR public.|+| (FUNCTION = public.trap, RIGHTARG = text)`)
 	s.fails(pool, create(askBodies), "permission denied")
 	s.db.MustExecSuper("GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline, embedsidecar.change_pipeline, embedsidecar.drop_pipeline TO " + tenant)
-	s.db.MustExec("CREATE TABLE theirs (id int PRIMARY KEY, embedding vector(8))")
+	s.db.MustExec("CREATE TABLE theirs (id int PRIMARY KEY, embedding vector(8)); CREATE SCHEMA closed")
 	d := s.start("--config", file, "--trust-owner", "nobody")
 	asked := func(call string) (id int64) {
 		t.Helper()
@@ -476,6 +476,9 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
 
 		create(askBodies): {"has not the rights of the owner of", "docs"},
+		"create_pipeline('" + askBodies + "', dry_run => true)": {"has not the rights of the owner of", "docs"},
+
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "closed.mine_embedding"}}`): {"has not the rights of the owner of", "closed.mine_embedding"},
 
 		create(`{"name": "public.docs", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`): {"means pipeline", "docs"},
 

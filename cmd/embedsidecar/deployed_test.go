@@ -268,3 +268,60 @@ func TestRun_AConfigurationThatEndedAtOnceIsNotFollowed(t *testing.T) {
 	becomes("title")
 	old.end(syscall.SIGTERM, 0)
 }
+
+// Two sidecars whose files contradict each other work on: what came last is in force, whoever reads its file again or
+// begins again, nothing goes back and forth, and the other one says how it stands.
+func TestRun_FilesThatContradictEachOtherSettle(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	const title, body = liveDocs + "\npriority: low\nlabels: {of: one}",
+		"name: docs\ntable: public.docs\ncolumns: [body]\npriority: high\nlabels: {of: other}\ninto: {table: docs_embedding}"
+	one, other := s.configured(title), s.configured(body, liveBodies)
+	rewrite := func(file string, rows int) { // with another setting, which both may have
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = []byte(strings.Split(string(text), "workers:")[0] + fmt.Sprintf("workers: {batch_rows: %d}\n", rows))
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			n := testenv.Value[int](s.db, fmt.Sprintf(`SELECT count(*)::int FROM embedsidecar.configuration
+				WHERE name = 'workers.batch_rows' AND value = '%d'`, rows))
+			return n == 1, "it is not taken over"
+		})
+	}
+	old := s.start("--config", one)
+	s.stands("docs", health.UpToDate)
+	young := s.start("--config", other)
+	s.stands("bodies", health.UpToDate)
+	settled := func() {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			got := testenv.Value[string](s.db, `SELECT concat_ws(' ', definition_version, array_to_string(source_columns, ','),
+				priority, labels, (SELECT string_agg(state, ' ' ORDER BY state) FROM embedsidecar.configuration
+					WHERE subject = 'pipeline')) FROM embedsidecar.pipelines WHERE pipeline = 'docs'`)
+			return got == `2 body high {"of": "other"} configured_otherwise in_force in_force`, got
+		})
+	}
+	settled()
+	for i := range 2 {
+		rewrite(one, 10+i)
+		settled()
+		rewrite(other, 20+i)
+		settled()
+		old.end(syscall.SIGTERM, 0)
+		old = s.start("--config", one)
+		old.logged("pipeline started", "pipeline")
+		settled()
+		young.end(syscall.SIGKILL, -1)
+		young = s.start("--config", other)
+		young.logged("pipeline started", "pipeline")
+		settled()
+	}
+	old.end(syscall.SIGTERM, 0)
+	young.end(syscall.SIGTERM, 0)
+	s.run(0, "verify", "--deep", "3", "--config", other)
+}

@@ -86,11 +86,18 @@ func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	s.refused(d, "wrong")
 	s.rewrite(file, liveDocs, liveBodies, "name: gone\ntable: public.gone\ncolumns: [body]\ninto: {table: gone_embedding}")
 	s.refused(d, "gone")
+	if os.Remove(file) != nil || os.Mkdir(file, 0o700) != nil {
+		t.Fatal("the file is not replaced")
+	}
+	s.refused(d, "directory")
 	s.db.MustExec("INSERT INTO docs VALUES (5, 'five', 'five')")
 	rows("bodies_embedding", 5)
 	rows("docs_embedding", 4) // as before: but for row 1
 
 	// One that is taken out goes, and its vectors stay.
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
 	s.rewrite(file, liveDocs)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.pipeline")

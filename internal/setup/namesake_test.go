@@ -5,7 +5,10 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -57,6 +60,17 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 	b.MustExecSuper("GRANT " + may + "TO " + testenv.Owner)
 	b.MustExecSuper("GRANT CREATE ON SCHEMA safe TO PUBLIC")
 	wantError[*refusal.ConfigError](t, tryTo("body", "safe.clean(title) = 'x'"), "filter", "REVOKE CREATE ON SCHEMA safe FROM PUBLIC")
+	spec := side()
+	spec.Columns, spec.Text = nil, "tools.clean(body)"
+	o := b.options(b.SlotName(), spec)
+	b.init(o)
 	b.MustExecSuper("ALTER FUNCTION tools.clean OWNER TO " + name)
 	wantError[*refusal.ConfigError](t, tryTo("tools.clean(body)", ""), "belongs to role "+name, "--trust-owner")
+	if got := find(b.check(o), check.Wrong, "belongs to role "+name); len(got) == 0 {
+		t.Errorf("check says nothing of it: %+v", b.check(o))
+	}
+	b.MustExecSuper("ALTER TABLE docs OWNER TO " + name + "; GRANT " + name + " TO " + testenv.Owner)
+	if got, err := resolve.Load(t.Context(), b.pool, o.Slot); err != nil || got[0].Status != pipeline.Active {
+		t.Errorf("a function of the table's owner: %v %+v", err, got)
+	}
 }

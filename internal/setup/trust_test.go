@@ -90,6 +90,21 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 		t.Fatalf("with a flag: %v", err)
 	}
 	trusting.Close()
+	// Whoever may act as the connecting role may do all that its code could. The converse is no reason to trust.
+	member, granted := b.Role(""), b.Role("")
+	b.MustExecSuper(`GRANT ` + testenv.Owner + ` TO ` + member + `; GRANT ` + granted + ` TO ` + testenv.Owner)
+	for owner, trusted := range map[string]bool{
+		testenv.Superuser: true, testenv.Owner: true, member: true, granted: false,
+	} {
+		b.MustExecSuper(`ALTER SCHEMA embedsidecar OWNER TO ` + owner)
+		connected, err := database.Connect(t.Context(), b.URL(testenv.Owner), database.Options{})
+		if (err == nil) != trusted {
+			t.Errorf("a schema of %s: %v", owner, err)
+		}
+		if err == nil {
+			connected.Close()
+		}
+	}
 }
 
 // TestTrust_ASchemaThatComesLater: sessions that were made before look again.
@@ -153,6 +168,7 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 		},
 		{`CREATE TRIGGER t BEFORE INSERT ON embedsidecar.task FOR EACH ROW WHEN (lair.trap() > 0) EXECUTE FUNCTION suppress_redundant_updates_trigger()`, `DROP TRIGGER t ON embedsidecar.task`, "lair.trap()"},
 		{`CREATE VIEW embedsidecar.extra AS SELECT 1`, `DROP VIEW embedsidecar.extra`, "embedsidecar.extra belongs to"},
+		{`CREATE TABLE embedsidecar.extra (id int)`, `DROP TABLE embedsidecar.extra`, "embedsidecar.extra belongs to"},
 		{`CREATE FUNCTION embedsidecar.pause(text) RETURNS text LANGUAGE sql AS 'SELECT lair.trap()::text'`, `DROP FUNCTION embedsidecar.pause(text)`, "function embedsidecar.pause(text) belongs to"},
 		{
 			`CREATE FUNCTION embedsidecar.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'`,
@@ -319,6 +335,12 @@ func TestTrust_ASuperuserOverATableOfSomebodyElse(t *testing.T) {
 	wantError[*refusal.ConfigError](t, err, "superuser", testenv.Owner, "--trust-owner "+testenv.Owner)
 	o.Pool = b.super // who trusts the owner
 	b.init(o)
+	tenant := b.Role("")
+	b.MustExecSuper(`CREATE TABLE above (id bigint NOT NULL); ALTER TABLE docs INHERIT above;
+		ALTER TABLE above OWNER TO ` + tenant + `; ALTER TABLE docs OWNER TO ` + testenv.Superuser)
+	o.Pool = plain
+	_, err = setup.Init(t.Context(), o)
+	wantError[*refusal.ConfigError](t, err, "superuser", "above", tenant)
 }
 
 // TestTrust_ASuperuserOverAPartitionOfSomebodyElse: the owner of one partition makes an index there, whose function

@@ -51,8 +51,10 @@ BEGIN
     ELSE
         question.pipeline_id := embedsidecar.pipeline_meant(question.pipeline);
     END IF;
-    SELECT p.name, p.slot_name, p.status, p.status_detail INTO found FROM embedsidecar.pipeline AS p
-        WHERE p.pipeline_id = question.pipeline_id;
+    -- What is wrong may quote a text or a filter: that is for those who may read the table.
+    SELECT p.name, p.slot_name, p.status,
+           CASE WHEN embedsidecar.reads(p.table_oid) THEN p.status_detail END AS status_detail
+    INTO   found FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = question.pipeline_id;
     IF found.status <> 'active' THEN
         RAISE EXCEPTION '%: pipeline "%" cannot be searched now: %', question.caller, found.name,
             concat_ws(': ', found.status, nullif(found.status_detail, ''))

@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
 )
@@ -73,6 +75,30 @@ func TestEach_TellsOfAFileHoweverItIsChanged(t *testing.T) {
 	must(t, os.Remove(path))
 	must(t, os.Mkdir(path, 0o700))
 	is(t, told, "no file")
+}
+
+// A file that is changed all the time is told of meanwhile, and so is what it is at last.
+func TestEach_TellsOfAFileThatNeverRests(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	write := func(content string) { must(t, os.WriteFile(path, []byte(content), 0o600)) }
+	write("first")
+	told := follow(t, path)
+	is(t, told, "first")
+	changes := 0
+	for again := time.NewTicker(60 * time.Millisecond); ; changes++ { // a thousand a minute
+		<-again.C
+		select {
+		case <-told:
+		default:
+			write(strconv.Itoa(changes))
+			continue
+		}
+		again.Stop()
+		break
+	}
+	write("last")
+	is(t, told, "last")
 }
 
 // A volume of Kubernetes has the file behind two links, of which one is replaced.

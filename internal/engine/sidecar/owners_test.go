@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -106,7 +107,7 @@ func TestTrust_ANamesakeOfAFunctionThatATextCalls(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title varchar(100), body text)`)
-	db.MustExec(`CREATE FUNCTION clean(text, integer DEFAULT 1) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT lower($1)'`)
+	db.MustExec(`CREATE FUNCTION clean(text, integer DEFAULT 1) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT lower($1) || current_user'`)
 	hostile := db.Role("")
 	db.MustExecSuper(`GRANT CREATE ON SCHEMA public TO ` + hostile)
 	spec := intoTable("docs")
@@ -135,6 +136,9 @@ func TestTrust_ANamesakeOfAFunctionThatATextCalls(t *testing.T) {
 	db.MustExec(`INSERT INTO docs VALUES (2, 'Two', 'another')`)
 	r.settle()
 	r.has(2, `SELECT count(*) FROM docs_embedding`)
+	if n := r.embedder.sent("one"+r.role, "two"+r.role); n != 2 {
+		t.Errorf("%d texts are of a function that ran as %s: %v", n, r.role, r.embedder.counts())
+	}
 	if loot := testenv.Values[string](db, `SELECT who || ' ' || what FROM loot`); len(loot) > 0 {
 		t.Errorf("he has got %q", loot)
 	}
@@ -188,7 +192,7 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 		db.MustExec(`CREATE FUNCTION to_` + to + `(mood) RETURNS ` + to + ` LANGUAGE plpgsql AS $$ BEGIN PERFORM trap(); RETURN 'null'; END $$`)
 		db.MustExec(`CREATE CAST (mood AS ` + to + `) WITH FUNCTION to_` + to + `(mood)`)
 	}
-	search := func(user string, before ...string) (key, columns string, err error) {
+	nearest := func(user string, before ...string) (key, columns string, err error) {
 		conn, err := pgx.Connect(t.Context(), db.URL(user))
 		if err != nil {
 			t.Fatal(err)
@@ -202,18 +206,28 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 		err = conn.QueryRow(t.Context(), `SELECT row_key, key::text FROM embedsidecar.neighbours('docs', '[1,2,3,4,5,6,7,8]', 1)`).Scan(&key, &columns)
 		return key, columns, err
 	}
-	if key, columns, err := search(searcher); err != nil || columns != `{"id": "`+key+`"}` {
+	if key, columns, err := nearest(searcher); err != nil || columns != `{"id": "`+key+`"}` {
 		t.Errorf("found %q %s, %v", key, columns, err)
 	}
+	his, err := pgxpool.New(t.Context(), db.URL(searcher))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(his.Close)
+	hits, err := search.Find(t.Context(), his, &r.pipelines[0],
+		search.Request{Vector: []float32{1, 2, 3, 4, 5, 6, 7, 8}, Rows: 2})
+	if err != nil || len(hits) != 2 || hits[0].Text == "" {
+		t.Errorf("by HTTP: %+v, %v", hits, err)
+	}
 	for _, before := range [][]string{nil, {`SET ROLE ` + searcher}} {
-		_, _, err := search(testenv.Superuser, before...)
+		_, _, err := nearest(testenv.Superuser, before...)
 		if !database.Denied(err) || !strings.Contains(err.Error(), `tables of "`+testenv.Owner+`"`) {
 			t.Errorf("a superuser searches: %v", err)
 		}
 	}
 	db.MustExecSuper(`DROP CAST (mood AS json); DROP CAST (mood AS jsonb); DROP CAST (mood AS text)`)
 	db.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser + `; ALTER TABLE docs_embedding OWNER TO ` + testenv.Superuser)
-	if key, _, err := search(testenv.Superuser); err != nil {
+	if key, _, err := nearest(testenv.Superuser); err != nil {
 		t.Errorf("a superuser in tables of his own: %q, %v", key, err)
 	}
 }

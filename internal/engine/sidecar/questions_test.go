@@ -385,6 +385,13 @@ func TestSQL_QuestionsAreAnsweredTogetherAndOnce(t *testing.T) {
 		}
 	}
 	recent()
+	for _, table := range testenv.Values[string](db, `SELECT oid::regclass::text FROM pg_class
+		WHERE relnamespace = 'embedsidecar'::regnamespace AND relkind = 'r'`) {
+		if testenv.Value[bool](db, `SELECT EXISTS (SELECT FROM `+table+` AS x WHERE x::text LIKE '%a recent text%'
+			OR x::text LIKE '%' || encode('a recent text', 'hex') || '%')`) {
+			t.Errorf("the text of a question is in %s", table)
+		}
+	}
 	counts := r.embedder.counts()
 	stop()
 	recent()

@@ -3,6 +3,7 @@ package sidecar_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,10 +20,12 @@ func TestTrust_WhatATriggerLeavesInASession(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
 	db.MustExec(docs)
+	db.MustExec(evidence)
 	db.MustExec(`ALTER TABLE docs ADD embedding vector(8)`)
 	db.MustExec(`CREATE FUNCTION litter() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF current_user <> session_user OR current_user NOT LIKE 't\_%' THEN RETURN NULL; END IF;
 		-- in the sessions of the user
+		INSERT INTO public.evidence VALUES (current_user);
 		PERFORM set_config('lock_timeout', '1h', false), set_config('datestyle', 'SQL, DMY', false),
 		set_config('litter.left', 'yes', false);
 		PERFORM pg_try_advisory_lock(4711);
@@ -41,6 +44,9 @@ func TestTrust_WhatATriggerLeavesInASession(t *testing.T) {
 	r.settle()
 	r.verify()
 	stop()
+	if who := testenv.Values[string](db, `SELECT DISTINCT who FROM evidence`); !slices.Equal(who, []string{r.role}) {
+		t.Errorf("the trigger ran as %q, want %s", who, r.role)
+	}
 	testenv.Eventually(t, waitTimeout, func() (bool, string) { // sessions are tidied when they are given back
 		n := r.count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)

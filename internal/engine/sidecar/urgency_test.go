@@ -2,8 +2,12 @@ package sidecar_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -53,6 +57,78 @@ func TestPriority_OfARowIsWhatItSays(t *testing.T) {
 	db.MustExec(`INSERT INTO docs VALUES (9, 'b', 'slow', 3600)`)
 	lanes("9 normal")
 	db.MustExec(`DELETE FROM docs WHERE id = 9`)
+	db.MustExec(`SELECT embedsidecar.resume('docs')`)
+	r.settle()
+	r.verify()
+}
+
+// TestProperty_AWaitingRowIsAsUrgentAsItEverWas: over random histories of rows that come, change and go, each waits with
+// the most urgent priority that it had when one of its changes was read. A change of only the priority is one.
+func TestProperty_AWaitingRowIsAsUrgentAsItEverWas(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, severity text)`)
+	spec := intoTable("docs", "body")
+	spec.PriorityBy = `severity`
+	r := newRig(t, db, spec)
+	db.MustExec(`GRANT SELECT (severity) ON docs TO ` + r.role)
+	r.known()
+	r.options = func(o *sidecar.Options) { o.Quick = waitTimeout } // however slow the machine is
+	r.start()
+	r.settle()
+	db.MustExec(`SELECT embedsidecar.pause('docs')`)
+	words := []string{"low", "normal", "high", "urgent"}
+	history := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		first := 10 * history
+		history++
+		now, waits := map[int]string{}, map[int]int{}
+		for step := range rapid.IntRange(1, 4).Draw(rt, "steps") {
+			var sql []string
+			for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, 5), 1, 4, rapid.ID).Draw(rt, "rows") {
+				id := first + i
+				_, there := now[id]
+				severity := rapid.SampledFrom(append([]string{"", "soon"}, words...)).Draw(rt, "severity")
+				deed := rapid.SampledFrom([]string{"change", "change", "change", "change", "severity", "delete"}).Draw(rt, "deed")
+				if !there {
+					deed = "insert"
+				}
+				switch deed {
+				case "insert":
+					sql = append(sql, fmt.Sprintf("INSERT INTO docs VALUES (%d, '%d', nullif('%s', ''))", id, step, severity))
+				case "change":
+					sql = append(sql, fmt.Sprintf("UPDATE docs SET body = '%d', severity = nullif('%s', '') WHERE id = %d", step,
+						severity, id))
+				case "severity":
+					sql = append(sql, fmt.Sprintf("UPDATE docs SET severity = nullif('%s', '') WHERE id = %d", severity, id))
+				case "delete":
+					sql = append(sql, fmt.Sprintf("DELETE FROM docs WHERE id = %d", id))
+				}
+				now[id] = severity
+				if deed == "delete" {
+					delete(now, id)
+					severity = ""
+				}
+				lane := slices.Index(words, severity)
+				if lane < 0 {
+					lane = slices.Index(words, "normal")
+				}
+				if before, is := waits[id]; !is || lane > before {
+					waits[id] = lane
+				}
+			}
+			db.MustExec(strings.Join(sql, "; "))
+			var want []string
+			for _, id := range slices.Sorted(maps.Keys(waits)) {
+				want = append(want, fmt.Sprint(id, " ", words[waits[id]]))
+			}
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				got := testenv.Values[string](db, `SELECT row_key || ' ' || priority FROM embedsidecar.tasks
+					WHERE row_key::bigint >= $1 ORDER BY row_key::bigint`, first)
+				return slices.Equal(got, want), fmt.Sprintf("%q, want %q after %q", got, want, sql)
+			})
+		}
+	})
 	db.MustExec(`SELECT embedsidecar.resume('docs')`)
 	r.settle()
 	r.verify()

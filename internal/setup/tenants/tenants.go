@@ -80,10 +80,21 @@ func (f *Finder) Find(ctx context.Context) Found {
 			}
 		}
 	}
-	if over := len(found.List) - f.Config.Tenants.Limit; over > 0 {
-		found.List, found.Beyond = found.List[:f.Config.Tenants.Limit], over
-	}
+	found.keep(f.Config.Tenants.Limit)
 	return found
+}
+
+// keep leaves out what is beyond the limit: the newest databases, so that one that comes displaces none that is worked.
+func (f *Found) keep(limit int) {
+	if f.Beyond = max(len(f.List)-limit, 0); f.Beyond == 0 {
+		return
+	}
+	oldest := slices.SortedStableFunc(slices.Values(f.List), func(a, b Tenant) int { return cmp.Compare(a.OID, b.OID) })
+	kept := map[string]bool{}
+	for _, t := range oldest[:limit] {
+		kept[t.Name] = true
+	}
+	f.List = slices.DeleteFunc(f.List, func(t Tenant) bool { return !kept[t.Name] })
 }
 
 // streamOf is the connection string for replication of a database; "": the usual one.

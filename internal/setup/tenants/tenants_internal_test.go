@@ -1,0 +1,25 @@
+package tenants
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+)
+
+// A database that comes takes the place of none that is worked, whatever its name is. Those that are named go first.
+func TestP5_BeyondTheLimitTheOldestAreKept(t *testing.T) {
+	t.Parallel()
+	f := Found{List: []Tenant{{Name: "named"}, {Name: "a", OID: 30}, {Name: "b", OID: 10}, {Name: "c", OID: 20}}}
+	for _, want := range []struct {
+		limit int
+		names []string
+	}{{4, []string{"named", "a", "b", "c"}}, {3, []string{"named", "b", "c"}}, {1, []string{"named"}}} {
+		f := Found{List: slices.Clone(f.List)}
+		f.keep(want.limit)
+		names := lists.Map(f.List, func(t Tenant) string { return t.Name })
+		if !slices.Equal(names, want.names) || f.Beyond != 4-want.limit {
+			t.Errorf("with a limit of %d: %v and %d more, want %v", want.limit, names, f.Beyond, want.names)
+		}
+	}
+}
