@@ -474,14 +474,10 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	}
 	for call, words := range map[string][]string{
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
-
 		create(askBodies): {"has not the rights of the owner of", "docs"},
-		"create_pipeline('" + askBodies + "', dry_run => true)": {"has not the rights of the owner of", "docs"},
-
+		"create_pipeline('" + askBodies + "', dry_run => true)":                                                             {"has not the rights of the owner of", "docs"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "closed.mine_embedding"}}`): {"has not the rights of the owner of", "closed.mine_embedding"},
-
 		create(`{"name": "public.docs", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`): {"means pipeline", "docs"},
-
 		mine("text", `"public.trap(body)"`):                                                {"trap"},
 		mine("text", `"body::public.dom::text"`):                                           {"dom"},
 		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"|+|"},

@@ -62,8 +62,8 @@ func TestPriority_OfARowIsWhatItSays(t *testing.T) {
 	r.verify()
 }
 
-// TestProperty_AWaitingRowIsAsUrgentAsItEverWas: over random histories of rows that come, change and go, each waits with
-// the most urgent priority that it had when one of its changes was read. A change of only the priority is one.
+// TestProperty_AWaitingRowIsAsUrgentAsItEverWas: over random histories of rows that come, change and go, each waits
+// with the most urgent priority that it had when one of its changes was read. A change of only the priority is one.
 func TestProperty_AWaitingRowIsAsUrgentAsItEverWas(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
