@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/app/child"
 	"github.com/embedsidecar/embedsidecar/internal/app/quickstart"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -57,7 +58,7 @@ func called() string {
 	if found, lookErr := exec.LookPath(name); err != nil || lookErr == nil && sameFile(found, this) {
 		return name
 	}
-	return health.Quoted(os.Args[0])
+	return strings.Join(lists.Map(strings.Split(os.Args[0], "/"), health.Quoted), "/")
 }
 
 func sameFile(a, b string) bool {
