@@ -16,7 +16,7 @@ func TestProgram(t *testing.T) {
 			Spec: pipeline.Spec{Name: "kb.100%", Schema: "kb", Table: `100% "odd":name`, Columns: []string{"id", "a:b"}},
 			Key:  []pipeline.KeyColumn{{Name: "id", Type: "bigint"}},
 		},
-		text: `it's "so"`, url: "postgres://u@h/d", flags: " --slot=s",
+		text: `it's "so"`, url: "postgres://u@h/d", flags: " --slot=s", program: "bin/embedsidecar",
 	}
 	has := func(what, text string, words ...string) {
 		t.Helper()
@@ -32,7 +32,7 @@ func TestProgram(t *testing.T) {
 		`["it's \"so\""]`)
 	has("SQLAlchemy", p.alchemy(), `'kb.100%', :text, 5)`, `a\\:b`, `::bigint`, `{"text": "it's \"so\""}`)
 	has("Django", p.django(), `    rows.execute("""SELECT`, "for row in rows")
-	has("curl", p.curl(), "embedsidecar run --http 127.0.0.1:7470 --no-auth --slot=s &\n", "/v1/pipelines/kb.100%25/search",
+	has("curl", p.curl(), "bin/embedsidecar run --http 127.0.0.1:7470 --no-auth --slot=s &\n", "/v1/pipelines/kb.100%25/search",
 		`'\''`)
 
 	p.asks, p.hidden, p.listen = true, true, "127.0.0.1:1"
