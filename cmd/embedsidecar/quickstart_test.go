@@ -238,7 +238,7 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	s.untouched()
 }
 
-// TestQuickstart_OnePasteAndOneRerun: a role without any rights, and a table of somebody else without a primary key.
+// TestQuickstart_OnePasteAndOneRerun: a role without any rights, and a table of another role without a primary key.
 // What is printed is run by an administrator as it stands, and then the same command works.
 func TestQuickstart_OnePasteAndOneRerun(t *testing.T) {
 	t.Parallel()

@@ -147,7 +147,7 @@ func (q *quickstart) source() string {
 
 // outline tells in a few lines what is made and what that takes.
 func (q *quickstart) outline(spec *pipeline.Spec, about embed.Description, steps []step.Step) {
-	const long = 30 // seconds: somebody may hesitate
+	const long = 30 // seconds, from which on a reader may hesitate
 	e := &q.takes
 	q.Say("\nThe plan. Numbers of rows, times and sizes are estimates.")
 	q.Say("  embed     %s", q.source())

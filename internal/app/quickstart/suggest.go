@@ -99,16 +99,13 @@ func named(ctx context.Context, tx pgx.Tx, name string) (*catalog.Table, error) 
 // nothing is left.
 func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe []error, err error) {
 	var empty, silent []string
-	var near *nearError
+	var near *table // the first that could be embedded, but for its key or else for a right
 	for _, t := range all[:min(len(all), sampledTables)] {
 		name := database.Quote(t.Schema, t.Name)
 		if len(t.Columns) == 0 {
 			silent = append(silent, name)
 			if near == nil && t.Unreadable {
-				near, err = nearly(ctx, tx, &t, true)
-			}
-			if err != nil {
-				return nil, nil, err
+				near = &t
 			}
 			continue
 		}
@@ -128,11 +125,8 @@ func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe
 		case len(t.Columns) == 0:
 			silent = append(silent, name)
 		case !t.Keyed:
-			if near == nil || near.unreadable {
-				near, err = nearly(ctx, tx, &t, false)
-			}
-			if err != nil {
-				return nil, nil, err
+			if near == nil || near.Unreadable {
+				near = &t
 			}
 		default:
 			found = append(found, t)
@@ -151,7 +145,7 @@ func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe
 		return nil, nil, errors.Join(eachOwner(unsafe)...)
 	}
 	if near != nil {
-		return nil, nil, near
+		return nil, nil, nearly(ctx, tx, near)
 	}
 	return nil, nil, nothing(empty, silent)
 }
@@ -192,16 +186,16 @@ type nearError struct {
 
 func (e *nearError) Unwrap() error { return e.error }
 
-func nearly(ctx context.Context, tx pgx.Tx, t *table, unreadable bool) (*nearError, error) {
+func nearly(ctx context.Context, tx pgx.Tx, t *table) error {
 	full, err := catalog.TableByOID(ctx, tx, t.OID)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	e := refusal.Coded(code.Key, "no primary key: "+full.Quoted()+", which has text in it", full.AddKey())
-	if unreadable {
+	if t.Unreadable {
 		e = refusal.Coded(code.NoText, "no column with sentences in it that this role may read: "+full.Quoted())
 	}
-	return &nearError{e, *full, unreadable}, nil
+	return &nearError{e, *full, t.Unreadable}
 }
 
 // nothing is the error of a database without a table to suggest.

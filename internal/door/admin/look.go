@@ -31,7 +31,7 @@ type look struct {
 	mu      sync.Mutex
 	last    looked
 	began   time.Time // when the tables are read: since when; else zero
-	changed time.Time // when somebody changed something here last
+	changed time.Time // time of the last change that was made through the service
 }
 
 // looked is how the tables stood at a time.
@@ -42,7 +42,7 @@ type looked struct {
 	took time.Duration // to read them
 }
 
-// at tells how the tables stand, or, where to read them takes long, how they stood a few seconds ago.
+// at returns a reading of the tables: a new one, or the last one if a new one takes long.
 func (l *look) at(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
 	l.mu.Lock()
 	last, wait := l.last, patience
@@ -104,7 +104,7 @@ func (l *look) mark(began time.Time) {
 	l.began = began
 }
 
-// forget has the tables read anew: something was changed.
+// forget makes the next caller read the tables again, after a change.
 func (l *look) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *look) forget() {
 	l.reading.Forget("")
 }
 
-// lastAt is when the tables were read last, as the latest answers tell how they stood.
+// lastAt is the time of the last reading.
 func (l *look) lastAt() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
