@@ -345,6 +345,56 @@ func TestP3_TheModelIsChangedByTheConfiguration(t *testing.T) {
 	})
 }
 
+// Two sidecars whose files want different models do not embed the rows again and again: the later model is made beside
+// and serves, and it stays so whoever begins again, also when the other generation is dropped.
+func TestRun_FilesOfTwoModelsSettle(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	const auto = "\nswitch: auto"
+	one, other := s.configured(liveDocs+auto), s.configured(liveDocs+auto+"\nplugin: fake-dims12")
+	settled := func(want string) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			got := testenv.Value[string](s.db, `SELECT string_agg(role || ' ' || plugin, ', ' ORDER BY role DESC) FROM embedsidecar.generations`)
+			return got == want, got
+		})
+		s.run(0, "wait", "--caught-up", "--timeout", waitTimeout.String())
+		s.holdsTitles("docs_embedding", 12)
+	}
+	var ran []*daemon
+	start := func(file string) *daemon {
+		ran = append(ran, s.start("--config", file))
+		return ran[len(ran)-1]
+	}
+	old := start(one)
+	s.holdsTitles("docs_embedding", 8)
+	young := start(other)
+	settled("serves fake-dims12, previous fake")
+	for i, want := range []string{"serves fake-dims12, previous fake", "serves fake-dims12"} {
+		if i > 0 {
+			s.run(0, "model", "drop-old", "docs", "--config", other)
+		}
+		old.end(syscall.SIGTERM, 0)
+		old = start(one)
+		old.logged("pipeline started", "pipeline")
+		s.db.MustExec("UPDATE docs SET title = title || ' again'")
+		settled(want)
+		young.end(syscall.SIGKILL, -1)
+		young = start(other)
+		young.logged("pipeline started", "pipeline")
+		settled(want)
+	}
+	old.end(syscall.SIGTERM, 0)
+	young.end(syscall.SIGTERM, 0)
+	made := 0
+	for _, d := range ran {
+		made += strings.Count(d.text(), "next generation made")
+	}
+	if made != 1 {
+		t.Errorf("a next generation was made %d times, want once", made)
+	}
+}
+
 // TestP3_WhereAndIgnoreAreOfBothGenerations: another one in the file reaches both, before and after a switch and a
 // rollback.
 func TestP3_WhereAndIgnoreAreOfBothGenerations(t *testing.T) {

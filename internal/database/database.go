@@ -40,7 +40,7 @@ type Options struct {
 	// Via is a connection string whose host, port, encryption and database are used in place of the other's: the way
 	// around a pooler.
 	Via string
-	// Thrifty has connections closed when none was used for 0.3 s, in place of each after 30 s.
+	// Thrifty has connections closed when none was used for 0.1 s, in place of each after 30 s.
 	Thrifty bool
 	// Patience is how long an answer may take until a pool asks the server whether it works at it; 0 means 20 s.
 	Patience time.Duration
@@ -53,7 +53,7 @@ const (
 	defaultApplicationName   = "embedsidecar"
 	defaultConnectTimeout    = 10 * time.Second
 	usualIdle                = 30 * time.Second
-	thriftyIdle              = 300 * time.Millisecond
+	thriftyIdle              = 100 * time.Millisecond
 	defaultIdleInTransaction = 15 * time.Second
 )
 

@@ -554,6 +554,34 @@ func TestP5_AServerWithoutLogicalWALSaysSo(t *testing.T) {
 	c.terminate()
 }
 
+// TestP5_DatabasesThatFindNoWalsenderSaySo: one of them is worked, the others say what the server lacks, and get theirs
+// when it is free.
+func TestP5_DatabasesThatFindNoWalsenderSaySo(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, map[string]string{"max_wal_senders": "1"})
+	w.settle("tenant_a", 5)
+	w.settle("tenant_b", 5)
+	c := w.up()
+	var worked, waits string
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		_, body := w.answer("/readyz")
+		for _, name := range []string{"tenant_a", "tenant_b"} {
+			if w.number(name, "SELECT count(*) FROM docs_embedding") == 5 {
+				worked = name
+			}
+			_, after, _ := strings.Cut(body, "[-]database "+name+": failing")
+			if line, _, _ := strings.Cut(after, "["); strings.Contains(line, "max_wal_senders") {
+				waits = name
+			}
+		}
+		return worked != "" && waits != "", body + c.tail()
+	})
+	w.exec("postgres", "DROP DATABASE "+worked+" WITH (FORCE)")
+	w.embedded(c, waits, 5)
+	c.terminate()
+}
+
 // TestTenants_IdleOnesCostLittle measures what tenants cost that have nothing to do, and how soon a lone change of an
 // active one is embedded: as databases and as schemas, a tenth of which is active. make bench-tenants runs it with more
 // of them, one number after another, and draws a picture of it.

@@ -62,6 +62,37 @@ func TestPriority_OfARowIsWhatItSays(t *testing.T) {
 	r.verify()
 }
 
+// TestPriority_WritesNothing: an expression that calls a trusted function which writes is refused by the server; its
+// rows wait with the usual priority, and nothing is written.
+func TestPriority_WritesNothing(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text); CREATE TABLE read_by (id bigint)`)
+	db.MustExec(`CREATE FUNCTION note(bigint) RETURNS text LANGUAGE sql SECURITY DEFINER AS
+		'INSERT INTO public.read_by VALUES ($1) RETURNING ''urgent'''`)
+	db.MustExec(`CREATE FUNCTION noted(bigint) RETURNS text LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN public.note($1); END'`)
+	spec := intoTable("docs", "body")
+	spec.PriorityBy = `public.noted(id)`
+	r := newRig(t, db, spec)
+	r.known()
+	r.options = func(o *sidecar.Options) { o.Quick = waitTimeout } // however slow the machine is
+	r.start()
+	r.settle()
+	db.MustExec(`SELECT embedsidecar.pause('docs')`)
+	db.MustExec(`INSERT INTO docs VALUES (1, 'a'), (2, 'b')`)
+	want := []string{"1 normal", "2 normal"}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		got := testenv.Values[string](db, `SELECT row_key || ' ' || priority FROM embedsidecar.tasks ORDER BY 1`)
+		return slices.Equal(got, want), fmt.Sprintf("%q, want %q", got, want)
+	})
+	db.MustExec(`SELECT embedsidecar.resume('docs')`)
+	r.settle()
+	if n := r.count(`SELECT count(*) FROM read_by`); n != 0 {
+		t.Errorf("the expression wrote %d rows", n)
+	}
+	r.verify()
+}
+
 // TestProperty_AWaitingRowIsAsUrgentAsItEverWas: over random histories of rows that come, change and go, each waits
 // with the most urgent priority that it had when one of its changes was read. A change of only the priority is one.
 func TestProperty_AWaitingRowIsAsUrgentAsItEverWas(t *testing.T) {
