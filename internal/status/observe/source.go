@@ -308,6 +308,9 @@ func (s *Snapshot) streams() error {
 	case s.Stream == nil:
 		return errors.New("starting")
 	case !s.Stream.Connected.Load() && !s.Stream.Standby.Load():
+		if trouble := s.Stream.Trouble.Load(); trouble != nil && trouble.Err != nil {
+			return fmt.Errorf("no connection to the slot: %w%s", trouble.Err, hinted(trouble.Err))
+		}
 		return errors.New("no connection to the slot")
 	}
 	return nil
