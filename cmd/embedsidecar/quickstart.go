@@ -24,7 +24,8 @@ func newQuickstart() *command {
 		name: "quickstart", group: groupStart,
 		usage:     "go from the URL of a database to a search in its rows, asking before it changes anything",
 		arguments: "[URL] [TABLE]", maxArgs: 2, stand: quickstartFlags,
-		description: "Lists everything that is missing on the server at once, each with what mends it. Suggests a table " +
+		description: "Lists everything that is missing on the server at once, as one block to paste, and on a terminal goes on " +
+			"when that is done; a superuser is asked whether to run it. Suggests a table " +
 			"with the columns that hold sentences (TABLE, or the one with the most text; or name your own, as in " +
 			"quickstart URL docs --columns title,body), prints a short plan with estimates of rows and time, and asks " +
 			"once; the answer s shows the SQL. Then it sets up, embeds with a progress bar, and answers queries line by " +
@@ -112,7 +113,7 @@ func (e *environment) quickstart(ctx context.Context, o quickstart.Options) erro
 	o.Agree, o.Ask, o.Whole = person.Agree, person.Ask, !person.Answers
 	o.Show = func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, &search.Request{}) }
 	o.Waiting, o.Every = e.tellLine()
-	o.Program = called()
+	o.Program, o.Wait = called(), person.Answers && !e.yes && !e.dryRun
 	err := quickstart.Run(ctx, o)
 	if exitCode(ctx, err) == exitInterrupted { // it has told what there is now
 		return &child.EndedError{Status: exitInterrupted, What: "interrupted"}

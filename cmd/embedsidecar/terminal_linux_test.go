@@ -27,21 +27,7 @@ func TestStatus_WatchPaintsATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var seen logs.Buffer
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		_, _ = io.Copy(&seen, keys) // until the last who has the terminal open closes it
-	}()
-	c := s.command("status", "--watch", "--every", "50ms")
-	c.Stdin, c.Stdout, c.Stderr = screen, screen, screen
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	defer func() { _ = c.Process.Kill() }()
+	seen, ended := s.sits(keys, screen, "status", "--watch", "--every", "50ms")
 	const first = "\x1b[H" // to the first line
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return strings.Count(seen.String(), first) > 2, fmt.Sprintf("%q", seen.String())
@@ -62,12 +48,33 @@ func TestStatus_WatchPaintsATerminal(t *testing.T) {
 	if err != nil || *after != *before {
 		t.Errorf("the terminal was %+v, is %+v (%v)", before, after, err)
 	}
-	_ = screen.Close()
-	<-read
 	if all := seen.String(); strings.Count(all, "\x1b[?1049h") != 1 || strings.Count(all, "\x1b[?1049l") != 1 ||
 		strings.Count(all, "\x1b[?25l") != strings.Count(all, "\x1b[?25h") {
 		t.Errorf("it does not leave the screen and the cursor as they were: %q", all)
 	}
+}
+
+// sits runs a command on a terminal. What it writes has been seen once it has ended.
+func (s *stage) sits(keys, screen *os.File, args ...string) (seen *logs.Buffer, ended <-chan error) {
+	s.t.Helper()
+	seen = &logs.Buffer{}
+	read, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(seen, keys) // until the last who has the terminal open closes it
+	}()
+	c := s.command(args...)
+	c.Stdin, c.Stdout, c.Stderr = screen, screen, screen
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Process.Kill() })
+	go func() {
+		err := c.Wait()
+		done <- err
+	}()
+	return seen, done
 }
 
 // terminal makes a terminal of so many lines: what a person types and sees, and what a program has of it.
@@ -95,4 +102,75 @@ func terminal(t *testing.T, height uint16) (person, program *os.File) {
 		t.Fatal(err)
 	}
 	return person, program
+}
+
+// TestQuickstart_GoesOnOnceItIsMended: on a terminal what is not ready is told once, as one call of psql, and waited
+// for. After it, and a restart of the server, the plan follows. A superuser is asked whether to run the statements.
+func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
+	t.Parallel()
+	server, err := testenv.Start(t.Context(), testenv.Options{Config: map[string]string{"wal_level": "replica"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newStage(t, 3, testenv.On(server))
+	s.db.MustExecSuper("DROP EXTENSION vector")
+	begun := func() (seen *logs.Buffer, ended <-chan error, types func(keys, until string)) {
+		keys, screen := terminal(t, 50) //nolint:mnd // lines
+		seen, ended = s.sits(keys, screen, "quickstart", "docs")
+		return seen, ended, func(typed, until string) {
+			t.Helper()
+			from := len(seen.String())
+			if _, err := keys.WriteString(typed); err != nil {
+				t.Fatal(err)
+			}
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				return strings.Contains(seen.String()[from:], until), seen.String()
+			})
+		}
+	}
+	restarted := func() {
+		t.Helper()
+		if err := server.Restart(t.Context(), testenv.Fast); err != nil {
+			t.Fatal(err)
+		}
+		s.db.Pool.Reset()
+	}
+	seen, ended, types := begun()
+	types("", "waiting for wal_level, extension vector: ")
+	_, script, _ := strings.Cut(seen.String(), "<<'SQL'\r\n")
+	script, _, _ = strings.Cut(script, "\r\nSQL\r\n")
+	for line := range strings.Lines(script) { // as psql does it
+		s.db.MustExecSuper(line)
+	}
+	types("", "waiting for wal_level: ") // what is left alone
+	restarted()
+	types("", "s: SQL] ")
+	if n := strings.Count(seen.String(), "Not ready yet"); n != 1 || strings.Count(seen.String(), "the most text is in")+strings.Count(seen.String(), `"public"."docs": title`) != 2 { //nolint:mnd // told, and asked
+		t.Errorf("%d times not ready, or something is told twice: %s", n, seen.String())
+	}
+	types("s\n", `CREATE TABLE "public"."docs_embedding"`)
+	types("n\n", "nothing was done")
+	if err := <-ended; err != nil {
+		t.Error(err, seen.String())
+	}
+
+	s.db.MustExecSuper("ALTER SYSTEM SET wal_level = 'replica'")
+	s.db.MustExecSuper("ALTER TABLE docs OWNER TO " + testenv.Superuser)
+	restarted()
+	s.as(testenv.Superuser)
+	seen, ended, types = begun()
+	types("", "Run this now? [Y/n] ")
+	types("\n", "Then restart the server")
+	restarted()
+	types("", "s: SQL] ")
+	types("\x03", "interrupted: nothing was set up")
+	if err := <-ended; err == nil {
+		t.Error(seen.String())
+	}
+	s.untouched()
 }

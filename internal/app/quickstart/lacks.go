@@ -1,6 +1,7 @@
 package quickstart
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -92,32 +93,24 @@ func terminated(sql []string) []string {
 func (q *quickstart) inTheWay() error {
 	slices.SortStableFunc(q.lacks, func(a, b lack) int { return min(len(a.sql), 1) - min(len(b.sql), 1) })
 	var hints []string
-	begun, restart := false, false
-	for i, l := range q.lacks {
-		if len(l.sql) == 0 {
-			if len(q.lacks) > 1 {
-				hints = append(hints, fmt.Sprintf("%d. %s", i+1, l.what))
-			}
-			hints = append(hints, l.hint...)
+	several := len(q.lacks) > 1
+	for _, l := range q.lacks {
+		if len(l.sql) > 0 {
 			continue
 		}
-		if !begun {
-			begun = true
-			hints = append(hints, fmt.Sprintf("paste this into psql in database %s, as a superuser or the administrator of a managed server:",
-				database.Quote(q.database)))
+		if several {
+			hints = append(hints, "- "+l.what)
 		}
-		hints = append(hints, fmt.Sprintf("-- %d. %s", i+1, wording.OneLine(l.what)))
-		for _, words := range l.hint {
-			hints = append(hints, "--    "+wording.OneLine(words))
-		}
-		hints = append(hints, l.sql...)
-		restart = restart || strings.HasPrefix(l.sql[0], "ALTER SYSTEM")
+		hints = append(hints, l.hint...)
 	}
-	switch {
-	case restart:
-		hints = append(hints, "then restart the server, since ALTER SYSTEM takes effect then, and run this command again")
-	case begun:
-		hints = append(hints, "then run this command again")
+	if statements, restart := script(q.lacks, several); len(statements) > 0 {
+		hints = append(hints, "paste this into psql in database "+database.Quote(q.database)+", as "+q.administrator()+":")
+		hints = append(hints, statements...)
+		if restart {
+			hints = append(hints, "then restart the server, and run this command again")
+		} else {
+			hints = append(hints, "then run this command again")
+		}
 	}
 	first := q.lacks[0]
 	err := errors.New(first.what)
@@ -125,6 +118,34 @@ func (q *quickstart) inTheWay() error {
 		err = fmt.Errorf("%d things are not ready, and nothing was done", len(q.lacks))
 	}
 	return &problem.Error{Class: problem.Of(first.err), Code: problem.Code(first.err), Err: err, Hint: hints}
+}
+
+// script is the statements for an administrator, with a comment on what each is for. It reports whether the server has
+// to be restarted after them.
+func script(lacks []lack, comments bool) (lines []string, restart bool) {
+	for _, l := range lacks {
+		if len(l.sql) == 0 {
+			continue
+		}
+		if comments {
+			_, why, _ := strings.Cut(l.what, ": ") // the statement names what it is about
+			lines = append(lines, "-- "+wording.OneLine(cmp.Or(why, l.what)))
+		}
+		for _, words := range l.hint {
+			lines = append(lines, "--    "+wording.OneLine(words))
+		}
+		lines = append(lines, l.sql...)
+		restart = restart || strings.HasPrefix(l.sql[0], "ALTER SYSTEM")
+	}
+	return lines, restart
+}
+
+// administrator is who runs the statements.
+func (q *quickstart) administrator() string {
+	if q.managed {
+		return "the administrator of this managed server"
+	}
+	return "a superuser"
 }
 
 // statements are those for an administrator at the beginning of a way out, or behind a colon, and what follows them.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
-	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -145,8 +144,7 @@ func (f *following) first(ctx context.Context) error {
 			continue // the wait itself meets the error as well, and tells of the end
 		}
 		f.q.idle()
-		f.q.Say("the first rows can be found after %s: %d of %d. Ask something; Ctrl-D ends. Answers become better until all "+
-			"rows are embedded.", wording.Age(time.Since(f.began).Seconds()), p.Known, p.Rows)
+		f.q.Say("%d of %d rows can be found. Ask something; Ctrl-D ends.", p.Known, p.Rows)
 		return nil
 	}
 }

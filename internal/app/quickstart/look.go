@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
@@ -71,7 +70,7 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 		return fmt.Errorf("look at the server: %w", database.Wrap(err))
 	}
 	const release = 10000
-	q.release, q.database = s.Version/release, s.Database
+	q.release, q.database, q.superuser = s.Version/release, s.Database, s.Superuser
 	if q.managed, err = managed(ctx, q.pool); err != nil {
 		return err
 	}
@@ -89,7 +88,9 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 			right = append(right, f.Name+" "+f.Detail)
 		}
 	}
-	q.Say("found: %s", strings.Join(right, "; "))
+	if q.DryRun || len(q.lacks) > 0 && !q.Wait {
+		q.Say("found: %s", strings.Join(right, "; "))
+	}
 	return nil
 }
 
@@ -146,33 +147,37 @@ func (q *quickstart) source() string {
 }
 
 // outline tells in a few lines what is made and what that takes.
-func (q *quickstart) outline(spec *pipeline.Spec, about embed.Description, steps []step.Step) {
+func (q *quickstart) outline(spec *pipeline.Spec, steps []step.Step) {
 	const long = 30 // seconds, from which on a reader may hesitate
 	e := &q.takes
-	q.Say("\nThe plan. Numbers of rows, times and sizes are estimates.")
-	q.Say("  embed     %s", q.source())
+	q.Say("\nThe plan, estimated:")
+	if !q.suggested {
+		q.Say("  embed     %s", q.source())
+	}
 	if len(q.left) > 0 {
-		q.Say("  not       %s: mostly single words, or the same few (your choice: --columns %s)", strings.Join(q.left, ", "),
+		q.Say("  not       %s: mostly single words (--columns %s)", strings.Join(q.left, ", "),
 			strings.Join(append(q.left[:1:1], spec.Columns...), ","))
 	}
-	q.Say("  model     %s (%d dimensions, plugin %s)", spec.Model, about.Dims, spec.Plugin)
-	q.Say("  vectors   in %s", spec.DestinationName())
-	q.Say("  takes     %s", e.Takes())
+	q.Say("  model     %s", cmp.Or(spec.Model, spec.Plugin))
+	q.Say("  takes     %s", e.Brief())
 	if e.Seconds != nil && *e.Seconds > long {
-		q.Say("            Search works from the first rows on. You may stop at any time, and go on later.")
+		q.Say("            Search works from the first rows on.")
 	}
 	if len(steps) == 0 {
-		q.Say("  changes   none: it is set up already")
+		q.Say("  makes     nothing: it is set up already")
 		return
 	}
-	q.Say("  changes   in database %s:", database.Quote(q.database))
+	var made []string
 	for i := range steps {
-		q.Say("              %s", steps[i].What)
+		if !strings.HasPrefix(steps[i].What, "pipeline ") { // that is what all of this is for
+			made = append(made, steps[i].What)
+		}
 	}
+	q.Say("  makes     %s", strings.Join(made, "; "))
 	if !spec.InSource() {
-		q.Say("            The table itself does not change: no column, no trigger.")
+		q.Say("            Your table does not change.")
 	}
-	q.Say("  undo      %s uninstall --yes --drop-embeddings%s", q.Program, q.flags())
+	q.Say("  undo      %s uninstall", q.Program)
 	if q.known == nil {
 		if words := faster(spec.Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
 			q.Say("  %s", words)
@@ -222,7 +227,7 @@ func (q *quickstart) choose(ctx context.Context) error {
 	} else {
 		q.Say("%s", found[0].line())
 	}
-	q.left = found[0].Left
+	q.left, q.suggested = found[0].Left, true
 	const most = 4
 	for i := range found[1:min(len(found), most)] {
 		q.Say("  also %s", found[i+1].line())

@@ -40,7 +40,7 @@ func (p *Person) Agree(ctx context.Context, question string, show func()) (bool,
 		return false, nobody
 	}
 	for {
-		_, _ = fmt.Fprint(p.Out, question+" [y/N, s shows the SQL] ")
+		_, _ = fmt.Fprint(p.Out, question+" [y/N, s: SQL] ")
 		select {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)

@@ -11,7 +11,7 @@ import (
 
 func TestPerson_Agrees(t *testing.T) {
 	t.Parallel()
-	const question = "Go on? [y/N, s shows the SQL] "
+	const question = "Go on? [y/N, s: SQL] "
 	for typed, want := range map[string]bool{
 		"y\n": true, " YES \n": true, "\n": false, "no\n": false, "yesterday\n": false,
 	} {

@@ -38,6 +38,7 @@ type Options struct {
 	Log    *slog.Logger
 	Redact func(string) string // takes what is secret out of a text
 	DryRun bool                // tell all of it, and do nothing
+	Wait   bool                // somebody sits there who mends what is not ready
 	SQL    bool                // show the statements as well
 	// Program is what the user calls the program.
 	Program string
@@ -83,6 +84,8 @@ type quickstart struct {
 	asked        string             // the last question
 	takes        estimate.Estimate  // how much there is to do
 	managed      bool               // a provider runs the server
+	superuser    bool               // the role is one
+	suggested    bool               // the table was, which has been told
 	left         []string           // columns of text that are not embedded
 }
 
@@ -135,11 +138,7 @@ func Run(ctx context.Context, o Options) (err error) {
 
 // prepare leads up to a database in which the pipeline is set up. It reports whether there is something to go on with.
 func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
-	q.doing("looking at what the server has")
-	if err := q.look(ctx, false); err != nil {
-		return false, err
-	}
-	specs, err := q.chosen(ctx)
+	specs, err := q.mended(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -149,7 +148,7 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	}
 	if len(plan.Steps) > 0 {
 		q.idle()
-		yes, err := q.Agree(ctx, "Make this, and embed "+q.source()+"?", func() { q.Steps(plan.Steps, "will make") })
+		yes, err := q.Agree(ctx, "Go on with "+q.source()+"?", func() { q.Steps(plan.Steps, "will make") })
 		if err != nil {
 			return false, err
 		}
@@ -241,7 +240,7 @@ func (q *quickstart) draft(ctx context.Context, chosen []pipeline.Spec) (specs [
 	if q.SQL {
 		q.Steps(plan.Steps, "would make")
 	}
-	q.outline(&specs[0], about[specs[0].Name], plan.Steps)
+	q.outline(&specs[0], plan.Steps)
 	return specs, about, plan, nil
 }
 
@@ -296,7 +295,7 @@ func (q *quickstart) stands(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // ctx is over: that is why
 	defer cancel()
 	if !q.changed {
-		q.Say("interrupted: nothing was done")
+		q.Say("interrupted: nothing was set up")
 		return
 	}
 	q.Say("interrupted: what is set up stays")

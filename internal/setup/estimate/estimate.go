@@ -55,6 +55,20 @@ func (e *Estimate) Takes() string {
 		line += fmt.Sprintf(", %d of the texts cut at %d tokens (chunking: {strategy: tokens} embeds all of each)", e.Cut,
 			e.MaxTokens)
 	}
+	return line + e.costs()
+}
+
+// Brief is Takes in a few words, for a first look.
+func (e *Estimate) Brief() string {
+	line := wording.Count(rounded(e.Rows), "row")
+	if e.Texts != e.Rows {
+		line += ", " + wording.Count(rounded(e.Texts), "text") + " to embed"
+	}
+	return line + e.costs()
+}
+
+// costs are time, money and space.
+func (e *Estimate) costs() (line string) {
 	if e.Seconds != nil {
 		line += ", about " + wording.Age(max(1, *e.Seconds)) + " on this machine"
 	}

@@ -226,7 +226,7 @@ func (c *checker) checkExtension(s *catalog.Server) {
 	case s.VectorAvailable != "" && c.before && s.VectorMay:
 		c.add(name, OK, s.VectorAvailable+" is on the server, and the set-up installs it in this database")
 	case s.VectorAvailable != "":
-		c.failed(name, refusal.Coded(code.Pgvector, "not installed in this database; the server has "+s.VectorAvailable,
+		c.failed(name, refusal.Coded(code.Pgvector, "not installed; the server has "+s.VectorAvailable,
 			"run as a superuser, or as the administrator of a managed server: "+strings.Join(sql, " ")))
 	default:
 		c.failed(name, refusal.Coded(code.Pgvector, "the server does not have it",
@@ -291,7 +291,7 @@ func (c *checker) checkReplication(ctx context.Context) {
 	conn, err := database.ConnectReplication(ctx, c.o.ReplicationDSN,
 		database.Options{ApplicationName: "embedsidecar check"})
 	if database.Denied(err) {
-		c.findings = append(c.findings, Finding{name, Wrong, "its role lacks the attribute REPLICATION", problem.Hints(err), err})
+		c.findings = append(c.findings, Finding{name, Wrong, "its role lacks REPLICATION", problem.Hints(err), err})
 		return
 	}
 	if err != nil {

@@ -1,0 +1,109 @@
+package quickstart
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+)
+
+// mended looks at the database and chooses what to embed. Where a user is there who can mend what is not ready, it
+// waits for that: nothing has to be called, or read, a second time.
+func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
+	specs, err := q.looked(ctx)
+	if !q.Wait || len(q.lacks) == 0 || !q.mendable() {
+		return specs, err
+	}
+	const seldom = 5 * time.Second
+	told, say, began := map[string]bool{}, q.Say, time.Now()
+	defer func() { q.Say = say }()
+	for len(q.lacks) > 0 && q.mendable() || problem.Of(err) == problem.Connect {
+		q.idle()
+		unheard := slices.DeleteFunc(slices.Clone(q.lacks), func(l lack) bool { return told[l.what] || len(l.sql) == 0 })
+		for _, l := range unheard {
+			told[l.what] = true
+		}
+		q.Say = say
+		if err := q.mend(ctx, unheard); err != nil {
+			return nil, err
+		}
+		q.Say = func(string, ...any) {} // what is chosen has been told
+		names := lists.Map(q.lacks, func(l lack) string { return strings.SplitN(l.what, ": ", 2)[0] })
+		q.Waiting("waiting for " + cmp.Or(strings.Join(names, ", "), "the server") + ": " +
+			wording.Age(time.Since(began).Seconds()))
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(cmp.Or(q.Every, seldom)):
+		}
+		specs, err = q.looked(ctx)
+	}
+	q.pool.Reset() // the connections are older than the extension
+	q.server.Reset()
+	return specs, err
+}
+
+// looked looks once.
+func (q *quickstart) looked(ctx context.Context) ([]pipeline.Spec, error) {
+	q.lacks = nil
+	q.doing("looking at what the server has")
+	if err := q.look(ctx, false); err != nil {
+		return nil, err
+	}
+	return q.chosen(ctx)
+}
+
+// mendable reports whether statements of an administrator mend what is not ready. A server may be restarting.
+func (q *quickstart) mendable() bool {
+	return !slices.ContainsFunc(q.lacks, func(l lack) bool {
+		return len(l.sql) == 0 && problem.Of(l.err) != problem.Connect
+	})
+}
+
+// mend runs the statements that mend some lacks where the role may do so and the user agrees. Else it prints them, as
+// one call of psql where the name of a superuser is known.
+func (q *quickstart) mend(ctx context.Context, lacks []lack) error {
+	if len(lacks) == 0 {
+		return nil
+	}
+	statements, restart := script(lacks, true)
+	block := strings.Join(statements, "\n")
+	at, super := q.pool.Config().ConnConfig, ""
+	if err := q.pool.QueryRow(ctx, "SELECT pg_get_userbyid(10)").Scan(&super); err != nil { // who made the server
+		return fmt.Errorf("look up the superuser: %w", database.Wrap(err))
+	}
+	switch {
+	case q.superuser:
+		q.Say("Not ready yet. You may mend it, as a superuser:\n\n%s\n", block)
+		yes, err := q.Ask(ctx, "Run this now?")
+		if err != nil {
+			return err
+		}
+		for i := 0; yes && i < len(statements); i++ {
+			if _, err := q.server.Exec(ctx, statements[i]); err != nil {
+				return fmt.Errorf("run %s: %w", statements[i], database.Wrap(err))
+			}
+		}
+	case q.managed:
+		q.Say("Not ready yet. Paste this into psql in database %s, as %s:\n\n%s\n", database.Quote(q.database),
+			q.administrator(), block)
+	default:
+		q.Say("Not ready yet. In another terminal, as %s, paste:\n\npsql -h %s -p %d -U %s -d %s <<'SQL'\n%s\nSQL\n",
+			q.administrator(), health.Quoted(at.Host), at.Port, health.Quoted(super), health.Quoted(q.database), block)
+	}
+	if restart {
+		q.Say("Then restart the server. This goes on by itself.")
+	} else {
+		q.Say("Then this goes on by itself.")
+	}
+	return nil
+}
