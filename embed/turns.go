@@ -12,8 +12,13 @@ import (
 // Share is who has texts embedded, where several share an embedder: each gets calls by its weight, however many texts
 // the others have.
 type Share struct {
-	Name   string
-	Weight int
+	Name string
+	Terms
+}
+
+// Terms are what a share has of the embedders. Settings of databases are its fields, and status shows them.
+type Terms struct {
+	Weight int `json:"weight,omitempty" doc:"Its share of the embedders"`
 }
 
 type shareKey struct{}

@@ -92,7 +92,7 @@ func newMCP() *command {
 func runMCP(ctx context.Context, env *environment) error {
 	if len(env.args) > 0 { // a name that means nothing is told before the agent asks
 		if err := env.connected(ctx, func(pool *pgxpool.Pool) error {
-			_, err := lookup.Brief(ctx, pool, env.args)
+			_, err := lookup.Chosen(ctx, pool, env.args)
 			return err
 		}); err != nil {
 			return err

@@ -194,7 +194,7 @@ func (c *statusCommand) choose(ctx context.Context, env *environment, pool *pgxp
 	if len(env.args) == 0 {
 		return nil
 	}
-	meant, err := lookup.Brief(ctx, pool, env.args)
+	meant, err := lookup.Chosen(ctx, pool, env.args)
 	state.Pipelines = slices.DeleteFunc(state.Pipelines, func(p observe.Pipeline) bool {
 		return lookup.Find(meant, p.Name) < 0
 	})

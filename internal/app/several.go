@@ -201,7 +201,7 @@ func (s *several) has(name string) bool {
 
 // begin works a database from now on.
 func (s *several) begin(ctx context.Context, f tenants.Tenant, all *sync.WaitGroup) {
-	ctx, cancel := context.WithCancel(embed.WithShare(ctx, embed.Share{Name: f.Name, Weight: f.Weight}))
+	ctx, cancel := context.WithCancel(embed.WithShare(ctx, embed.Share{Name: f.Name, Terms: f.Terms}))
 	t := &tenant{Tenant: f, in: s, cancel: cancel, done: make(chan struct{})}
 	c := s.cfg.Load()
 	t.has.Store(c)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
@@ -113,12 +114,7 @@ type Slot struct {
 type Tenant struct {
 	Name, Match             string
 	URL, URLFile, StreamURL string // "": those of Database, with its name
-	Terms
-}
-
-// Terms are what holds for a database among several wherever it is told of: it is worked, and shown, by them.
-type Terms struct {
-	Weight int `json:"weight,omitempty" doc:"Its share of the embedders"`
+	embed.Terms
 }
 
 // String shows the database without passwords.
@@ -310,7 +306,7 @@ func (c *Config) owner(path string) reflect.Value {
 	case i < 0:
 		return reflect.ValueOf(c).Elem()
 	case list == "databases":
-		return element(&c.Databases, i, Tenant{Terms: Terms{Weight: 1}})
+		return element(&c.Databases, i, Tenant{Terms: embed.Terms{Weight: 1}})
 	case list == "models":
 		return element(&c.Models, i, Model{})
 	case list == "plugins.catalog":

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // Several reports whether there may be more than one database.
@@ -60,7 +62,7 @@ func (l *loader) tenants() {
 	if urls := l.src.Flags["database-url"]; len(urls) > 1 {
 		c.Databases = nil
 		for _, dsn := range urls {
-			c.Databases = append(c.Databases, Tenant{URL: dsn, Terms: Terms{Weight: 1}})
+			c.Databases = append(c.Databases, Tenant{URL: dsn, Terms: embed.Terms{Weight: 1}})
 		}
 		for i := range c.Databases {
 			c.origins[index("databases", i)] = origin{place: "--database-url"}

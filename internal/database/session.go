@@ -161,25 +161,6 @@ func KeepPlansHere(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Begin begins a transaction of ours: through a pooler with the settings of Conduct, in one round trip.
-func Begin(ctx context.Context, db Beginner) (pgx.Tx, error) {
-	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
-		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " +
-			localConduct})
-	}
-	return db.Begin(ctx)
-}
-
-// BeginSnapshot begins a transaction that only reads, everything as it is at one moment: through a pooler with the
-// settings of Conduct.
-func BeginSnapshot(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
-	if Pooled(pool) {
-		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; " +
-			localConduct})
-	}
-	return pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
-}
-
 // PathStatement returns the statement that sets the search_path, its parameter, for the rest of a transaction, and
 // that allows views in the place of tables unless the path is our own.
 func PathStatement(own bool) string {
@@ -191,6 +172,3 @@ func PathStatement(own bool) string {
 		"', true) IS NOT NULL" +
 		" THEN pg_catalog.set_config('" + restriction + "', '" + kinds + "', true) END"
 }
-
-// Isolation are the options of a transaction that a batch begins.
-var Isolation = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
@@ -42,6 +43,28 @@ func UntilUnlocked(ctx context.Context, f func() error) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// Isolation are the options of a transaction that a batch begins.
+var Isolation = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+
+// Begin begins a transaction of ours: through a pooler with the settings of Conduct, in one round trip.
+func Begin(ctx context.Context, db Beginner) (pgx.Tx, error) {
+	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
+		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " +
+			localConduct})
+	}
+	return db.Begin(ctx)
+}
+
+// BeginSnapshot begins a transaction that only reads, everything as it is at one moment: through a pooler with the
+// settings of Conduct.
+func BeginSnapshot(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
+	if Pooled(pool) {
+		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; " +
+			localConduct})
+	}
+	return pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 }
 
 // ReadOnly runs f in a transaction that is rolled back, whatever it did.

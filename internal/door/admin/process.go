@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
@@ -60,7 +61,7 @@ type DatabaseState struct {
 	Database string `json:"database"`
 	State    string `json:"state" enum:"working,quiet,starting,failing,unserved"`
 	Slot     string `json:"slot,omitempty"`
-	config.Terms
+	embed.Terms
 	Reason string   `json:"reason,omitempty" doc:"Why it does not work, or not all of it"`
 	Hints  []string `json:"hints,omitempty"`
 }

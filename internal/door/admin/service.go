@@ -17,7 +17,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -355,7 +354,7 @@ func (s *Service) Once(ctx context.Context) context.Context {
 		if err != nil {
 			return nil, err
 		}
-		return lookup.Brief(ctx, pool, nil)
+		return lookup.Brief(ctx, pool)
 	}))
 }
 
@@ -371,7 +370,7 @@ func (s *Service) his(ctx context.Context, role string) (who gate.Caller, pool *
 	}
 	ask, asked := ctx.Value(onceKey{}).(func() ([]pipeline.Pipeline, error))
 	if !asked {
-		ask = func() ([]pipeline.Pipeline, error) { return lookup.Brief(ctx, pool, nil) }
+		ask = func() ([]pipeline.Pipeline, error) { return lookup.Brief(ctx, pool) }
 	}
 	all, err := ask()
 	hidden := func(p pipeline.Pipeline) bool { return !who.Sees(p.Name) }
@@ -385,20 +384,18 @@ func (s *Service) Names(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	next, err := lookup.NextGenerations(ctx, pool)
-	names := lists.Map(his, func(p pipeline.Pipeline) string { return p.Name })
-	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(next, name) }), err
+	return slices.DeleteFunc(lookup.Names(his), func(name string) bool { return slices.Contains(next, name) }), err
 }
 
 // among returns the whole names of pipelines, each once though it be named twice: without names all of them.
 func among(his []pipeline.Pipeline, names []string) (meant []string, err error) {
-	known := lists.Map(his, func(p pipeline.Pipeline) string { return p.Name })
 	if len(names) == 0 {
-		return known, nil
+		return lookup.Names(his), nil
 	}
 	for _, name := range names {
 		at := lookup.Meant(his, name)
 		if at < 0 {
-			return nil, noPipeline(name, known)
+			return nil, noPipeline(name, lookup.Names(his))
 		}
 		if !slices.Contains(meant, his[at].Name) {
 			meant = append(meant, his[at].Name)

@@ -108,7 +108,7 @@ func (a *Actor) one(ctx context.Context, v *Verb, name string, r *Request, most 
 		if err := a.pool.QueryRow(ctx, v.query(), args).Scan(&o.Result); err != nil || v != Resume || name != "" {
 			return o, err
 		}
-		all, err := lookup.Brief(ctx, a.pool, nil)
+		all, err := lookup.Brief(ctx, a.pool)
 		for i := range all {
 			if !all[i].Enabled {
 				o.Stay = append(o.Stay, all[i].Name)
@@ -264,15 +264,12 @@ func (a *Actor) Tasks(ctx context.Context, words []string, f report.TaskFilter, 
 // keys of rows behind it.
 func (a *Actor) Meant(ctx context.Context, words []string) (names, keys []string, err error) {
 	found, keys, err := lookup.BriefRows(ctx, a.pool, words)
-	for i := range found {
-		names = append(names, found[i].Name)
-	}
-	return names, keys, err
+	return lookup.Names(found), keys, err
 }
 
 // Audit returns what was done to pipelines, or to whatever, before the entry with a number, the newest first.
 func (a *Actor) Audit(ctx context.Context, names []string, before int64, limit int) ([]report.Action, error) {
-	all, err := lookup.Brief(ctx, a.pool, nil)
+	all, err := lookup.Brief(ctx, a.pool)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ type Drained struct {
 // Run waits until nothing that was committed before is left to embed, or nothing of it moves, or ctx ends. The answer
 // comes beside an error, too: of what is left.
 func (d Drain) Run(ctx context.Context) ([]Drained, error) {
-	found, err := lookup.Brief(ctx, d.Pool, d.Names)
+	found, err := lookup.Chosen(ctx, d.Pool, d.Names)
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, tooLate(nil)

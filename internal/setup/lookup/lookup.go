@@ -68,25 +68,38 @@ func load(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.P
 // named returns those of all that have these names, or all when there are none.
 func named(all []pipeline.Pipeline, names []string) ([]pipeline.Pipeline, error) {
 	if len(names) == 0 {
-		if len(all) == 0 {
-			return nil, problem.New(problem.NotSetUp, errors.New("no pipeline is set up in this database"),
-				"embedsidecar init sets them up")
-		}
-		return all, nil
+		return all, some(all)
 	}
-	known := lists.Map(all, func(v pipeline.Pipeline) string { return v.Name })
 	var found []pipeline.Pipeline
 	for _, name := range names {
 		at := Meant(all, name)
 		if at < 0 {
-			return nil, refusal.UnknownPipeline(name, known)
+			return nil, refusal.UnknownPipeline(name, Names(all))
 		}
 		found = append(found, all[at])
 	}
 	return found, nil
 }
 
-// BriefRows returns the pipelines of these names as Brief does, or one pipeline and the keys after it: what stands
+// some returns an error where there is no pipeline.
+func some(all []pipeline.Pipeline) error {
+	if len(all) > 0 {
+		return nil
+	}
+	return problem.New(problem.NotSetUp, errors.New("no pipeline is set up in this database"),
+		"embedsidecar init sets them up")
+}
+
+// Names are those of pipelines.
+func Names(pipelines []pipeline.Pipeline) []string {
+	names := make([]string, len(pipelines))
+	for i := range pipelines {
+		names[i] = pipelines[i].Name
+	}
+	return names
+}
+
+// BriefRows returns the pipelines of these names as Chosen does, or one pipeline and the keys after it: what stands
 // behind the first name and is no pipeline's is a key.
 func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline,
 	keys []string, err error,
@@ -106,9 +119,18 @@ func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelin
 	return pipelines, keys, err
 }
 
-// Brief returns the pipelines of these names, patterns or labels, or all when there are none, with no more than their
-// numbers, names, tables and switches: who acts on one need not be able to read its table.
-func Brief(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
+// Brief returns all pipelines with no more than their numbers, names, tables and switches: who acts on one need not be
+// able to read its table.
+func Brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+	all, err := brief(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	return all, some(all)
+}
+
+// Chosen returns those of Brief with these names, patterns or labels, or all when there are none.
+func Chosen(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	all, err := brief(ctx, pool)
 	if err != nil {
 		return nil, err

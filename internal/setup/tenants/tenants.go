@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -27,7 +28,7 @@ type Tenant struct {
 	Stream string // "": DSN
 	Server string // a connection string of it, by which it tells of its databases; "": the DSN is all that is known
 	Local  string // the name on its server, where Server is known
-	config.Terms
+	embed.Terms
 }
 
 // Found are the databases that there are now.
