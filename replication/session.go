@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -99,7 +100,22 @@ func (s *Stream) session(ctx context.Context) error {
 	if err != nil { // if the slot is broken, what the next session finds out about it says so
 		return fmt.Errorf("start replication on slot %q: %w", s.o.Slot, err)
 	}
-	// The slot is the lock. From here on only enqueues with this epoch count.
+	if err := s.begin(ctx, ses, &st, system); err != nil {
+		return fmt.Errorf("take slot %q: %w", s.o.Slot, err)
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context) error{ses.read, ses.enqueue, ses.hear, ses.watch, ses.steady} {
+		// A panic ends the session, which holds all that is not stored: the next one begins at the checkpoint.
+		g.Go(func() error {
+			return s.o.Keeper.Guard(gctx, restart.Replication, func() error { return part(gctx) })
+		})
+	}
+	return g.Wait()
+}
+
+// begin takes the slot, which is the lock: from here on only enqueues with this epoch count.
+func (s *Stream) begin(ctx context.Context, ses *session, st *slot.State, system pglogrepl.IdentifySystemResult,
+) (err error) {
 	moved := ""
 	switch {
 	case st.Timeline != system.Timeline:
@@ -110,7 +126,7 @@ func (s *Stream) session(ctx context.Context) error {
 			"checkpoint", st.Checkpoint, "was", pglogrepl.LSN(s.stats.DurableLSN.Load()))
 	}
 	if ses.epoch, ses.start, err = s.takeEpoch(ctx, system.Timeline, moved); err != nil {
-		return fmt.Errorf("take slot %q: %w", s.o.Slot, err)
+		return err
 	}
 	ses.pos = position{received: ses.start, durable: ses.start}
 	ses.buffer.took = ses.start
@@ -119,15 +135,7 @@ func (s *Stream) session(ctx context.Context) error {
 	s.stats.Blockers.Store(nil)
 	s.stats.DurableLSN.Store(uint64(ses.start))
 	s.o.Log.InfoContext(ctx, "streaming", "slot", s.o.Slot, "lsn", ses.start, "epoch", ses.epoch)
-
-	g, gctx := errgroup.WithContext(ctx)
-	for _, part := range []func(context.Context) error{ses.read, ses.enqueue, ses.hear, ses.watch, ses.steady} {
-		// A panic ends the session, which holds all that is not stored: the next one begins at the checkpoint.
-		g.Go(func() error {
-			return s.o.Keeper.Guard(gctx, restart.Replication, func() error { return part(gctx) })
-		})
-	}
-	return g.Wait()
+	return nil
 }
 
 // store enqueues a batch.

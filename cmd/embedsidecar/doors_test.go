@@ -136,7 +136,6 @@ func (d *doors) ask(method, path, body string) string {
 // and 5 to 8, which are not there, wait.
 func (d *doors) reset(before string) {
 	d.t.Helper()
-	d.db.MustExec(`SELECT embedsidecar.notify_changes(false)`)
 	d.db.MustExec(`TRUNCATE embedsidecar.task, embedsidecar.lease, embedsidecar.audit_log, embedsidecar.scan, embedsidecar.ledger`)
 	d.db.MustExec(`INSERT INTO embedsidecar.ledger TABLE saved.ledger; INSERT INTO embedsidecar.scan TABLE saved.scan`)
 	d.db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true, lane = 1, open_until = NULL; UPDATE embedsidecar.installation SET enabled = true`)
@@ -204,8 +203,6 @@ func TestP10_AnActionIsTheSameByEveryDoor(t *testing.T) {
 			{"", "tasks requeue docs", `requeue('docs')`, "/tasks/requeue", `{"pipelines": ["docs"]}`},
 			{"", "tasks requeue docs 1 2 9", `requeue('docs', '{1,2,9}')`, "/tasks/requeue", `{"pipelines": ["docs"], "keys": ["1", "2", "9"]}`},
 			{"", "tasks cancel docs 1 3 5 6", `cancel('docs', '{1,3,5,6}')`, "/tasks/cancel", `{"pipelines": ["docs"], "keys": ["1", "3", "5", "6"]}`},
-			{"", "notify on", `notify_changes(true)`, "/notify", `{"on": true}`},
-			{"SELECT embedsidecar.notify_changes(true)", "notify off", `notify_changes(false)`, "/notify", `{"on": false}`},
 		} {
 			d.same(c.before, c.cli, "SELECT embedsidecar."+c.sql, func() {
 				if said := d.post(c.path, c.body); !strings.Contains(said, `"outcomes":[{`) {

@@ -49,7 +49,7 @@ func commands() []*command {
 		newCheck(), newUninstall(),
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(),
-		newEstimated(verbs.Backfill), newEstimated(verbs.Reembed), newVerb(verbs.Notify),
+		newEstimated(verbs.Backfill), newEstimated(verbs.Reembed),
 		newFamily("model", newModelChange(), newModelStatus(), newModelCompare(),
 			newModelAct(generations.Switch, "have the next generation of a pipeline serve", "One short transaction: the "+
 				"vectors get the name of those that served, and questions are embedded by their model from that instant on. "+

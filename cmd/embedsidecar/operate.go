@@ -50,8 +50,6 @@ func newVerb(v *verbs.Verb) *command {
 		}
 	case v == verbs.Prioritise:
 		one.flags = []cli.Flag{own.toggle("waiting", &c.waiting, "all rows of the pipeline that wait")}
-	case v == verbs.Notify:
-		one.maxArgs = 1
 	}
 	return one
 }
@@ -76,11 +74,6 @@ func (c *verbCommand) run(ctx context.Context, env *environment) error {
 		return misuse("--for: expected a duration that is not negative")
 	case c.time >= 0:
 		r.For = &c.time
-	case v == verbs.Notify:
-		if r.On = words[0] == "on"; !r.On && words[0] != "off" {
-			return misuse("expected on or off, not %q", words[0])
-		}
-		words = nil
 	case v == verbs.Prioritise:
 		r.Priority = words[1]
 		words = append([]string{words[0]}, words[2:]...)

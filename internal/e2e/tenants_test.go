@@ -368,8 +368,6 @@ func TestTenants_EveryVerbIsOfOneTenant(t *testing.T) {
 		switch {
 		case v == verbs.SetPriority: // by the command line it is prioritise without keys
 			args, body["priority"] = []string{"tasks", "prioritise", pipeline, "high"}, "high"
-		case v.Scope == verbs.Program:
-			pipeline, path, args, body["on"] = "", "/"+v.Name, append(args, "on"), true
 		default:
 			args = append(args, pipeline)
 		}
@@ -385,7 +383,7 @@ func TestTenants_EveryVerbIsOfOneTenant(t *testing.T) {
 		w.says(0, append(args, "--database", "tenant_b")...)
 		send("tenant_b", path, body)
 		action := strings.ReplaceAll(v.Name, "-", "_")
-		if v == verbs.SetPriority || v == verbs.Notify {
+		if v == verbs.SetPriority {
 			action = v.SQL
 		}
 		if n := audited("tenant_b", action, pipeline); n != 2 {

@@ -130,7 +130,6 @@ type actBody struct {
 	OlderThan string    `json:"older_than,omitempty" doc:"Since the change, such as 10m"`
 	Priority  string    `json:"priority" enum:"low,normal,high,urgent"`
 	For       string    `json:"for,omitempty" doc:"Work at once and for so long, such as 2h, whatever the hours are; 0s ends that"`
-	On        bool      `json:"on"`
 	At        time.Time `json:"at,omitzero" doc:"The rows wait until then; absent: not at all"`
 	Limit     int64     `json:"limit,omitempty" minimum:"1" maximum:"100000" default:"10000" doc:"Rows at most"`
 	Continues int64     `json:"continues,omitempty" minimum:"1" doc:"audit_id of an answer that left rows, to go on with it"`
@@ -139,7 +138,7 @@ type actBody struct {
 // acts are the routes that change something: those of a verb follow from its row.
 func (a *api) acts() {
 	for _, v := range verbs.All {
-		if v.Group == "" && v.Scope != verbs.Program {
+		if v.Group == "" {
 			post(a, gate.RoleOperator, "/pipelines/{name}/"+v.Name, v.Name, v.Usage,
 				func(ctx context.Context, in *of[actBody]) (Acted, error) {
 					return a.act(ctx, v, []string{in.Name}, in.Body)
@@ -220,7 +219,7 @@ func (a *api) act(ctx context.Context, v *verbs.Verb, pipelines []string, in *ac
 		return Acted{}, err
 	}
 	r := verbs.Request{
-		Keys: in.Keys, Class: in.Class, Code: in.Code, OlderThan: older, Priority: in.Priority, On: in.On, At: in.At,
+		Keys: in.Keys, Class: in.Class, Code: in.Code, OlderThan: older, Priority: in.Priority, At: in.At,
 		DryRun: in.DryRun, Limit: in.Limit, Continues: in.Continues,
 	}
 	if in.For != "" {

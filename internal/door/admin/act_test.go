@@ -26,7 +26,6 @@ var acts = [][2]string{
 	{"/tasks/requeue", `{"pipelines": ["docs"]}`},
 	{"/tasks/cancel", `{"pipelines": ["docs"], "keys": ["1", "3"]}`},
 	{"/tasks/prioritise", `{"pipelines": ["docs"], "priority": "high"}`},
-	{"/notify", `{"on": true}`},
 }
 
 // acted is what an action leaves: the queue, the switches, and its entry of the audit but for who, when and which
@@ -127,7 +126,6 @@ func TestAct_NotWhereNothingMayBeChanged(t *testing.T) {
 		f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodPost, "/api/v1"+path, body)
 	}
 	f.refused(http.StatusForbidden, "scope", "scoped", http.MethodPost, "/api/v1/pause", "")
-	f.refused(http.StatusForbidden, "scope", "scoped", http.MethodPost, "/api/v1/notify", `{"on": true}`)
 	f.refused(http.StatusForbidden, "scope", "scoped", http.MethodGet, "/api/v1/workers", "")
 	f.config.Admin.ReadOnly = true
 	f.listen()

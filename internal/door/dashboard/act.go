@@ -100,7 +100,7 @@ type wish struct {
 // wishOf reads a form.
 func wishOf(r *http.Request) (wish, error) {
 	f := wish{Verb: verbs.ByName(r.PostFormValue("do")), Choice: choiceOf(r.PostForm), Back: r.PostFormValue("back")}
-	if f.Verb == nil || f.Verb.Scope == verbs.Program {
+	if f.Verb == nil {
 		return f, misuse("there is no such action")
 	}
 	of, err := f.Choice.filter()

@@ -53,8 +53,7 @@ type Request struct {
 	OlderThan   time.Duration
 	Priority    string
 	For         *time.Duration // to resume for, whatever the hours are; 0 ends that
-	On          bool
-	At          time.Time // when the rows are looked at; zero: at once
+	At          time.Time      // when the rows are looked at; zero: at once
 	DryRun      bool
 	Limit       int64 // rows at most; 0: as many as there are
 	// Continues is the entry of the audit of an action that left rows, to go on with it.
@@ -63,7 +62,7 @@ type Request struct {
 
 // Outcome is what became of a pipeline.
 type Outcome struct {
-	Pipeline string   `json:"pipeline" doc:"Empty: the switch over all of them, or the program"`
+	Pipeline string   `json:"pipeline" doc:"Empty: the switch over all of them"`
 	Result   string   `json:"result" doc:"In a word that never changes"`
 	Rows     int64    `json:"rows,omitempty" doc:"How many rows were changed; of a dry run, how many would be"`
 	Left     *int64   `json:"rows_left,omitempty" doc:"How many are left; absent in an action that goes on and has more to do"`
@@ -79,7 +78,7 @@ func (a *Actor) Do(ctx context.Context, v *Verb, pipelines []string, r Request) 
 	if err := v.check(len(pipelines), &r); err != nil {
 		return list, err
 	}
-	if v.Scope == Program || v.Whole() && len(pipelines) == 0 {
+	if v.Whole() && len(pipelines) == 0 {
 		pipelines = []string{""}
 	}
 	left := cmp.Or(r.Limit, math.MaxInt64)
@@ -99,11 +98,8 @@ func (a *Actor) Do(ctx context.Context, v *Verb, pipelines []string, r Request) 
 // one has a verb done on one pipeline, or with "" on the switch.
 func (a *Actor) one(ctx context.Context, v *Verb, name string, r *Request, most int64) (o Outcome, err error) {
 	args := r.arguments(v)
-	args["said_by"] = a.by
+	args["said_by"], args["pipeline"] = a.by, null(name)
 	o.Pipeline = name
-	if v.Scope != Program {
-		args["pipeline"] = null(name)
-	}
 	if v.Scope != Rows {
 		if err := a.pool.QueryRow(ctx, v.query(), args).Scan(&o.Result); err != nil || v != Resume || name != "" {
 			return o, err
@@ -137,7 +133,7 @@ func (r *Request) arguments(v *Verb) pgx.StrictNamedArgs {
 	args := pgx.StrictNamedArgs{"dry_run": r.DryRun}
 	for what, value := range map[string]any{
 		Keys: nil, Class: null(r.Class), Code: null(r.Code), OlderThan: null(r.OlderThan), Priority: null(r.Priority),
-		For: r.For, On: r.On, At: null(r.At),
+		For: r.For, At: null(r.At),
 	} {
 		if v.Has(what) {
 			args[what] = value

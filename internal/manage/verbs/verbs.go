@@ -24,8 +24,7 @@ type Scope int
 
 // The scopes.
 const (
-	Program   Scope = iota // the whole installation
-	Pipelines              // some pipelines
+	Pipelines Scope = iota // some pipelines
 	Switch                 // some pipelines; without any: the switch over all of them
 	Rows                   // rows of pipelines: they are counted, and changed in portions
 )
@@ -38,16 +37,14 @@ const (
 	OlderThan = "older_than"
 	Priority  = "priority"
 	For       = "for" // how long
-	On        = "on"
-	At        = "at" // when
+	At        = "at"  // when
 )
 
 // arguments are how functions of the schema call what verbs take.
 var arguments = map[string]string{
 	Keys: "keys => @keys::text[]", Class: "class => @class::text", Code: "code => @code::text",
 	OlderThan: "older_than => @older_than::interval", Priority: "priority => @priority::text",
-	For: "period => @for::interval", On: `"on" => @on::boolean`,
-	At: "at => @at::timestamptz",
+	For: "period => @for::interval", At: "at => @at::timestamptz",
 }
 
 // Verb is a thing that can be done.
@@ -171,19 +168,11 @@ those that were removed included; with --older-than what ended before. Queue, le
 by itself: history.keep and history.rows. Thousands are deleted in portions. --dry-run counts them. For keys that must
 not stay.`,
 	}
-	Notify = &Verb{
-		Name: "notify", Scope: Program, Takes: []string{On}, SQL: "notify_changes", Arguments: "on | off", MinArgs: 1,
-		Usage: "turn notifications (LISTEN embedsidecar_changes) on or off",
-		Description: `Off by default. When they are on, LISTEN embedsidecar_changes reports pauses, dead letters, scans, streams
-and embedders, without keys or texts, to every role that may connect to the database: docs/sql.md. --dry-run shows what
-would be done. For programs that react to changes of state.`,
-	}
 )
 
 // All are the verbs.
 var All = []*Verb{
-	Pause, Resume, Backfill, Reembed, Notify, Retry, Requeue, Cancel, Discard, Prioritise, SetPriority,
-	ClearHistory,
+	Pause, Resume, Backfill, Reembed, Retry, Requeue, Cancel, Discard, Prioritise, SetPriority, ClearHistory,
 }
 
 // ByName returns the verb of a name; nil: there is none.
@@ -196,7 +185,7 @@ func ByName(name string) *Verb {
 
 // OfAll reports whether a verb may be asked for without names of pipelines.
 func (v *Verb) OfAll() bool {
-	return v.Scope == Switch || v.Scope == Program || v.Scope == Rows && v.MinArgs == 0
+	return v.Scope == Switch || v.Scope == Rows && v.MinArgs == 0
 }
 
 // Whole reports whether a verb without names of pipelines is about more than those that there are.
@@ -207,12 +196,9 @@ func (v *Verb) Has(what string) bool { return slices.Contains(v.Takes, what) }
 
 // query calls the function of a verb.
 func (v *Verb) query() string {
-	list := []string{"dry_run => @dry_run::boolean", "said_by => @said_by::text"}
+	list := []string{"dry_run => @dry_run::boolean", "said_by => @said_by::text", "pipeline => @pipeline::text"}
 	for _, what := range v.Takes {
 		list = append(list, arguments[what])
-	}
-	if v.Scope != Program {
-		list = append(list, "pipeline => @pipeline::text")
 	}
 	if v.Scope != Rows {
 		return fmt.Sprintf("SELECT embedsidecar.%s(%s)", v.SQL, strings.Join(list, ", "))
@@ -238,7 +224,7 @@ func (v *Verb) result(rows int64, dry bool) string {
 func (v *Verb) check(pipelines int, r *Request) error {
 	for what, given := range map[string]bool{
 		Keys: len(r.Keys) > 0, Class: r.Class != "", Code: r.Code != "", OlderThan: r.OlderThan != 0,
-		Priority: r.Priority != "", For: r.For != nil, On: r.On, At: !r.At.IsZero(),
+		Priority: r.Priority != "", For: r.For != nil, At: !r.At.IsZero(),
 	} {
 		if given && !v.Has(what) {
 			return misuse(fmt.Sprintf("%s takes no %s", v.Name, what))
