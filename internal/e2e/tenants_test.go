@@ -365,11 +365,8 @@ func TestTenants_EveryVerbIsOfOneTenant(t *testing.T) {
 	for _, v := range verbs.All {
 		pipeline, args, body := "tenant_b.docs", []string{v.Name}, map[string]any{}
 		path := "/pipelines/" + pipeline + "/" + v.Name
-		switch {
-		case v == verbs.SetPriority: // by the command line it is prioritise without keys
+		if args = append(args, pipeline); v == verbs.SetPriority { // by the command line it is prioritise without keys
 			args, body["priority"] = []string{"tasks", "prioritise", pipeline, "high"}, "high"
-		default:
-			args = append(args, pipeline)
 		}
 		if v.Group != "" {
 			args, path, body["pipelines"] = append([]string{v.Group}, args...), "/"+v.Group+"/"+v.Name, []string{pipeline}
