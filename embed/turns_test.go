@@ -42,12 +42,12 @@ func TestShares_TakeTurnsByWeight(t *testing.T) {
 		}
 		const batches = 40
 		for i := range batches {
-			embeds(Share{"large", Terms{1}}, i)
+			embeds(Share{"large", Terms{Weight: 1}}, i)
 		}
 		synctest.Wait()
-		embeds(Share{"small", Terms{1}}, 0)
+		embeds(Share{"small", Terms{Weight: 1}}, 0)
 		for i := range batches {
-			embeds(Share{"heavy", Terms{3}}, i)
+			embeds(Share{"heavy", Terms{Weight: 3}}, i)
 		}
 		synctest.Wait()
 		calls := map[string]int{}
