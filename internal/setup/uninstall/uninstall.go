@@ -147,83 +147,10 @@ type PipelineOptions struct {
 // Changes of its rows are dropped from then on. Its tasks and its ledger stay for queue.DropLeftovers: in this
 // transaction they would hold up all others. Its vectors stay unless told otherwise. It returns *ConfigError when
 // there is no such pipeline.
-func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
+func Pipeline(ctx context.Context, o PipelineOptions) (done Removed, err error) {
 	var plan []removal
-	var done Removed
-	err := database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) error {
-		plan, done = nil, Removed{}
-		if err := catalog.Untrusted(ctx, tx); err != nil {
-			return err
-		}
-		stored, err := resolve.ReadStored(ctx, tx)
-		if err != nil {
-			return refusal.NotSetUp(err)
-		}
-		var kept, declared, gone bool // the ledger of one of this name; its declaration; the table of the one there is
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM embedsidecar.kept_ledger AS k WHERE k.name = $1),
-			EXISTS (SELECT FROM embedsidecar.declared AS d WHERE d.name = $1), EXISTS (SELECT FROM embedsidecar.pipeline AS p
-				WHERE p.name = $1 AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = p.table_oid))`,
-			o.Pipeline).Scan(&kept, &declared, &gone); err != nil {
-			return refusal.NotSetUp(err)
-		}
-		if kept && !o.Keep {
-			plan = append(plan, removal{
-				sql: "DELETE FROM embedsidecar.kept_ledger WHERE name = " + database.Literal(o.Pipeline),
-			})
-		}
-		at := slices.IndexFunc(stored, func(s resolve.Stored) bool { return s.Name == o.Pipeline })
-		if at < 0 && kept && !o.Keep && !o.Embedding {
-			return nil
-		}
-		if at < 0 {
-			return unknownPipeline(ctx, tx, o, stored)
-		}
-		s := stored[at].Current()
-		if err := alone(s, stored); err != nil && !gone { // with its table its other generation goes along
-			return err
-		}
-		keep := o.Keep && s.InSource() && !gone
-		if keep {
-			plan = append(plan, removal{sql: "SELECT embedsidecar.keep_ledger(" + database.Literal(s.Name) + ")"})
-		}
-		// The row first: a running sidecar then stops before the table leaves the publication.
-		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(s.Name)})
-		if declared { // or the next start would set it up again
-			plan = append(plan, removal{
-				sql: "DELETE FROM embedsidecar.declared WHERE name = " + database.Literal(s.Name),
-			})
-		}
-		shared := func(table uint32) bool {
-			return slices.ContainsFunc(stored, func(other resolve.Stored) bool {
-				return other.ID != s.ID && slices.Contains(other.Tables(), table) && other.SlotName == s.SlotName
-			})
-		}
-		marked, err := markedDestinations(ctx, tx)
-		if err != nil {
-			return err
-		}
-		own := ownDestination(marked, s)
-		if own != nil {
-			if err := own.spare(ctx, tx, stored); err != nil {
-				return err
-			}
-		}
-		tables := s.Tables()
-		slices.Sort(tables)
-		for _, table := range slices.Compact(tables) {
-			published, failed := unpublish(ctx, tx, s, table, shared(table), own != nil && o.Embedding)
-			plan, err = append(plan, published...), errors.Join(err, failed)
-		}
-		switch {
-		case own == nil && keep:
-			done.Kept = []string{s.DestinationName()}
-		case own == nil:
-		case o.Embedding:
-			steps, failed := own.removals(ctx, tx)
-			plan, err = append(plan, steps...), errors.Join(err, failed)
-		default:
-			done.Kept = names([]left{*own})
-		}
+	err = database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) (err error) {
+		plan, done.Kept, err = o.plan(ctx, tx)
 		return err
 	})
 	if err != nil {
@@ -232,6 +159,88 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 	// all or nothing: without its row the rest would be forgotten
 	done.SQL, err = perform(ctx, o.Pool, [][]removal{plan}, o.DryRun, o.Log)
 	return done, err
+}
+
+// plan returns what removes a pipeline, and the destinations that stay.
+func (o *PipelineOptions) plan(ctx context.Context, tx pgx.Tx) (plan []removal, stay []string, err error) {
+	if err := catalog.Untrusted(ctx, tx); err != nil {
+		return nil, nil, err
+	}
+	stored, err := resolve.ReadStored(ctx, tx)
+	if err != nil {
+		return nil, nil, refusal.NotSetUp(err)
+	}
+	var kept, declared, gone bool // the ledger of one of this name; its declaration; the table of the one there is
+	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM embedsidecar.kept_ledger AS k WHERE k.name = $1),
+		EXISTS (SELECT FROM embedsidecar.declared AS d WHERE d.name = $1), EXISTS (SELECT FROM embedsidecar.pipeline AS p
+			WHERE p.name = $1 AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = p.table_oid))`,
+		o.Pipeline).Scan(&kept, &declared, &gone); err != nil {
+		return nil, nil, refusal.NotSetUp(err)
+	}
+	name := database.Literal(o.Pipeline)
+	if kept && !o.Keep {
+		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.kept_ledger WHERE name = " + name})
+	}
+	at := slices.IndexFunc(stored, func(s resolve.Stored) bool { return s.Name == o.Pipeline })
+	if at < 0 && kept && !o.Keep && !o.Embedding {
+		return plan, nil, nil
+	}
+	if at < 0 {
+		return nil, nil, unknownPipeline(ctx, tx, *o, stored)
+	}
+	s := stored[at].Current()
+	if err := alone(s, stored); err != nil && !gone { // with its table its other generation goes along
+		return nil, nil, err
+	}
+	keep := o.Keep && s.InSource() && !gone
+	if keep {
+		plan = append(plan, removal{sql: "SELECT embedsidecar.keep_ledger(" + name + ")"})
+	}
+	// The row first: a running sidecar then stops before the table leaves the publication.
+	plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + name})
+	if declared { // or the next start would set it up again
+		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.declared WHERE name = " + name})
+	}
+	marked, err := markedDestinations(ctx, tx)
+	if err != nil {
+		return nil, nil, err
+	}
+	own := ownDestination(marked, s)
+	if own != nil {
+		if err := own.spare(ctx, tx, stored); err != nil {
+			return nil, nil, err
+		}
+	}
+	published, err := withdrawn(ctx, tx, s, stored, own != nil && o.Embedding)
+	plan = append(plan, published...)
+	switch {
+	case own == nil && keep:
+		stay = []string{s.DestinationName()}
+	case own == nil:
+	case o.Embedding:
+		steps, failed := own.removals(ctx, tx)
+		plan, err = append(plan, steps...), errors.Join(err, failed)
+	default:
+		stay = names([]left{*own})
+	}
+	return plan, stay, err
+}
+
+// withdrawn returns what takes the tables of a pipeline from the publication, where no other one reads them.
+func withdrawn(ctx context.Context, tx pgx.Tx, s *resolve.Stored, stored []resolve.Stored, embedding bool,
+) (plan []removal, err error) {
+	shared := func(table uint32) bool {
+		return slices.ContainsFunc(stored, func(other resolve.Stored) bool {
+			return other.ID != s.ID && slices.Contains(other.Tables(), table) && other.SlotName == s.SlotName
+		})
+	}
+	tables := s.Tables()
+	slices.Sort(tables)
+	for _, table := range slices.Compact(tables) {
+		published, failed := unpublish(ctx, tx, s, table, shared(table), embedding)
+		plan, err = append(plan, published...), errors.Join(err, failed)
+	}
+	return plan, err
 }
 
 // alone returns *ConfigError when another generation stands beside a pipeline: its vectors would be left behind.
