@@ -19,7 +19,9 @@ func TestVerbs_EachHasItsFunctionAndItsGrant(t *testing.T) {
 	_, operator := db.SQLRoles()
 	// A model is changed by functions of package generations, a bulk load notes that it begins, and who listens is the
 	// one who turns notifications on, by SQL.
-	functions := []string{"model_change", "model_drop_old", "model_rollback", "model_switch", "note_bulk", "notify_changes"}
+	functions := []string{
+		"model_change", "model_drop_old", "model_rollback", "model_switch", "note_bulk", "notify_changes",
+	}
 	for _, v := range verbs.All {
 		functions = append(functions, v.SQL)
 		if v.Usage == "" || v.Button == "" || v.Tells == "" {
