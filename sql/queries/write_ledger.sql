@@ -9,9 +9,8 @@
 -- Rows: the keys that were written. Locks: the ledger rows. Index: primary key.
 WITH input AS MATERIALIZED (
     SELECT i.*, l.ctid AS at
-    FROM   unnest(@row_keys::text[], @versions::text[], @gone::boolean[], @source_hashes::bytea[],
-        @text_hashes::bytea[], @vector_hashes::bytea[], @lsns::pg_lsn[], @skipped::bytea[],
-        @norm_hashes::bytea[], @ignored::boolean[])
+    FROM   unnest(@row_key::text[], @version::text[], @gone::boolean[], @source_hash::bytea[], @text_hash::bytea[],
+        @vector_hash::bytea[], @lsn::pg_lsn[], @skipped::bytea[], @norm_hash::bytea[], @ignored::boolean[])
            AS i (row_key, version, gone, source_hash, text_hash, vector_hash, lsn, skipped, norm_hash, ignored)
            LEFT JOIN LATERAL (SELECT g.ctid FROM embedsidecar.ledger AS g
                               WHERE g.pipeline_id = @pipeline_id AND g.row_key = i.row_key

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
@@ -116,36 +117,47 @@ func (t *Table) scanScreened(raw [][]byte, keys []string, s *Screened) error {
 	return nil
 }
 
-// Entry is a row's vector and what the ledger is to say of it.
+// Entry is what the ledger is to say of a row, if it still says what it said when the row was read.
 type Entry struct {
-	Write
-	Version                *string // of the entry that was read; nil: there was none
-	SourceHash, VectorHash []byte
-	Norm                   []byte
-	LSN                    string
+	Key, LSN             string
+	Version              *string // nil: there was none
+	Gone                 bool    // there is to be none
+	Source, Text, Vector []byte
+	Norm                 []byte // of what counts of the text
+	Ignored              bool   // the vector is of another text that counts as this one
+	Skipped              []byte // the hash of a text that needs no vector, as its writer says
+}
+
+// Columns are entries by the names that statements give what is in them.
+func Columns(entries []Entry) map[string]any {
+	bytesOf := func(of func(e Entry) []byte) [][]byte { return lists.Map(entries, of) }
+	return map[string]any{
+		rowKey:            lists.Map(entries, func(e Entry) string { return e.Key }),
+		positions.name:    lists.Map(entries, func(e Entry) string { return e.LSN }),
+		versions.name:     lists.Map(entries, func(e Entry) *string { return e.Version }),
+		"gone":            lists.Map(entries, func(e Entry) bool { return e.Gone }),
+		"ignored":         lists.Map(entries, func(e Entry) bool { return e.Ignored }),
+		sourceHashes.name: bytesOf(func(e Entry) []byte { return e.Source }),
+		textHashes.name:   bytesOf(func(e Entry) []byte { return e.Text }),
+		vectorHashes.name: bytesOf(func(e Entry) []byte { return e.Vector }),
+		normHashes.name:   bytesOf(func(e Entry) []byte { return e.Norm }),
+		"skipped":         bytesOf(func(e Entry) []byte { return e.Skipped }),
+	}
 }
 
 // CanWriteAtOnce reports whether vectors can be written in one statement with the ledger: those of users' rows
 // cannot, which are locked first.
 func (t *Table) CanWriteAtOnce() bool { return t.atOnce().there() }
 
-// WriteAtOnce writes vectors and the ledger, under the epoch of a slot. It returns false if that is over, and which
-// rows were written: of the others somebody has written since they were read.
-func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot string, epoch int64, entries []Entry,
+// WriteAtOnce writes vectors and the ledger, under the epoch of a slot; each row has a write and an entry. It returns
+// false if that is over, and which rows were written: of the others somebody has written since they were read.
+func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot string, epoch int64, writes []Write,
+	entries []Entry,
 ) (held bool, passed map[string]bool, err error) {
-	n := len(entries)
-	writes, version, lsns := make([]Write, n), make([]*string, n), make([]string, n)
-	source, vector, norm := make([][]byte, n), make([][]byte, n), make([][]byte, n)
-	for i := range entries {
-		e := &entries[i]
-		writes[i], version[i], lsns[i] = e.Write, e.Version, e.LSN
-		source[i], vector[i], norm[i] = e.SourceHash, e.VectorHash, e.Norm
-	}
 	atOnce := t.atOnce()
-	args, err := atOnce.args(t.p, keysOf(writes), values{
-		"slot": slot, "epoch": epoch, versions.name: version, sourceHashes.name: source, textHashes.name: hashesOf(writes),
-		vectorHashes.name: vector, normHashes.name: norm, positions.name: lsns, "vector": vectorsOf(t.p, writes),
-	})
+	more := Columns(entries)
+	more["slot"], more["epoch"], more["vector"] = slot, epoch, vectorsOf(t.p, writes)
+	args, err := atOnce.args(t.p, keysOf(writes), more)
 	if err != nil {
 		return false, nil, err
 	}
@@ -154,7 +166,7 @@ func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot stri
 		return false, nil, err
 	}
 	var key *string
-	passed = make(map[string]bool, n)
+	passed = make(map[string]bool, len(entries))
 	_, err = pgx.ForEachRow(rows, []any{&key}, func() error {
 		if held = true; key != nil {
 			passed[*key] = true

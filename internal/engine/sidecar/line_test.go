@@ -63,17 +63,17 @@ func (l *lined) screen(xid int64, unchanged []byte, keys ...string) (verdicts st
 // write writes vectors for rows as they were looked at, and says what came of it.
 func (l *lined) write(epoch int64, found []rows.Row) string {
 	l.t.Helper()
-	entries := make([]rows.Entry, len(found))
+	entries, writes := make([]rows.Entry, len(found)), make([]rows.Write, len(found))
 	for i := range found {
 		r := &found[i]
-		w := rows.Write{Key: r.Key, TextHash: r.TextHash[:], Vector: []float32{1, 2, 3, 4, 5, 6, 7, 8}}
-		hash := l.table.VectorHash(&w)
-		entries[i] = rows.Entry{Write: w, SourceHash: r.Source, VectorHash: hash[:], LSN: "0/1"}
+		writes[i] = rows.Write{Key: r.Key, TextHash: r.TextHash[:], Vector: []float32{1, 2, 3, 4, 5, 6, 7, 8}}
+		hash := l.table.VectorHash(&writes[i])
+		entries[i] = rows.Entry{Key: r.Key, Source: r.Source, Text: r.TextHash[:], Vector: hash[:], LSN: "0/1"}
 		if r.Ledger {
 			entries[i].Version = &r.LedgerVersion
 		}
 	}
-	held, passed, err := l.table.WriteAtOnce(l.t.Context(), l.line, l.slot, epoch, entries)
+	held, passed, err := l.table.WriteAtOnce(l.t.Context(), l.line, l.slot, epoch, writes, entries)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -232,41 +233,23 @@ func (w *Worker) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	return s, tasks, items, nil
 }
 
-// entriesAtOnce are what one statement can write of items: vectors, and nothing else, over the line of d. There
-// are none if it cannot.
-func (w *Worker) entriesAtOnce(d *queue.Direct, items []item) (entries []rows.Entry) {
-	if d == nil || d.Line == nil || !w.table.CanWriteAtOnce() {
-		return nil
+// atOnce reports whether one statement can write items: vectors, and nothing else, over the line of d.
+func (w *Worker) atOnce(d *queue.Direct, items []item) bool {
+	does := func(are ...action) func(it item) bool {
+		return func(it item) bool { return slices.Contains(are, it.action) }
 	}
-	for i := range items {
-		it := &items[i]
-		switch it.action {
-		case nothing, broken:
-		case vectorIn:
-			e := rows.Entry{
-				Write: it.write(), SourceHash: it.row.Source, Norm: it.row.NormOf(it.row.TextHash[:]),
-				LSN: it.task.LastLSN.String(),
-			}
-			if it.row.Ledger {
-				e.Version = &it.row.LedgerVersion
-			}
-			hash := w.table.VectorHash(&e.Write)
-			e.VectorHash = hash[:]
-			entries = append(entries, e)
-		case relabel, skip, empty, gone, alias:
-			return nil
-		}
-	}
-	return entries
+	return d != nil && d.Line != nil && w.table.CanWriteAtOnce() && slices.ContainsFunc(items, does(vectorIn)) &&
+		!slices.ContainsFunc(items, does(relabel, skip, empty, gone, alias))
 }
 
 // writeAtOnce is writeBack in one statement.
-func (w *Worker) writeAtOnce(ctx context.Context, d *queue.Direct, items []item, entries []rows.Entry) error {
+func (w *Worker) writeAtOnce(ctx context.Context, d *queue.Direct, items []item) error {
 	if err := reached(items[0].task, "before-commit"); err != nil {
 		return err
 	}
 	began := time.Now()
-	held, passed, err := w.store.writeAtOnce(ctx, d, entries)
+	writes := changeOf(items, w.o.Pipeline.Generation).Write
+	held, passed, err := w.store.writeAtOnce(ctx, d, writes, w.entries(items, nil))
 	if err != nil {
 		return fmt.Errorf("write at once %s: %w", w.describe(len(items)), err)
 	}

@@ -141,25 +141,17 @@ func (m *memory) screen(ctx context.Context, _ *queue.Direct, changes []queue.Ch
 	return s, err
 }
 
-func (m *memory) writeAtOnce(ctx context.Context, d *queue.Direct, entries []rows.Entry) (bool, map[string]bool,
-	error,
+func (m *memory) writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows.Write, entries []rows.Entry) (bool,
+	map[string]bool, error,
 ) {
-	b, err := m.begin(ctx, queue.Lease{Direct: d}, len(entries), nil, func(*rows.Locks) (list []entry) {
-		for i := range entries {
-			e := &entries[i]
-			list = append(list, entry{
-				key: e.Key, lsn: e.LSN, version: e.Version, source: e.SourceHash, text: e.TextHash, vector: e.VectorHash,
-			})
-		}
-		return list
-	})
+	b, err := m.begin(ctx, queue.Lease{Direct: d}, len(entries), nil, func(*rows.Locks) []rows.Entry { return entries })
 	if err != nil || !b.held {
 		return b.held, nil, err
 	}
 	c := &rows.Change{}
-	for i := range entries {
-		if b.passed[entries[i].Key] {
-			c.Write = append(c.Write, entries[i].Write)
+	for i := range writes {
+		if b.passed[writes[i].Key] {
+			c.Write = append(c.Write, writes[i])
 		}
 	}
 	if err := b.write(ctx, c); err != nil {
@@ -173,12 +165,12 @@ func (m *memory) writeAtOnce(ctx context.Context, d *queue.Direct, entries []row
 type change struct {
 	m       *memory
 	lease   queue.Lease
-	entries []entry
+	entries []rows.Entry
 	c       *rows.Change
 }
 
 func (m *memory) begin(_ context.Context, l queue.Lease, _ int, touched []string,
-	fence func(locked *rows.Locks) []entry,
+	fence func(locked *rows.Locks) []rows.Entry,
 ) (writeBack, error) {
 	if m.beforeBegin != nil {
 		m.beforeBegin()
@@ -195,9 +187,9 @@ func (m *memory) begin(_ context.Context, l queue.Lease, _ int, touched []string
 	}
 	t := &change{m: m, lease: l}
 	for _, e := range fence(b.locked) {
-		now, known := m.ledger[e.key]
-		if known == (e.version != nil) && (!known || now.LedgerVersion == *e.version) {
-			b.passed[e.key] = true
+		now, known := m.ledger[e.Key]
+		if known == (e.Version != nil) && (!known || now.LedgerVersion == *e.Version) {
+			b.passed[e.Key] = true
 			t.entries = append(t.entries, e)
 		}
 	}
@@ -226,13 +218,13 @@ func (t *change) commit(_ context.Context, outcomes []queue.Outcome) (queue.Fini
 	m := t.m
 	for _, e := range t.entries {
 		m.writes++
-		if e.gone {
-			delete(m.ledger, e.key)
+		if e.Gone {
+			delete(m.ledger, e.Key)
 			continue
 		}
-		m.ledger[e.key] = rows.Row{
-			Ledger: true, LedgerVersion: strconv.Itoa(m.writes), LedgerSource: e.source, LedgerText: e.text,
-			LedgerVector: e.vector, LedgerGeneration: m.p.Generation,
+		m.ledger[e.Key] = rows.Row{
+			Ledger: true, LedgerVersion: strconv.Itoa(m.writes), LedgerSource: e.Source, LedgerText: e.Text,
+			LedgerVector: e.Vector, LedgerGeneration: m.p.Generation,
 		}
 	}
 	for i := range t.c.Write {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -37,7 +38,7 @@ type started struct {
 // begin locks nothing that the stream could wait for. Where there are no rows of users' to be locked the fence is
 // passed on the way.
 func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []string,
-	fence func(locked *rows.Locks) []entry,
+	fence func(locked *rows.Locks) []rows.Entry,
 ) (b writeBack, err error) {
 	db := s.over(l)
 	batch := &pgx.Batch{}
@@ -83,26 +84,11 @@ func (s *server) over(l queue.Lease) database.DB {
 
 // queueFence adds the statement that writes the ledger, where it is as it was read, the last before users' code may
 // run. It returns where the keys of those entries are put.
-func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, items int) (passed map[string]bool) {
+func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []rows.Entry, items int) (passed map[string]bool) {
 	passed = make(map[string]bool, len(entries))
 	defer database.PlanAnew(s.over(l), batch, items)
 	if len(entries) == 0 {
 		return passed
-	}
-	var (
-		keys, lsns              []string
-		versions                []*string
-		gones, ignored          []bool
-		sources, texts, vectors [][]byte
-		norms, skipped          [][]byte
-	)
-	for i := range entries {
-		e := &entries[i]
-		keys, lsns = append(keys, e.key), append(lsns, e.lsn)
-		versions, gones = append(versions, e.version), append(gones, e.gone)
-		sources, texts, vectors = append(sources, e.source), append(texts, e.text), append(vectors, e.vector)
-		norms, skipped = append(norms, e.norm), append(skipped, e.skipped)
-		ignored = append(ignored, e.ignored)
 	}
 	var (
 		slot  *string
@@ -111,12 +97,11 @@ func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, it
 	if l.Direct != nil {
 		slot, epoch = &l.Direct.Slot, &l.Direct.Epoch
 	}
-	batch.Queue(sqlfiles.Query("write_ledger"), pgx.StrictNamedArgs{
+	args := pgx.StrictNamedArgs{
 		"pipeline_id": s.p.ID, "generation": s.p.Generation, "place": l.Place, "slot": slot, "epoch": epoch,
-		"row_keys": keys, "versions": versions, "gone": gones,
-		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns, "skipped": skipped,
-		"norm_hashes": norms, "ignored": ignored,
-	}).Query(func(r pgx.Rows) error {
+	}
+	maps.Copy(args, rows.Columns(entries))
+	batch.Queue(sqlfiles.Query("write_ledger"), args).Query(func(r pgx.Rows) error {
 		var key string
 		_, err := pgx.ForEachRow(r, []any{&key}, func() error { passed[key] = true; return nil })
 		return err
@@ -178,10 +163,9 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	return s.table.Screen(ctx, s.db, keys, xids, unchanged, texts)
 }
 
-func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, entries []rows.Entry) (held bool,
-	passed map[string]bool, err error,
-) {
-	return s.table.WriteAtOnce(ctx, d.Line, d.Slot, d.Epoch, entries)
+func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows.Write, entries []rows.Entry,
+) (held bool, passed map[string]bool, err error) {
+	return s.table.WriteAtOnce(ctx, d.Line, d.Slot, d.Epoch, writes, entries)
 }
 
 func (s *server) lookAgain(ctx context.Context, keys []string) error {

@@ -65,12 +65,13 @@ type pages interface {
 // store is the sidecar's own tables, and what joins them with a table.
 type store interface {
 	// begin begins a write-back, which the caller ends, whatever else is returned.
-	begin(ctx context.Context, l queue.Lease, items int, touched []string, fence func(locked *rows.Locks) []entry,
+	begin(ctx context.Context, l queue.Lease, items int, touched []string, fence func(locked *rows.Locks) []rows.Entry,
 	) (writeBack, error)
 	// screen says which changes may be worked at once, and looks at the rows of those.
 	screen(ctx context.Context, d *queue.Direct, changes []queue.Change, texts int) (rows.Screened, error)
 	// writeAtOnce writes vectors, and the ledger where it is as it was read.
-	writeAtOnce(ctx context.Context, d *queue.Direct, entries []rows.Entry) (held bool, passed map[string]bool, err error)
+	writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows.Write, entries []rows.Entry) (held bool,
+		passed map[string]bool, err error)
 	// lookAgain asks for looks at rows.
 	lookAgain(ctx context.Context, keys []string) error
 	// known returns where vectors of texts are said to be, in the pipeline's own destination.
@@ -90,17 +91,6 @@ type store interface {
 	// withoutTask leaves out keys that will be looked at anyway.
 	withoutTask(ctx context.Context, keys []string) ([]string, error)
 	blockers(ctx context.Context, barrier string) ([]database.Blocker, error)
-}
-
-// entry is what the ledger is to say of a row, if it still says what it said when the row was read.
-type entry struct {
-	key, lsn             string
-	version              *string // nil: there was none
-	gone                 bool    // there is to be none
-	source, text, vector []byte
-	norm                 []byte // of what counts of the text
-	ignored              bool   // the vector is of another text that counts as this one
-	skipped              []byte // the hash of a text that needs no vector, as its writer says
 }
 
 // writeBack is a transaction that has begun.

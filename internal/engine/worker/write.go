@@ -133,8 +133,8 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return w.finishOnly(ctx, items)
 	}
 	d := items[0].task.Lease.Direct
-	if entries := w.entriesAtOnce(d, items); len(entries) > 0 {
-		return w.writeAtOnce(ctx, d, items, entries)
+	if w.atOnce(d, items) {
+		return w.writeAtOnce(ctx, d, items)
 	}
 	began := time.Now()
 	b, err := w.begin(ctx, items)
@@ -264,38 +264,38 @@ func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
 			touched = append(touched, it.task.RowKey)
 		}
 	}
-	return w.store.begin(ctx, items[0].task.Lease, len(items), touched, func(locked *rows.Locks) []entry {
+	return w.store.begin(ctx, items[0].task.Lease, len(items), touched, func(locked *rows.Locks) []rows.Entry {
 		return w.entries(items, locked)
 	})
 }
 
 // entries are what the ledger is to say of items, but of those that are not written.
-func (w *Worker) entries(items []item, locked *rows.Locks) (entries []entry) {
+func (w *Worker) entries(items []item, locked *rows.Locks) (entries []rows.Entry) {
 	for i := range items {
 		it := &items[i]
 		if it.action == nothing || it.action == broken || w.barred(it, locked) != byNothing {
 			continue
 		}
-		e := entry{key: it.task.RowKey, lsn: it.task.LastLSN.String(), gone: it.action == gone || it.action == alias}
+		e := rows.Entry{Key: it.task.RowKey, LSN: it.task.LastLSN.String(), Gone: it.action == gone || it.action == alias}
 		if it.row.Ledger {
-			e.version = &it.row.LedgerVersion
+			e.Version = &it.row.LedgerVersion
 		}
 		switch it.action {
 		case vectorIn:
 			write := it.write()
 			hash := w.table.VectorHash(&write)
-			e.source, e.text, e.norm, e.vector = it.row.Source, it.row.TextHash[:], it.row.NormOf(it.row.TextHash[:]), hash[:]
+			e.Source, e.Text, e.Norm, e.Vector = it.row.Source, it.row.TextHash[:], it.row.NormOf(it.row.TextHash[:]), hash[:]
 		case relabel: // the text counts as the one that the vector is of, if it is not that one
-			e.source, e.text, e.vector = it.row.Source, it.row.LedgerText, it.row.LedgerVector
-			e.norm, e.ignored = it.row.NormOf(it.row.LedgerText), it.row.Ignored()
+			e.Source, e.Text, e.Vector = it.row.Source, it.row.LedgerText, it.row.LedgerVector
+			e.Norm, e.Ignored = it.row.NormOf(it.row.LedgerText), it.row.Ignored()
 		case skip:
-			e.source, e.text, e.norm, e.vector = it.row.Source, it.row.LedgerText, it.row.LedgerNorm, it.row.LedgerVector
-			e.skipped = it.row.TextHash[:]
+			e.Source, e.Text, e.Norm, e.Vector = it.row.Source, it.row.LedgerText, it.row.LedgerNorm, it.row.LedgerVector
+			e.Skipped = it.row.TextHash[:]
 			if !it.row.Ledger {
-				e.vector = rows.NoVector[:]
+				e.Vector = rows.NoVector[:]
 			}
 		case empty:
-			e.source, e.vector = it.row.Source, rows.NoVector[:]
+			e.Source, e.Vector = it.row.Source, rows.NoVector[:]
 		case gone, alias, nothing, broken:
 		}
 		entries = append(entries, e)
