@@ -36,11 +36,14 @@ type counted struct {
 
 // Cover counts what is known of a pipeline, and works out its coverage. A nil Counts remembers nothing.
 func (c *Counts) Cover(ctx context.Context, db database.DB, p *Pipeline) error {
-	return c.cover(ctx, server{db}, p)
+	return c.cover(p, func() (map[int32]int64, error) { return server{db}.countKnown(ctx, []Pipeline{*p}) })
 }
 
-func (c *Counts) cover(ctx context.Context, db tables, p *Pipeline) (err error) {
-	p.Known, err = c.known(p, func() (int64, error) { return db.known(ctx, p) })
+func (c *Counts) cover(p *Pipeline, count func() (map[int32]int64, error)) (err error) {
+	p.Known, err = c.known(p, func() (int64, error) {
+		all, err := count()
+		return all[p.ID], err
+	})
 	if err == nil {
 		p.Coverage = p.covered()
 	}

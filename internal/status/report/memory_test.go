@@ -30,7 +30,7 @@ type memory struct {
 }
 
 var (
-	_ several  = (*memory)(nil)
+	_ tables   = (*memory)(nil)
 	_ progress = (*memory)(nil)
 )
 
@@ -65,8 +65,6 @@ func (m *memory) rows(_ context.Context, _ string, most int64) (int64, error) {
 	return min(m.size, most), m.note("rows")
 }
 
-func (m *memory) known(context.Context, *Pipeline) (int64, error) { return m.ledger, m.note("ledger") }
-
 func (m *memory) smallTables(context.Context, int64) ([]string, error) {
 	if err := m.note("small"); err != nil {
 		return nil, err
@@ -83,7 +81,7 @@ func (m *memory) countKnown(_ context.Context, list []Pipeline) (map[int32]int64
 	for i := range list {
 		known[list[i].ID] = m.ledger
 	}
-	return known, m.note("ledgers")
+	return known, m.note("ledger")
 }
 
 func (m *memory) caughtUp(context.Context, string, pglogrepl.LSN) (CaughtUp, bool, error) {

@@ -54,7 +54,7 @@ func TestP10_ReadLooksAsHardAsItIsTold(t *testing.T) {
 	} {
 		m := installation()
 		c.change(m)
-		st, err := c.o.read(t.Context(), m)
+		st, err := c.o.read(t.Context(), m, 1)
 		if err != nil || len(st.Pipelines) != 1 {
 			t.Errorf("%s: %+v, %v", name, st, err)
 			continue
@@ -73,7 +73,7 @@ func TestP10_ReadLooksAsHardAsItIsTold(t *testing.T) {
 	}
 	m, o := installation(), Options{Counts: &Counts{}}
 	for range 2 {
-		if st, err := o.read(t.Context(), m); err != nil || st.Pipelines[0].Known != 6 {
+		if st, err := o.read(t.Context(), m, 1); err != nil || st.Pipelines[0].Known != 6 {
 			t.Errorf("again: %+v, %v", st, err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestRead_EndsWithWhatCouldNotBeRead(t *testing.T) {
 	for _, what := range []string{"slots", "sidecars", "pipelines", "ledger"} {
 		m, broken := installation(), errors.New("broken")
 		m.refuse = map[string]error{what: broken}
-		if _, err := (Options{}).read(t.Context(), m); !errors.Is(err, broken) {
+		if _, err := (Options{}).read(t.Context(), m, 1); !errors.Is(err, broken) {
 			t.Errorf("%s: %v after %v", what, err, m.asked)
 		}
 	}
@@ -101,7 +101,7 @@ func TestP10_ATimeThatIsTheLeastSaysSo(t *testing.T) {
 		m := installation()
 		m.installed[0].Pending = pending
 		m.running[0].Speeds = map[int32]speed.Speed{7: {Rows: 10}}
-		st, err := Options{}.read(t.Context(), m)
+		st, err := Options{}.read(t.Context(), m, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

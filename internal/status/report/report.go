@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -190,8 +191,12 @@ type tables interface {
 	plan(ctx context.Context, table string) (string, error)
 	// rows counts the rows of a table, up to so many.
 	rows(ctx context.Context, table string, most int64) (int64, error)
-	// known counts the rows of a pipeline that have the vector of their text now, for all that is known.
-	known(ctx context.Context, p *Pipeline) (int64, error)
+	// smallTables are the quoted names of tables that have up to so many rows by what the last ANALYZE says.
+	smallTables(ctx context.Context, most int64) ([]string, error)
+	// countAll counts the rows of each of some tables, up to so many.
+	countAll(ctx context.Context, names []string, most int64) ([]int64, error)
+	// countKnown counts the rows of pipelines that have the vector of their text now, for all that is known.
+	countKnown(ctx context.Context, list []Pipeline) (map[int32]int64, error)
 }
 
 // Found is what the catalogue says now of a pipeline.
@@ -209,10 +214,11 @@ func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
 	if _, several := db.(*pgxpool.Pool); several { // connections
 		atOnce = 2
 	}
-	return o.read(ctx, &together{several: server{db}, upTo: cmp.Or(o.CountUpTo, exactRows), atOnce: atOnce})
+	return o.read(ctx, server{db}, atOnce)
 }
 
-func (o Options) read(ctx context.Context, db tables) (st Status, err error) {
+// read asks with up to so many statements at once.
+func (o Options) read(ctx context.Context, db tables, atOnce int) (st Status, err error) {
 	o.CountUpTo = cmp.Or(o.CountUpTo, exactRows)
 	if st.Slots, err = o.settled(ctx, db.slots); err != nil {
 		return st, err
@@ -223,16 +229,24 @@ func (o Options) read(ctx context.Context, db tables) (st Status, err error) {
 	if o.Load != nil && slices.ContainsFunc(st.Slots, func(s Slot) bool { return !st.runs(&s) }) {
 		o.Loaded, _ = o.Load(ctx)
 	}
-	if st.Pipelines, err = db.pipelines(ctx, o.found(), o.Only); err != nil {
+	few := func() map[string]int64 { return nil }
+	if o.CountUpTo >= 0 && o.Only == 0 {
+		few = small(ctx, db, o.CountUpTo, atOnce)
+	}
+	st.Pipelines, err = db.pipelines(ctx, o.found(), o.Only)
+	counts := few()
+	if err != nil {
 		return st, err
 	}
+	known := sync.OnceValues(func() (map[int32]int64, error) { return db.countKnown(ctx, st.Pipelines) })
 	for i := range st.Pipelines {
 		p := &st.Pipelines[i]
-		if p.Status == string(pipeline.Active) {
-			p.count(ctx, db, o.CountUpTo)
+		// Of many pipelines what the last ANALYZE says will do where nobody asks.
+		if p.Status == string(pipeline.Active) && (o.CountUpTo >= 0 || len(st.Pipelines) < many) {
+			p.count(ctx, db, counts, o.CountUpTo)
 		}
 		if o.CountUpTo >= 0 && !o.Uncovered {
-			if err := o.Counts.cover(ctx, db, p); err != nil {
+			if err := o.Counts.cover(p, known); err != nil {
 				return st, err
 			}
 		}
@@ -285,10 +299,15 @@ func (st *Status) pace(p *Pipeline) {
 	p.AtLeast = p.SecondsLeft > 0 && !p.scans() && p.Capped()
 }
 
-// count finds out how many rows the table has: exactly if they are few. The planner's estimate is better than that of
-// the last ANALYZE, of which there may be none yet.
-func (p *Pipeline) count(ctx context.Context, db tables, upTo int64) {
+// count finds out how many rows the table has: exactly if they are few, which some were counted to be. The planner's
+// estimate is better than that of the last ANALYZE, of which there may be none yet.
+func (p *Pipeline) count(ctx context.Context, db tables, few map[string]int64, upTo int64) {
 	table := database.Quote(p.Schema, p.Table)
+	rows, counted := few[table]
+	if counted && rows <= upTo {
+		p.Rows, p.RowsEstimated, p.looked = rows, false, true
+		return
+	}
 	plan, err := db.plan(ctx, table)
 	if err != nil {
 		return // a role that may not look gets the estimate of the last ANALYZE
@@ -301,7 +320,10 @@ func (p *Pipeline) count(ctx context.Context, db tables, upTo int64) {
 		return
 	}
 	// The estimate may be wrong by orders of magnitude: no more than the limit is read.
-	if rows, err := db.rows(ctx, table, upTo+1); err == nil {
+	if !counted {
+		rows, err = db.rows(ctx, table, upTo+1)
+	}
+	if err == nil {
 		p.counted(rows, upTo)
 	}
 }

@@ -94,12 +94,6 @@ func (s server) read(ctx context.Context, table, query string, into any, args ..
 	})
 }
 
-func (s server) known(ctx context.Context, p *Pipeline) (rows int64, err error) {
-	counts, err := s.countKnown(ctx, []Pipeline{{ID: p.ID, Generation: p.Generation}})
-	return counts[p.ID], wrap.Errorf(err, "count what is known of pipeline %q", p.Name)
-}
-
-// countKnown counts what is known of some pipelines.
 func (s server) countKnown(ctx context.Context, list []Pipeline) (map[int32]int64, error) {
 	ids, generations := make([]int32, len(list)), make([]int32, len(list))
 	for i := range list {
@@ -114,7 +108,7 @@ func (s server) countKnown(ctx context.Context, list []Pipeline) (map[int32]int6
 		counts[id] = n
 		return nil
 	})
-	return counts, err
+	return counts, wrap.Errorf(err, "count what is known of pipelines")
 }
 
 func (s server) caughtUp(ctx context.Context, slot string, lsn pglogrepl.LSN) (c CaughtUp, pipelines bool, err error) {
