@@ -22,7 +22,8 @@ func TestP10_ManyPipelinesAreAskedTogether(t *testing.T) {
 		"small tables": {func(*memory) {}, 100, map[string]int{"small": 1, "all": 2, "ledger": 1}, 8},
 		"they turn out to be large": {
 			func(m *memory) { m.size = 1000 }, 20,
-			map[string]int{"small": 1, "all": 2, "plan": pipelines, "ledger": 1}, 21,
+			map[string]int{"small": 1, "all": 2, "plan": pipelines, "ledger": 1},
+			21,
 		},
 		"one of them is large": {
 			func(m *memory) { m.small = m.small[1:] }, 100,
@@ -42,7 +43,8 @@ func TestP10_ManyPipelinesAreAskedTogether(t *testing.T) {
 		"nobody asks for rows": {func(*memory) {}, -1, map[string]int{}, 90},
 		"few pipelines": {
 			func(m *memory) { m.installed, m.small = m.installed[:many-1], m.small[:many-1] }, 100,
-			map[string]int{"small": 1, "all": 1, "ledger": 1}, 8,
+			map[string]int{"small": 1, "all": 1, "ledger": 1},
+			8,
 		},
 	} {
 		for _, atOnce := range []int{1, 4} { // connections
