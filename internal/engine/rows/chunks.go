@@ -201,7 +201,7 @@ func (c *Chunks) Known(ctx context.Context, hashes [][]byte, f func(i int, vecto
 	if err != nil {
 		return err
 	}
-	return eachVector(ctx, c.db, c.p, c.chunks.known.sql, args, len(hashes), func(i int, vector []float32) error {
+	return eachVector(ctx, c.db, c.p, c.chunks.known, args, len(hashes), func(i int, vector []float32) error {
 		f(i, c.p.Stored.Given(vector))
 		return nil
 	})
@@ -218,7 +218,7 @@ func (c *Chunks) FetchMoved(ctx context.Context, keys []string, moved []*Chunk) 
 	if err != nil {
 		return err
 	}
-	err = eachVector(ctx, c.db, c.p, c.chunks.vectors.sql, args, len(moved), func(i int, vector []float32) error {
+	err = eachVector(ctx, c.db, c.p, c.chunks.vectors, args, len(moved), func(i int, vector []float32) error {
 		moved[i].Vector = c.p.Stored.Given(vector)
 		return nil
 	})
@@ -252,7 +252,7 @@ func (c *Chunks) Deep(ctx context.Context, key string) ([]DeepChunk, error) {
 		return nil, err
 	}
 	var vectors [][]float32
-	err = eachVector(ctx, c.db, c.p, c.chunks.all.sql, args, 1, func(_ int, vector []float32) error {
+	err = eachVector(ctx, c.db, c.p, c.chunks.all, args, 1, func(_ int, vector []float32) error {
 		vectors = append(vectors, vector)
 		return nil
 	})

@@ -88,18 +88,9 @@ func (t *Table) Given(ctx context.Context, g *Given, keys []string) ([][]GivenVe
 	if err != nil {
 		return nil, err
 	}
-	rows, err := t.db.Query(ctx, s.sql, append([]any{givenFormats}, args...)...)
-	if err != nil {
-		return nil, fmt.Errorf("read vectors from %s: %w", g.Table, err)
-	}
-	defer rows.Close()
 	found := make([][]GivenVector, len(keys))
-	for rows.Next() {
-		if err := scanGiven(t.p, rows.RawValues(), found); err != nil {
-			return nil, err
-		}
-	}
-	return found, rows.Err()
+	err = eachLine(ctx, t.db, givenFormats, s, args, func(raw [][]byte) error { return scanGiven(t.p, raw, found) })
+	return found, wrap.Errorf(err, "read vectors from %s", g.Table)
 }
 
 // scanGiven takes a line of the statement: the place of its row, a vector, whether it is stale, and the chunk.
@@ -161,20 +152,14 @@ func (g *Given) Sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, sha
 	formats := pgx.QueryResultFormats{
 		pgx.TextFormatCode, pgx.TextFormatCode, pgx.TextFormatCode, pgx.BinaryFormatCode,
 	}
-	rows, err := tx.Query(ctx, g.sample(p, pages), formats, share, sampledText, n)
-	if err != nil {
-		return nil, fmt.Errorf("draw a sample from %s: %w", g.Table, err)
-	}
-	defer rows.Close()
 	var all []Sampled
-	for rows.Next() {
-		one, err := scanSampled(p, rows.RawValues())
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	return all, rows.Err()
+	err := eachLine(ctx, tx, formats, statement{sql: g.sample(p, pages)}, []any{share, sampledText, n},
+		func(raw [][]byte) error {
+			one, err := scanSampled(p, raw)
+			all = append(all, one)
+			return err
+		})
+	return all, wrap.Errorf(err, "draw a sample from %s", g.Table)
 }
 
 func scanSampled(p *pipeline.Pipeline, raw [][]byte) (s Sampled, err error) {

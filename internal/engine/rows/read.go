@@ -213,18 +213,8 @@ func (t *Table) readBy(ctx context.Context, db database.Reader, keys []string, t
 	if err != nil {
 		return nil, err
 	}
-	rows, err := db.Query(ctx, t.sql.read.sql, append([]any{readFormats}, args...)...)
-	if err != nil {
-		return nil, fmt.Errorf("read %d rows of %s: %w", len(keys), t.p.Source(), err)
-	}
-	defer rows.Close()
 	found := make([]Row, len(keys))
-	for rows.Next() {
-		if err := t.scan(rows.RawValues(), keys, found); err != nil {
-			return nil, fmt.Errorf("read rows of %s: %w", t.p.Source(), err)
-		}
-	}
-	err = rows.Err()
+	err = eachLine(ctx, db, readFormats, t.sql.read, args, func(raw [][]byte) error { return t.scan(raw, keys, found) })
 	return found, wrap.Errorf(err, "read %d rows of %s", len(keys), t.p.Source())
 }
 
@@ -338,7 +328,7 @@ func (t *Table) Vectors(ctx context.Context, keys []string) (map[int][]float32, 
 		return nil, err
 	}
 	found := map[int][]float32{}
-	err = eachVector(ctx, t.db, t.p, s.sql, args, len(keys), func(place int, vector []float32) error {
+	err = eachVector(ctx, t.db, t.p, s, args, len(keys), func(place int, vector []float32) error {
 		found[place] = vector
 		return nil
 	})

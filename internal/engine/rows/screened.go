@@ -86,18 +86,9 @@ func (t *Table) Screen(ctx context.Context, line database.Reader, keys []string,
 	if err != nil {
 		return s, err
 	}
-	rows, err := line.Query(ctx, t.sql.screen.sql, append([]any{screenFormats}, args...)...)
-	if err != nil {
-		return s, fmt.Errorf("screen %d changes of %s: %w", len(keys), t.p.Source(), err)
-	}
-	defer rows.Close()
 	s.Verdicts, s.Rows = make([]string, len(keys)), make([]Row, len(keys))
-	for rows.Next() {
-		if err := t.scanScreened(rows.RawValues(), keys, &s); err != nil {
-			return s, fmt.Errorf("screen changes of %s: %w", t.p.Source(), err)
-		}
-	}
-	err = rows.Err()
+	err = eachLine(ctx, line, screenFormats, t.sql.screen, args,
+		func(raw [][]byte) error { return t.scanScreened(raw, keys, &s) })
 	return s, wrap.Errorf(err, "screen %d changes of %s", len(keys), t.p.Source())
 }
 
