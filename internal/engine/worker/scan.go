@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -260,4 +261,74 @@ func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string,
 		return keys, keys, nil // a key that is no value of the column's type any more; the worker finds it
 	}
 	return keys, look, err
+}
+
+// progress tells the log how far a scan is, once per heartbeat of the scan, which is a minute: a large table takes
+// hours, and between its start and its end nothing else would be said.
+type progress struct {
+	told time.Time
+	seen int64 // when it was told, of those of the scan
+}
+
+// tell is called after each step of a scan that goes on.
+func (s *Scan) tell(ctx context.Context, every time.Duration) {
+	if s.progress.told.IsZero() {
+		s.progress.told = time.Now()
+	}
+	since := time.Since(s.progress.told)
+	if since < every {
+		return
+	}
+	p := s.w.o.Pipeline
+	phase, seen, expected, err := s.w.store.scanProgress(ctx)
+	if err != nil {
+		return // the next step meets it as well
+	}
+	rate := float64(max(seen-s.progress.seen, 0)) / since.Seconds()
+	args := []any{"pipeline", p.Name, "phase", phase, "rows_seen", seen, "rows_per_second", int64(rate)}
+	if expected > seen && rate > 0 {
+		args = append(args, "rows_expected", expected, "left",
+			(time.Duration(float64(expected-seen)/rate) * time.Second).String())
+	}
+	s.w.o.Log.InfoContext(ctx, "scan goes on", args...)
+	s.progress = progress{time.Now(), seen}
+}
+
+// strays returns keys of an embedding table that neither the source table nor the ledger knows: of a source table
+// that was dropped and recreated, or of the one who filled an embedding table that was taken over. They are given in
+// portions, without those that have a task already. The table is read by pages; when none was found up to its end,
+// there are none.
+func (s *Scan) strays(ctx context.Context) (found []string, err error) {
+	for len(found) < rows.PageRows {
+		keys, gone, err := s.pages.Vectors(ctx, s.stray)
+		if err != nil {
+			s.stray = nil // it may be no key any more
+			return nil, err
+		}
+		if len(keys) == 0 {
+			s.stray = nil // the next call begins again
+			break
+		}
+		s.stray = &keys[len(keys)-1]
+		var strays []string
+		for i, key := range keys {
+			if gone[i] {
+				strays = append(strays, key)
+			}
+		}
+		if strays, err = s.withoutTask(ctx, strays); err != nil {
+			return nil, err
+		}
+		found = append(found, strays...)
+	}
+	return found, nil
+}
+
+// withoutTask leaves out keys that will be looked at anyway.
+func (s *Scan) withoutTask(ctx context.Context, keys []string) ([]string, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	keys, err := s.w.store.withoutTask(ctx, keys)
+	return keys, wrap.Errorf(err, "look for tasks")
 }
