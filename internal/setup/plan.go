@@ -170,25 +170,22 @@ func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 
 // wanted lists the tables to publish, each once, with the columns that all its pipelines need if all of them ask for
 // a list.
-func (in *initializer) wanted() []publish.Wanted {
-	var want []publish.Wanted
-	for _, f := range in.found {
-		if slices.ContainsFunc(want, func(w publish.Wanted) bool { return w.Table.OID == f.Table.OID }) {
-			continue
+func (in *initializer) wanted() (want []publish.Wanted) {
+	add := func(w publish.Wanted) {
+		if !slices.ContainsFunc(want, func(o publish.Wanted) bool { return o.Table.OID == w.Table.OID }) {
+			want = append(want, w)
 		}
-		want = append(want, publish.Wanted{Table: f.Table, Columns: in.columnList(f.Table)})
+	}
+	for _, f := range in.found {
+		add(publish.Wanted{Table: f.Table, Columns: in.columnList(f.Table)})
 	}
 	for _, f := range in.found {
 		for _, j := range f.Joined {
-			if !slices.ContainsFunc(want, func(w publish.Wanted) bool { return w.Table.OID == j.Table.OID }) {
-				want = append(want, publish.Wanted{Table: j.Table, Columns: in.columnList(j.Table)})
-			}
+			add(publish.Wanted{Table: j.Table, Columns: in.columnList(j.Table)})
 		}
 	}
-	for _, p := range in.unpublished {
-		if !slices.ContainsFunc(want, func(w publish.Wanted) bool { return w.Table.OID == p.Table.OID }) {
-			want = append(want, p)
-		}
+	for _, w := range in.unpublished {
+		add(w)
 	}
 	return want
 }
