@@ -353,11 +353,11 @@ func Verify(ctx context.Context, folder string) (problems []string, err error) {
 	return problems, err
 }
 
-// sumAll returns the sums of all files of a folder.
-func sumAll(folder string) (Sums, error) {
+// sumAll writes the sums of all files of a folder beside them.
+func sumAll(folder string) error {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = root.Close() }()
 	sums := Sums{}
@@ -368,7 +368,10 @@ func sumAll(folder string) (Sums, error) {
 		sums[name], err = fileSum(openRegular(root, name))
 		return err
 	})
-	return sums, err
+	if err != nil {
+		return err
+	}
+	return root.WriteFile(SumsFile, []byte(sums.String()), 0o644) //nolint:mnd // anybody may read a model
 }
 
 // openRegular opens a file of a folder and nothing else: to open a pipe waits for somebody who writes into it.

@@ -168,12 +168,7 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 			return err
 		}
 	}
-	sums, err := sumAll(made)
-	if err != nil {
-		return err
-	}
-	//nolint:gosec // anybody may read a model
-	return os.WriteFile(filepath.Join(made, SumsFile), []byte(sums.String()), 0o644)
+	return sumAll(made)
 }
 
 // Files that a model must have, and those that it may have. Other files of a folder are left where they are.
