@@ -1,2 +1,2 @@
--- Functions alone have changed, which are made again with each version: a search tells why a pipeline does not work only
--- to those who may read its table.
+-- Only functions have changed, which are made again with each version: a search tells why a pipeline does not work to
+-- those alone who may read its table.

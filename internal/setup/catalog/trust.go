@@ -34,7 +34,8 @@ func UntrustedOwners(ctx context.Context, tx pgx.Tx, relations, functions []stri
 	return strange(tx, found, wrap.Errorf(err, "look for owners"))
 }
 
-// strangersType is a type in a column of a table that belongs to somebody who is not trusted.
+// strangersType is a type in a column of a table that belongs to somebody who is not trusted, or that he may make
+// operators for.
 type strangersType struct {
 	Table                     uint32
 	Column, Type, Kind, Owner string
@@ -95,6 +96,12 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 	}
 	names := KeyNames(key)
 	for _, s := range t.foreign {
+		if s.Kind == operators {
+			if slices.Contains(names, s.Column) {
+				return nil, t.comparable(tx, s)
+			}
+			continue
+		}
 		problem := ""
 		switch {
 		case s.Casts:
@@ -116,6 +123,27 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 		}
 	}
 	return columns, nil
+}
+
+// operators is the kind of what is no type: the schema of the operators that compare a domain's values, in which
+// somebody who is not trusted may make others.
+const operators = "operator"
+
+// comparable is the error of a column of the key whose values may be compared by an operator of somebody's.
+func (t *Table) comparable(tx pgx.Tx, s strangersType) error {
+	role := tx.Conn().Config().User
+	whom := database.Quote(s.Owner)
+	e := &refusal.ConfigError{Code: code.Untrusted}
+	if s.Owner == "" {
+		whom = "PUBLIC"
+	} else {
+		e.Hint = []string{database.TrustOwners(role, s.Owner)}
+	}
+	e.Problem = fmt.Sprintf("it is not safe for role %q to compare column %q of %s: it is of a domain, for which %s could "+
+		"make an operator in schema %s", role, s.Column, t.Quoted(), whom, s.Type)
+	e.Hint = append([]string{fmt.Sprintf("REVOKE CREATE ON SCHEMA %s FROM %s;", s.Type, whom),
+		"or give the column the type that the domain is made of"}, e.Hint...)
+	return e
 }
 
 // MeantByStrangers returns *ConfigError when an expression names one of these columns, which StrangersTypes returned.
