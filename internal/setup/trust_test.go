@@ -464,7 +464,7 @@ func TestTrust_ASuperuserAndTriggersOfSomebodyElse(t *testing.T) {
 	o := b.options(b.SlotName(), docs())
 	o.Pool = plain
 	_, err = setup.Init(t.Context(), o)
-	wantError[*refusal.ConfigError](t, err, "superuser", tenant, "REVOKE TRIGGER ON public.docs FROM "+tenant, "embedding table")
+	wantError[*refusal.ConfigError](t, err, "superuser", "REVOKE TRIGGER ON public.docs FROM "+tenant, "embedding table")
 	b.as(pool, `CREATE TRIGGER hung AFTER UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION lair.fires()`)
 	b.MustExecSuper(`REVOKE ALL ON docs FROM ` + tenant)
 	_, err = setup.Init(t.Context(), o)

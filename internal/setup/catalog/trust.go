@@ -141,8 +141,10 @@ func (t *Table) comparable(tx pgx.Tx, s strangersType) error {
 	}
 	e.Problem = fmt.Sprintf("it is not safe for role %q to compare column %q of %s: it is of a domain, for which %s could "+
 		"make an operator in schema %s", role, s.Column, t.Quoted(), whom, s.Type)
-	e.Hint = append([]string{fmt.Sprintf("REVOKE CREATE ON SCHEMA %s FROM %s;", s.Type, whom),
-		"or give the column the type that the domain is made of"}, e.Hint...)
+	e.Hint = append([]string{
+		fmt.Sprintf("REVOKE CREATE ON SCHEMA %s FROM %s;", s.Type, whom),
+		"or give the column the type that the domain is made of",
+	}, e.Hint...)
 	return e
 }
 
@@ -204,7 +206,8 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 	var role, problem, owner, remedy string
 	var fires bool
 	_, err := pgx.ForEachRow(rows, []any{&table, &role, &problem, &owner, &fires, &remedy}, func() error {
-		whom, hint := "everybody", []string(nil)
+		whom := "everybody"
+		var hint []string
 		switch {
 		case remedy == "":
 			hint = []string{"run as the role that embedsidecar roles makes, or as " + owner}
