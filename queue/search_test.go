@@ -83,9 +83,14 @@ func TestSQL_Searcher(t *testing.T) {
 		searcher.refused(`SELECT embedsidecar.embed('x', 'docs')`, "55000", "misconfigured: a column is gone")
 		// What is wrong may quote an expression: without a right on the table he learns only that something is.
 		f.db.MustExec("REVOKE SELECT (body) ON docs FROM " + f.db.SearcherRole())
-		_, err := searcher.conn.Exec(t.Context(), `SELECT embedsidecar.embed('x', 'docs')`)
-		if err == nil || !strings.Contains(err.Error(), "misconfigured") || strings.Contains(err.Error(), "a column") {
-			t.Errorf("who may not read the table is told %v", err)
+		for _, sql := range []string{
+			`SELECT embedsidecar.embed('x', 'docs')`, `SELECT * FROM embedsidecar.search_statement('docs', NULL)`,
+			`SELECT * FROM embedsidecar.neighbours('docs', '[1,2,3]')`, `SELECT * FROM embedsidecar.search_across('{docs}', 'x')`,
+		} {
+			_, err := searcher.conn.Exec(t.Context(), sql)
+			if err == nil || !strings.Contains(err.Error(), "misconfigured") || strings.Contains(err.Error(), "a column") {
+				t.Errorf("%s: who may not read the table is told %v", sql, err)
+			}
 		}
 		// An answer that is there is taken wherever it is asked for, and no other's.
 		f.db.MustExec(`UPDATE embedsidecar.pipeline SET status = 'active'`)

@@ -313,6 +313,7 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) (server string, err error
 	}
 	var (
 		got                                [len(checked)]string
+		masked                             string
 		vector, array, sparse, sparseArray uint32
 	)
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('datestyle'), pg_catalog.current_setting('timezone'),
@@ -321,17 +322,20 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) (server string, err error
 		pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('row_security'),
 		pg_catalog.current_setting('standard_conforming_strings'), coalesce(t.oid, 0), coalesce(t.typarray, 0),
 		coalesce(s.oid, 0), coalesce(s.typarray, 0),
-		pg_catalog.pg_postmaster_start_time()::text
+		pg_catalog.pg_postmaster_start_time()::text, coalesce(`+maskedBy+`, '')
 		FROM (VALUES (1)) AS one(n)
 		LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector'
 		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'
 		LEFT JOIN pg_catalog.pg_type s ON s.typnamespace = e.extnamespace AND s.typname = 'sparsevec'`,
 	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &got[8], &vector, &array, &sparse,
-		&sparseArray, &server)
+		&sparseArray, &server, &masked)
 	if err != nil {
 		return "", fmt.Errorf("read session settings: %w", err)
 	}
 	if err := verifySession(got, ascii, conn.Config().User); err != nil {
+		return "", err
+	}
+	if err := unmasked(conn, masked); err != nil {
 		return "", err
 	}
 	registerVectors(conn.TypeMap(), vector, array, sparse, sparseArray)

@@ -71,6 +71,33 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
+// maskedBy is the role that a session works as because the owner of the database wants it so (ALTER DATABASE ... SET
+// role), or NULL, also where that role could do all that the session can.
+const maskedBy = `CASE WHEN current_user <> session_user THEN (SELECT r.rolname::text
+	FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_database AS d ON d.oid = s.setdatabase
+		CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
+		JOIN pg_catalog.pg_roles AS r ON r.rolname = current_user
+	WHERE s.setrole = 0 AND d.datname = pg_catalog.current_database() AND c.setting LIKE 'role=%' AND NOT r.rolsuper
+		AND NOT pg_catalog.pg_has_role(r.oid, session_user, 'MEMBER')) END`
+
+// unmasked refuses a session that is masked as a role that its user does not trust: what belongs to that role would
+// count as the session's own, and its code can take back the rights of the role that logged in.
+func unmasked(conn *pgx.Conn, role string) error {
+	if role == "" || slices.Contains(Trusted(conn), role) {
+		return nil
+	}
+	user := conn.Config().User
+	return &Error{
+		Kind: Untrusted, Err: fmt.Errorf(
+			"sessions of role %q work as %q in this database, as its owner wants it, and functions of %[2]q could use all "+
+				"privileges of %[1]q", user, role),
+		Hint: []string{
+			"connect as " + role + ", or undo it: ALTER DATABASE " + Quote(conn.Config().Database) + " RESET role;",
+			TrustOwners(user, role),
+		},
+	}
+}
+
 // looks has the connections of a pool share a look: a pool opens many, and planning the look costs each more than the
 // rest of its beginning.
 type looks struct {

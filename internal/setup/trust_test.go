@@ -61,6 +61,9 @@ func (b *base) sprung(role string, errs ...error) {
 	}
 }
 
+// trustsOwner trusts the owner of the database, who may rename its schema public.
+var trustsOwner = database.Options{TrustedOwners: []string{testenv.Owner}}
+
 const trapView = `CREATE VIEW embedsidecar.schema_version AS SELECT lair.trap() AS version`
 
 // TestTrust_ASchemaOfSomebodyElse: a tenant makes the schema before we do, with a view in the place of a table.
@@ -104,6 +107,31 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 		if err == nil {
 			connected.Close()
 		}
+	}
+}
+
+// TestTrust_TheRoleThatADatabaseGivesToSessions: the owner of a database has the sessions of a superuser work as
+// himself. His schema is then no schema of the session's own: his code could take back the superuser's rights.
+func TestTrust_TheRoleThatADatabaseGivesToSessions(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	name, pool := b.tenant()
+	b.MustExecSuper(fmt.Sprintf(`ALTER DATABASE %q OWNER TO %s`, b.Name, name))
+	b.as(pool, `CREATE SCHEMA embedsidecar`, fmt.Sprintf(`ALTER DATABASE %q SET role = '%s'`, b.Name, name))
+	for _, trusted := range [][]string{nil, {testenv.Owner}} {
+		_, err := database.Connect(t.Context(), b.URL(testenv.Superuser), database.Options{TrustedOwners: trusted})
+		refused := caught[*database.Error](t, err, `work as "`+name+`"`, "--trust-owner "+name, "RESET role;")
+		if refused.Kind != database.Untrusted {
+			t.Errorf("kind %s", refused.Kind)
+		}
+	}
+	for user, o := range map[string]database.Options{testenv.Superuser: {TrustedOwners: []string{name}}, name: {}} {
+		connected, err := database.Connect(t.Context(), b.URL(user), o)
+		if err != nil {
+			t.Errorf("%s: %v", user, err)
+			continue
+		}
+		connected.Close()
 	}
 }
 
@@ -333,9 +361,13 @@ func TestTrust_ASuperuserOverATableOfSomebodyElse(t *testing.T) {
 	o.Pool = plain
 	_, err = setup.Init(t.Context(), o)
 	wantError[*refusal.ConfigError](t, err, "superuser", testenv.Owner, "--trust-owner "+testenv.Owner)
+	tenant := b.Role("")
+	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + tenant)
+	_, err = setup.Init(t.Context(), o)
+	wantError[*refusal.ConfigError](t, err, "ALTER ROLE "+tenant+" REPLICATION; (then connect as "+tenant+")")
+	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Owner)
 	o.Pool = b.super // who trusts the owner
 	b.init(o)
-	tenant := b.Role("")
 	b.MustExecSuper(`CREATE TABLE above (id bigint NOT NULL); ALTER TABLE docs INHERIT above;
 		ALTER TABLE above OWNER TO ` + tenant + `; ALTER TABLE docs OWNER TO ` + testenv.Superuser)
 	o.Pool = plain
@@ -353,7 +385,7 @@ func TestTrust_ASuperuserOverAPartitionOfSomebodyElse(t *testing.T) {
 		CREATE TABLE first PARTITION OF docs FOR VALUES FROM (0) TO (100);
 		CREATE TABLE second PARTITION OF docs FOR VALUES FROM (100) TO (200);
 		INSERT INTO docs VALUES (150, 'a title', 'a text')`)
-	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), database.Options{})
+	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), trustsOwner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,6 +415,71 @@ func TestTrust_ASuperuserOverAPartitionOfSomebodyElse(t *testing.T) {
 		WHERE l.locktype = 'advisory' AND l.objid = 4711 AND d.datname = current_database())`) {
 		t.Error("a function of the partition's owner has run with the rights of a superuser")
 	}
+}
+
+// TestTrust_ASuperuserInASchemaOfSomebodyElse: who owns a schema that statements name can rename it, and put another
+// table or a domain with a CHECK in the place of what was there; the owner of an extension can move that.
+func TestTrust_ASuperuserInASchemaOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	tenant, _ := b.tenant()
+	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser)
+	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	o := b.options(b.SlotName(), docs())
+	o.Pool = plain
+	b.MustExecSuper(fmt.Sprintf(`ALTER DATABASE %q OWNER TO %s`, b.Name, testenv.Superuser))
+	for _, c := range []struct{ what, owns string }{
+		{"schema public", `ALTER SCHEMA public OWNER TO %[1]s; -- %[2]s`},
+		{"schema public", `ALTER SCHEMA public OWNER TO pg_database_owner; ALTER DATABASE %[2]q OWNER TO %[1]s`},
+		{"extension vector", `UPDATE pg_extension SET extowner = '%[1]s'::regrole WHERE extname = 'vector' AND '%[2]s' <> ''`},
+	} {
+		b.MustExecSuper(fmt.Sprintf(c.owns, tenant, b.Name))
+		_, err := setup.Init(t.Context(), o)
+		wantError[*refusal.ConfigError](t, err, "superuser", c.what, tenant, "--trust-owner "+tenant)
+		b.MustExecSuper(fmt.Sprintf(c.owns, testenv.Superuser, b.Name))
+	}
+	b.init(o)
+	b.MustExecSuper(`ALTER SCHEMA public OWNER TO ` + tenant)
+	if got, err := resolve.Load(t.Context(), plain, o.Slot); err != nil || got[0].Status != pipeline.Misconfigured {
+		t.Errorf("a superuser may work on it: %v %+v", err, got)
+	}
+}
+
+// TestTrust_ASuperuserAndTriggersOfSomebodyElse: with a column as the destination, whoever may make a trigger on the
+// source table has it run by the next write of vectors. An embedding table fires none of them.
+func TestTrust_ASuperuserAndTriggersOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	tenant, pool := b.tenant()
+	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser + `; GRANT ALL ON docs TO ` + tenant)
+	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), trustsOwner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	o := b.options(b.SlotName(), docs())
+	o.Pool = plain
+	_, err = setup.Init(t.Context(), o)
+	wantError[*refusal.ConfigError](t, err, "superuser", "REVOKE TRIGGER ON public.docs FROM "+tenant, "embedding table")
+	b.as(pool, `CREATE TRIGGER hung AFTER UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION lair.fires()`)
+	b.MustExecSuper(`REVOKE ALL ON docs FROM ` + tenant)
+	_, err = setup.Init(t.Context(), o)
+	wantError[*refusal.ConfigError](t, err, "superuser", tenant, "DROP TRIGGER hung ON public.docs;")
+	b.MustExecSuper(`DROP TRIGGER hung ON docs`)
+	b.init(o)
+	b.MustExecSuper(`GRANT TRIGGER ON docs TO PUBLIC`)
+	if got, err := resolve.Load(t.Context(), plain, o.Slot); err != nil || got[0].Status != pipeline.Misconfigured {
+		t.Errorf("a superuser may write into it: %v %+v", err, got)
+	}
+	table := docs()
+	table.Name, table.IntoColumn, table.IntoTable = "beside", "", "docs_embedding"
+	o = b.options(o.Slot, table)
+	o.Pool = plain
+	b.init(o)
 }
 
 // TestTrust_APublicationOfSomebodyElse: its owner could take changes out of it.

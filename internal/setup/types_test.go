@@ -110,3 +110,31 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 	_, _, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "domain lair.word", name)
 }
+
+// TestTrust_OperatorsOfADomain: the operators of a type of an extension are named with their schema. Of two, the one for
+// the domain itself would compare the values of a key, as the role that works.
+func TestTrust_OperatorsOfADomain(t *testing.T) {
+	t.Parallel()
+	b := newBase(t)
+	name, _ := b.tenant()
+	b.MustExec(`CREATE EXTENSION citext; CREATE DOMAIN slug AS citext;
+		CREATE TABLE plain (id citext PRIMARY KEY, title text, body slug, embedding vector(3));
+		CREATE TABLE docs (id slug PRIMARY KEY, title text, body text, embedding vector(3))`)
+	resolved := func(table string) error {
+		spec := docs()
+		spec.Table = table
+		_, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
+		return err
+	}
+	wantError[*refusal.ConfigError](t, resolved("docs"), `column "id"`, `REVOKE CREATE ON SCHEMA public FROM "`+name+`"`,
+		"--trust-owner")
+	if err := resolved("plain"); err != nil {
+		t.Errorf("a text of a domain: %v", err)
+	}
+	b.MustExecSuper(`REVOKE CREATE ON SCHEMA public FROM ` + name + `; GRANT CREATE ON SCHEMA public TO PUBLIC`)
+	wantError[*refusal.ConfigError](t, resolved("docs"), `column "id"`, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	b.MustExecSuper(`REVOKE CREATE ON SCHEMA public FROM PUBLIC`)
+	if err := resolved("docs"); err != nil {
+		t.Errorf("a key of a domain for which nobody makes operators: %v", err)
+	}
+}

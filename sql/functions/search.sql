@@ -186,11 +186,13 @@ DECLARE
     id  constant text := ('x' || encode(substr(body, 1, 4), 'hex'))::bit(32)::integer::text;
     why text;
 BEGIN
-    SELECT w.problems -> id ->> 'detail' INTO why FROM embedsidecar.worker AS w
+    SELECT CASE WHEN embedsidecar.reads((SELECT p.table_oid FROM embedsidecar.pipeline AS p
+               WHERE p.pipeline_id = id::integer)) THEN ': ' || (w.problems -> id ->> 'detail') ELSE '' END
+    INTO   why FROM embedsidecar.worker AS w
     WHERE  w.slot_name = not_in_time.slot_name AND w.stream = 'streaming' AND w.problems -> id IS NOT NULL
            AND embedsidecar.runs(w) LIMIT 1;
     IF why IS NOT NULL THEN
-        RAISE EXCEPTION '%: no answer within %: the sidecar cannot embed for this pipeline now: %', not_in_time.caller,
+        RAISE EXCEPTION '%: no answer within %: the sidecar cannot embed for this pipeline now%', not_in_time.caller,
             not_in_time.timeout, why
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'embedsidecar check tells more; a model that starts takes a while: timeout can be up to '
@@ -602,7 +604,8 @@ BEGIN
            CROSS JOIN LATERAL embedsidecar.base_of(a.atttypid) AS t (base);
     IF p.status <> 'active' OR source IS NULL OR stored.typname IS NULL OR named IS DISTINCT FROM p.key_columns THEN
         RAISE EXCEPTION 'pipeline "%" cannot be searched now: %', p.name,
-            CASE WHEN p.status <> 'active' THEN concat_ws(': ', p.status, nullif(p.status_detail, ''))
+            CASE WHEN p.status <> 'active' THEN concat_ws(': ', p.status, CASE WHEN embedsidecar.reads(p.table_oid)
+                    THEN nullif(p.status_detail, '') END)
                 WHEN source IS NULL THEN 'its table is gone'
                  WHEN stored.typname IS NULL THEN 'its vectors are not where they were'
                      ELSE 'the key of its table is another one' END
@@ -714,6 +717,7 @@ $$;
 COMMENT ON FUNCTION embedsidecar.missing_grants IS
     'For neighbours: the statements that let the current role read these columns; NULL: it may.';
 
+-- As in queries/table_owners.sql.
 CREATE OR REPLACE FUNCTION embedsidecar.search_owner(pipeline text) RETURNS name
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE root AS (
@@ -725,12 +729,22 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     below AS (SELECT r.oid FROM root AS r UNION SELECT h.inhrelid FROM below AS b
         JOIN pg_inherits AS h ON h.inhparent = b.oid),
     above AS (SELECT r.oid FROM root AS r UNION SELECT h.inhparent FROM above AS a
-        JOIN pg_inherits AS h ON h.inhrelid = a.oid)
-    SELECT r.rolname FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner
-    WHERE  c.oid IN (SELECT b.oid FROM below AS b UNION SELECT a.oid FROM above AS a) AND NOT r.rolsuper LIMIT 1
+        JOIN pg_inherits AS h ON h.inhrelid = a.oid),
+    part AS (SELECT c.relowner, c.relnamespace FROM pg_class AS c
+        WHERE c.oid IN (SELECT b.oid FROM below AS b UNION SELECT a.oid FROM above AS a)),
+    owner AS (
+        SELECT p.relowner AS oid, 1 AS rank FROM part AS p
+        UNION SELECT e.extowner, 2 FROM pg_extension AS e WHERE e.extname = 'vector'
+        UNION SELECT n.nspowner, 2 FROM pg_namespace AS n WHERE n.oid IN (SELECT p.relnamespace FROM part AS p
+            UNION SELECT e.extnamespace FROM pg_extension AS e WHERE e.extname = 'vector'))
+    SELECT o.rolname FROM owner AS w JOIN pg_roles AS r ON r.oid = w.oid
+           JOIN pg_roles AS o ON o.oid = CASE WHEN r.rolname = 'pg_database_owner' THEN (SELECT d.datdba
+               FROM pg_database AS d WHERE d.datname = current_database()) ELSE r.oid END
+    WHERE  NOT o.rolsuper ORDER BY w.rank, o.rolname LIMIT 1
 $$;
 COMMENT ON FUNCTION embedsidecar.search_owner IS
-    'For neighbours: an owner of the tables of a pipeline who is no superuser, or NULL.';
+    'For neighbours: an owner of the tables of a pipeline, of their schemas or of pgvector, who is no superuser; NULL: '
+    'there is none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10,
     filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0, max_distance double precision DEFAULT NULL,
@@ -755,8 +769,8 @@ BEGIN
     IF (SELECT bool_or(r.rolsuper) FROM pg_roles AS r WHERE r.rolname IN (current_user, session_user)) THEN
         owner := embedsidecar.search_owner(pipeline);
         IF owner IS NOT NULL THEN
-            RAISE EXCEPTION 'a superuser does not search tables of "%", whose functions could run with all rights',
-                owner
+            RAISE EXCEPTION 'a superuser does not search tables of "%", nor others in his schemas: his functions could '
+                'run with all rights', owner
                 USING ERRCODE = 'insufficient_privilege',
                     HINT = 'connect as a role that may read them, and is no superuser';
         END IF;

@@ -1,7 +1,12 @@
--- table_owners: an owner of each of some tables, or of its partitions, heirs and parents, who is no superuser and not
--- trusted, where the session is a superuser's. Parents count: their owner makes indexes on partitions of others.
+-- table_owners: whose code could run where a superuser works on some tables: that of an owner, who is no superuser and
+-- not trusted, of a table, of its partitions, heirs and parents, or of a schema that statements name, where another
+-- table or type may come under the name: that of one of them, or of pgvector, whose own owner counts, too. Parents
+-- count: their owner makes indexes on partitions of others. Beside these, who has made a trigger on one of them or may
+-- make one, which a write into the table would fire.
 -- @tables: their numbers. @trusted: whom the configuration names.
--- Rows: at most one for each: the session's role, the table and its owner. Locks: none.
+-- Rows: at most two for each, and none where the session is no superuser's: the session's role, what is wrong, whom it
+-- is about ('' for PUBLIC), whether only a write fires it, and the statement that mends it, or lets the owner do the
+-- work; ''. Locks: none.
 WITH RECURSIVE below AS (
     SELECT t.oid AS root, t.oid AS relid FROM unnest(@tables::oid[]) AS t (oid)
     UNION
@@ -9,11 +14,45 @@ WITH RECURSIVE below AS (
 above AS (
     SELECT t.oid AS root, t.oid AS relid FROM unnest(@tables::oid[]) AS t (oid)
     UNION
-    SELECT a.root, h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
-SELECT DISTINCT ON (f.root) f.root AS "table", r.rolname::text AS role, c.oid::regclass::text AS part,
-    o.rolname::text AS owner
-FROM   (SELECT * FROM below UNION SELECT * FROM above) AS f JOIN pg_class AS c ON c.oid = f.relid
-       JOIN pg_roles AS o ON o.oid = c.relowner CROSS JOIN pg_roles AS r
-WHERE  r.rolsuper AND r.rolname IN (session_user, current_user) AND NOT o.rolsuper
-    AND o.rolname <> ALL (@trusted::text[])
-ORDER  BY f.root, c.oid <> f.root, 3;
+    SELECT a.root, h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid),
+part AS (
+    SELECT f.root, c.oid, c.relowner, c.relnamespace, c.relacl
+    FROM  (SELECT * FROM below UNION SELECT * FROM above) AS f JOIN pg_class AS c ON c.oid = f.relid),
+named AS (
+    SELECT p.root, p.relnamespace AS schema FROM part AS p
+    UNION SELECT t.oid, e.extnamespace FROM unnest(@tables::oid[]) AS t (oid), pg_extension AS e
+    WHERE  e.extname = 'vector'),
+finding (rank, root, problem, who, fires, remedy) AS (
+    SELECT CASE WHEN p.oid = p.root THEN 1 ELSE 2 END, p.root, p.oid::regclass::text || ' belongs to', p.relowner,
+           false, ''
+    FROM   part AS p
+    UNION ALL
+    SELECT 3, n.root, 'schema ' || quote_ident(s.nspname) || ' belongs to', CASE WHEN o.rolname = 'pg_database_owner'
+               THEN (SELECT d.datdba FROM pg_database AS d WHERE d.datname = current_database())
+               ELSE o.oid END, false, ''
+    FROM   named AS n JOIN pg_namespace AS s ON s.oid = n.schema JOIN pg_roles AS o ON o.oid = s.nspowner
+    UNION ALL
+    SELECT 4, t.oid, 'extension vector belongs to', e.extowner, false, ''
+    FROM   unnest(@tables::oid[]) AS t (oid), pg_extension AS e WHERE e.extname = 'vector'
+    UNION ALL
+    SELECT 5, p.root, 'trigger ' || quote_ident(g.tgname) || ' on ' || p.oid::regclass::text
+               || ' runs a function that belongs to', f.proowner, true,
+           format('DROP TRIGGER %I ON %s;', g.tgname, p.oid::regclass)
+    FROM   part AS p JOIN pg_trigger AS g ON g.tgrelid = p.oid AND NOT g.tgisinternal
+           JOIN pg_depend AS d ON d.classid = 'pg_trigger'::regclass AND d.objid = g.oid -- what its WHEN calls, too
+           JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
+               WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
+    UNION ALL
+    SELECT 6, p.root, 'triggers on ' || p.oid::regclass::text || ' may be made by', a.grantee, true,
+           format('REVOKE TRIGGER ON %s FROM %s;', p.oid::regclass, CASE a.grantee WHEN 0 THEN 'PUBLIC'
+               ELSE quote_ident(pg_get_userbyid(a.grantee)) END)
+    FROM   part AS p CROSS JOIN LATERAL aclexplode(p.relacl) AS a WHERE a.privilege_type = 'TRIGGER')
+SELECT DISTINCT ON (f.root, f.fires) f.root AS "table", r.rolname::text AS role, f.problem,
+    coalesce(o.rolname::text, '') AS owner, f.fires,
+    CASE WHEN f.rank > 2 OR o.rolcanlogin AND o.rolreplication THEN f.remedy
+         ELSE format('ALTER ROLE %I%s%s;', o.rolname, CASE WHEN NOT o.rolcanlogin THEN ' LOGIN' END,
+             CASE WHEN NOT o.rolreplication THEN ' REPLICATION' END) END AS remedy
+FROM   pg_roles AS r CROSS JOIN finding AS f LEFT JOIN pg_roles AS o ON o.oid = f.who
+WHERE  r.rolsuper AND r.rolname IN (session_user, current_user)
+    AND (o.oid IS NULL OR NOT o.rolsuper AND o.rolname <> ALL (@trusted::text[]))
+ORDER  BY f.root, f.fires, f.rank, f.problem, 4;

@@ -227,6 +227,10 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 	}
 	db.MustExecSuper(`DROP CAST (mood AS json); DROP CAST (mood AS jsonb); DROP CAST (mood AS text)`)
 	db.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser + `; ALTER TABLE docs_embedding OWNER TO ` + testenv.Superuser)
+	if _, _, err := nearest(testenv.Superuser); !database.Denied(err) {
+		t.Errorf("a superuser searches a schema that another may rename: %v", err)
+	}
+	db.MustExecSuper(fmt.Sprintf(`ALTER DATABASE %q OWNER TO %s`, db.Name, testenv.Superuser))
 	if key, _, err := nearest(testenv.Superuser); err != nil {
 		t.Errorf("a superuser in tables of his own: %q, %v", key, err)
 	}

@@ -50,8 +50,9 @@ type Table struct {
 	As          string               `db:"-"` // what expressions call it; "": r
 	Joined      []string             `db:"-"` // names that texts have beside the columns: those of joins
 
-	examined bool            // the rest is known
-	unruly   error           // why a superuser should not work on it; nil: nothing
+	lent // why a superuser should not work on it
+
+	examined bool            // this, and the rest, is known
 	foreign  []strangersType // types in it of those who are not trusted
 }
 

@@ -34,7 +34,8 @@ func UntrustedOwners(ctx context.Context, tx pgx.Tx, relations, functions []stri
 	return strange(tx, found, wrap.Errorf(err, "look for owners"))
 }
 
-// strangersType is a type in a column of a table that belongs to somebody who is not trusted.
+// strangersType is a type in a column of a table that belongs to somebody who is not trusted, or that he may make
+// operators for.
 type strangersType struct {
 	Table                     uint32
 	Column, Type, Kind, Owner string
@@ -52,7 +53,7 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 			typed = append(typed, t.OID)
 		}
 	}
-	unruly, err := ownedByOthers(ctx, tx, all)
+	lent, err := ofOthers(ctx, tx, all)
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 		}
 	}
 	for _, t := range tables {
-		t.examined, t.unruly, t.foreign = true, unruly[t.OID], foreign[t.OID]
+		t.examined, t.lent, t.foreign = true, lent[t.OID], foreign[t.OID]
 	}
 	return nil
 }
@@ -95,6 +96,12 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 	}
 	names := KeyNames(key)
 	for _, s := range t.foreign {
+		if s.Kind == operators {
+			if slices.Contains(names, s.Column) {
+				return nil, t.comparable(tx, s)
+			}
+			continue
+		}
 		problem := ""
 		switch {
 		case s.Casts:
@@ -116,6 +123,29 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 		}
 	}
 	return columns, nil
+}
+
+// operators is the kind of what is no type: the schema of the operators that compare a domain's values, in which
+// somebody who is not trusted may make others.
+const operators = "operator"
+
+// comparable is the error of a column of the key whose values may be compared by an operator of somebody's.
+func (t *Table) comparable(tx pgx.Tx, s strangersType) error {
+	role := tx.Conn().Config().User
+	whom := database.Quote(s.Owner)
+	e := &refusal.ConfigError{Code: code.Untrusted}
+	if s.Owner == "" {
+		whom = "PUBLIC"
+	} else {
+		e.Hint = []string{database.TrustOwners(role, s.Owner)}
+	}
+	e.Problem = fmt.Sprintf("it is not safe for role %q to compare column %q of %s: it is of a domain, for which %s could "+
+		"make an operator in schema %s", role, s.Column, t.Quoted(), whom, s.Type)
+	e.Hint = append([]string{
+		fmt.Sprintf("REVOKE CREATE ON SCHEMA %s FROM %s;", s.Type, whom),
+		"or give the column the type that the domain is made of",
+	}, e.Hint...)
+	return e
 }
 
 // MeantByStrangers returns *ConfigError when an expression names one of these columns, which StrangersTypes returned.
@@ -142,34 +172,73 @@ func (t *Table) MeantByStrangers(tx pgx.Tx, columns []string, expressions ...str
 	return nil
 }
 
-// Unruly returns why a superuser should not work on a table, or nil: the table, a partition of it or what it is a
-// partition of belongs to somebody else. Triggers, the expressions of indexes and a view that its owner puts in its
-// place would run with the rights of a superuser. A role with fewer rights lends only those.
+// UnrulyIntoColumn returns why a superuser should not write into a column of the table, or nil: somebody else has made
+// triggers on it, or may. They run with the rights of the role that writes.
+func (t *Table) UnrulyIntoColumn(ctx context.Context, tx pgx.Tx) error {
+	if err := t.Unruly(ctx, tx); err != nil {
+		return err
+	}
+	return t.fired
+}
+
+// Unruly returns why a superuser should not work on a table, or nil: the table, a partition of it, what it is a
+// partition of, or a schema of these or of pgvector belongs to somebody else. Triggers, the expressions of indexes and
+// a view or a type that its owner puts in the place of ours would run with the rights of a superuser. A role with
+// fewer rights lends only those.
 func Unruly(ctx context.Context, tx pgx.Tx, table uint32) error {
-	all, err := ownedByOthers(ctx, tx, []uint32{table})
+	all, err := ofOthers(ctx, tx, []uint32{table})
 	if err != nil {
 		return err
 	}
-	return all[table]
+	return all[table].unruly
 }
 
-// ownedByOthers is Unruly of some tables.
-func ownedByOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]error, error) {
+// lent is why a superuser should not work on a table at all, and why he should not write into it; nil: nothing.
+type lent struct{ unruly, fired error }
+
+// ofOthers is Unruly and UnrulyIntoColumn of some tables.
+func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent, error) {
 	rows, _ := tx.Query(ctx, sqlfiles.Query("table_owners"), pgx.StrictNamedArgs{
 		"tables": tables, "trusted": database.Trusted(tx.Conn()),
 	})
-	unruly := map[uint32]error{}
+	found := map[uint32]lent{}
 	var table uint32
-	var role, part, owner string
-	_, err := pgx.ForEachRow(rows, []any{&table, &role, &part, &owner}, func() error {
-		unruly[table] = &refusal.ConfigError{
-			Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights",
-				role, part, owner),
-			Hint: TrustHint(role, owner), Code: code.Untrusted,
+	var role, problem, owner, remedy string
+	var fires bool
+	_, err := pgx.ForEachRow(rows, []any{&table, &role, &problem, &owner, &fires, &remedy}, func() error {
+		whom := "everybody"
+		var hint []string
+		switch {
+		case remedy == "":
+			hint = []string{"run as the role that embedsidecar roles makes, or as " + owner}
+		case fires:
+			hint = []string{remedy, "or run as the role that embedsidecar roles makes"}
+		default:
+			hint = []string{remedy + " (then connect as " + owner + ")", "or run as the role that embedsidecar roles makes"}
 		}
+		if fires {
+			hint = append(hint,
+				"or use an embedding table (into: {table: NAME}): a write into it fires no trigger of the source table")
+		}
+		if owner != "" {
+			whom = fmt.Sprintf("%q", owner)
+			hint = append(hint, database.TrustOwners(role, owner))
+		}
+		err := &refusal.ConfigError{
+			Problem: fmt.Sprintf("%q is a superuser and %s %s, whose triggers and functions would run with all rights",
+				role, problem, whom),
+			Hint: hint, Code: code.Untrusted,
+		}
+		l := found[table]
+		if fires {
+			l.fired = err
+		} else {
+			l.unruly = err
+		}
+		found[table] = l
 		return nil
 	})
-	return unruly, wrap.Errorf(err, "look up owners of tables")
+	return found, wrap.Errorf(err, "look up owners of tables")
 }
 
 // Harmless returns *ConfigError for an expression that somebody who may not act as this session's role may not have run

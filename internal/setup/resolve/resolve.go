@@ -238,7 +238,11 @@ func sourceTable(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, known *cata
 	if err := t.Named(); err != nil {
 		return nil, err
 	}
-	if err := t.Unruly(ctx, tx); err != nil {
+	unruly := t.Unruly
+	if spec.InSource() {
+		unruly = t.UnrulyIntoColumn
+	}
+	if err := unruly(ctx, tx); err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
 	if err := t.CheckKey(); err != nil {

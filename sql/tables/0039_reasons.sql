@@ -1,0 +1,2 @@
+-- Only functions have changed, which are made again with each version: a search tells why a pipeline does not work to
+-- those alone who may read its table.
