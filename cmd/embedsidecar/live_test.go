@@ -46,6 +46,31 @@ func TestP10_APipelineThatWasTakenAwayIsToldOf(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
+// A file that changes while the server is away, as for the seconds of a restart, is no bad file: it is taken over when the
+// server is there again.
+func TestP2_AFileThatChangesWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	proxy := testenv.StartProxy(t, s.db.Server.Addr())
+	s.at(s.db.URLVia(proxy.Addr(), testenv.Owner) + "&connect_timeout=300")
+	file := s.configured(liveDocs)
+	d := s.start("--config", file)
+	s.stands("docs", health.UpToDate)
+	proxy.Refuse()
+	proxy.Cut()
+	s.rewrite(file, liveDocs, liveBodies)
+	d.logged("configuration refused: the one before stays in force", "error")
+	if err := proxy.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	s.stands("bodies", health.UpToDate)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // and it is told no more that it was refused
+		n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.configuration WHERE state = 'refused'")
+		return n == 0, "the file counts as refused"
+	})
+	d.end(syscall.SIGTERM, 0)
+}
+
 // A file that changes is taken over while the sidecar runs: pipelines come, change and go. A bad file changes nothing,
 // and is told everywhere.
 func TestRun_AChangedFileIsTakenOver(t *testing.T) {

@@ -204,6 +204,7 @@ func (s *several) gather(told *control.Configured, f *following) {
 		told.Costs = append(told.Costs, cost)
 	}
 	if f.err != nil {
+		told.Passing = told.Passing || passing(f.err)
 		told.Warnings = append(told.Warnings, of([]string{"refused: " + s.n.o.Redact(database.Words(f.err))})...)
 	}
 }
@@ -215,6 +216,7 @@ func (s *several) answer(ctx context.Context, told control.Configured, err error
 			told.State = control.Refused
 		}
 		told.Reason, told.Hints = s.n.o.Redact(database.Words(err)), problem.Hints(err)
+		told.Passing = told.Passing || passing(err)
 	}
 	told = told.Filled()
 	if dry || ctx.Err() != nil {

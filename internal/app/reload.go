@@ -137,11 +137,15 @@ func (n *Database) answer(d *draft, err error) control.Configured {
 	switch {
 	case err != nil:
 		told.State, told.Reason, told.Hints = control.Refused, n.o.Redact(database.Words(err)), problem.Hints(err)
+		told.Passing = passing(err)
 	case d.unchanged():
 		told.State = control.Unchanged
 	}
 	return told.Filled()
 }
+
+// passing reports whether a configuration is refused because the server is away. For a lock it was waited long enough.
+func passing(err error) bool { return database.IsTransient(err) && !database.LockedOut(err) }
 
 // Configure takes over the configuration as it is written down now, for somebody, whose name goes into the audit with
 // the action: all of it, or nothing, where something stands in the way.

@@ -182,7 +182,9 @@ func (n *Database) keepAwake(ctx context.Context, r *run) error {
 	}
 	if file := fileOf(n.config()); file != "" && n.o.Reread != nil {
 		beside(func(ctx context.Context) {
-			filewatch.Each(ctx, file, n.o.Log, func(ctx context.Context) { n.Configure(ctx, "reload", "the file "+file) })
+			filewatch.Each(ctx, file, n.o.Log, func(ctx context.Context) bool {
+				return !n.Configure(ctx, "reload", "the file "+file).Passing
+			})
 		})
 	}
 	err := n.work(working, r)

@@ -100,7 +100,7 @@ func (s *several) run(ctx context.Context, service *admin.Service) error {
 	defer s.leave(ctx)
 	defer all.Wait()
 	file := fileOf(s.n.o.Config)
-	again := func(ctx context.Context) { s.configure(ctx, "reload", "the file "+file, false) }
+	again := func(ctx context.Context) bool { return !s.configure(ctx, "reload", "the file "+file, false).Passing }
 	if file != "" && s.n.o.Reread != nil && s.o.Reached == nil {
 		all.Go(func() { filewatch.Each(ctx, file, s.n.o.Log, again) })
 	}

@@ -26,18 +26,19 @@ const (
 )
 
 // Each calls do, one call at a time, at the beginning, for what came before it, and whenever a file has other content
-// than before, until ctx ends. A file that is gone or cannot be read has other content, too.
-func Each(ctx context.Context, path string, log *slog.Logger, do func(ctx context.Context)) {
+// than before, until ctx ends. A file that is gone or cannot be read has other content, too. Where do returns false, it
+// is called again although the content is the same.
+func Each(ctx context.Context, path string, log *slog.Logger, do func(ctx context.Context) (done bool)) {
 	w := &watch{path: path, log: log}
 	w.open(ctx)
 	defer w.close()
 	before := sum(path)
-	do(ctx)
+	done := do(ctx)
 	for w.wait(ctx) {
 		w.open(ctx)
-		if now := sum(path); now != before {
+		if now := sum(path); now != before || !done {
 			before = now
-			do(ctx)
+			done = do(ctx)
 		}
 	}
 }

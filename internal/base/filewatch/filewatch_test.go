@@ -23,12 +23,13 @@ func follow(t *testing.T, path string) <-chan string {
 	go func() {
 		defer close(done)
 		close(began)
-		filewatch.Each(ctx, path, slog.New(slog.DiscardHandler), func(context.Context) {
+		filewatch.Each(ctx, path, slog.New(slog.DiscardHandler), func(context.Context) bool {
 			content, err := os.ReadFile(path)
 			if err != nil {
 				content = []byte("no file")
 			}
 			told <- string(content)
+			return true
 		})
 	}()
 	<-began
@@ -129,10 +130,11 @@ func TestEach_WaitsForNoPipe(t *testing.T) {
 	told := make(chan fs.FileMode, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go filewatch.Each(ctx, path, slog.New(slog.DiscardHandler), func(context.Context) {
+	go filewatch.Each(ctx, path, slog.New(slog.DiscardHandler), func(context.Context) bool {
 		if info, err := os.Stat(path); err == nil {
 			told <- info.Mode().Type()
 		}
+		return true
 	})
 	<-told // what was there at the beginning
 	must(t, syscall.Mkfifo(path+"~", 0o600))

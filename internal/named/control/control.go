@@ -278,6 +278,7 @@ type Configured struct {
 	Warnings     []string `json:"warnings"`
 	Reason       string   `json:"reason,omitempty"` // why it is refused
 	Hints        []string `json:"hints,omitempty"`
+	Passing      bool     `json:"-"` // it is refused because the server is away, so the same may succeed later
 }
 
 // Filled has lists in place of those that are missing.
