@@ -112,6 +112,22 @@ func (s *stage) vectorsOf(table string, want int) {
 	})
 }
 
+// A sidecar that cannot find out at its start whether it may carry out requests, as when the server restarts just then,
+// asks again.
+func TestP2_RequestsAreTakenThoughTheStartCouldNotAsk(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	s.db.MustExec("ALTER FUNCTION embedsidecar.next_request(name) RENAME TO away")
+	d := s.start("--config", file)
+	d.logged("requests for pipelines are not carried out yet", "error")
+	s.db.MustExec("ALTER FUNCTION embedsidecar.away(name) RENAME TO next_request")
+	id, _, _ := s.asks(create(askBodies))
+	s.comesTo(id, "done")
+	d.end(syscall.SIGTERM, 0)
+}
+
 // Pipelines are created, changed and dropped by SQL while a sidecar runs, and survive its restarts and its file's
 // changes.
 func TestAsked_BySQL(t *testing.T) {

@@ -58,6 +58,9 @@ func (n *Database) grant(ctx context.Context, p *pools) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if passing(err) {
+			return err // it is asked for still
+		}
 		var why *string
 		if err != nil {
 			n.o.Log.WarnContext(ctx, "next generation refused", "pipeline", w.Name, "model", w.Model, "error", err,

@@ -144,8 +144,12 @@ func (n *Database) answer(d *draft, err error) control.Configured {
 	return told.Filled()
 }
 
-// passing reports whether a configuration is refused because the server is away. For a lock it was waited long enough.
-func passing(err error) bool { return database.IsTransient(err) && !database.LockedOut(err) }
+// passing reports whether something failed because the server is away: the same may succeed later. For a lock it was
+// waited long enough, and what takes too long would again.
+func passing(err error) bool {
+	return problem.Of(err) == problem.Connect ||
+		database.IsTransient(err) && !database.LockedOut(err) && !errors.Is(err, context.DeadlineExceeded)
+}
 
 // Configure takes over the configuration as it is written down now, for somebody, whose name goes into the audit with
 // the action: all of it, or nothing, where something stands in the way.

@@ -144,7 +144,6 @@ func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	n.atStart(ctx, r.p.work)
 	n.running.Store(r)
 	defer n.running.Store(nil)
-	n.mayTake(ctx, r)
 	for {
 		err := n.keepAwake(ctx, r)
 		rest, is := errors.AsType[*resting](err)

@@ -27,7 +27,8 @@ const (
 // keepSettled looks again and again whether pipelines are set up as they are configured and declared, carries out what
 // is asked for, and sets up what could not be before, or what schemas have that are new.
 func (n *Database) keepSettled(ctx context.Context, r *run) {
-	for due := true; ctx.Err() == nil; due = n.pause(ctx) {
+	for due, known := true, false; ctx.Err() == nil; due = n.pause(ctx) {
+		known = known || n.mayTake(ctx, r)
 		acted, err := n.settled(ctx, r, due)
 		if err != nil && ctx.Err() == nil {
 			n.o.Log.WarnContext(ctx, "pipelines are not compared with the configuration", "error", err)
@@ -79,7 +80,7 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 		} else {
 			err = n.carryOut(ctx, r, a)
 		}
-		if ctx.Err() != nil || problem.Of(err) == problem.Connect {
+		if ctx.Err() != nil || passing(err) {
 			return true, err // it is taken, and begun again
 		}
 		if err := a.finish(ctx, n.options(), r.p.owner(), plan, err); err != nil {
@@ -161,24 +162,28 @@ func (n *Database) tellDeclared(ctx context.Context, d *draft, err error) {
 	}
 }
 
-// mayTake finds out whether requests for pipelines can be carried out here, and says so to those who ask.
-func (n *Database) mayTake(ctx context.Context, r *run) {
+// mayTake finds out whether requests for pipelines can be carried out here, and says so to those who ask. It returns
+// false when that is to be asked again.
+func (n *Database) mayTake(ctx context.Context, r *run) (known bool) {
 	if r.o.NoInit || r.o.Role == Stream {
-		return
+		return true
 	}
 	var may bool
-	err := r.p.owner().QueryRow(ctx,
-		"SELECT has_function_privilege('embedsidecar.next_request(name)', 'EXECUTE')").Scan(&may)
-	if err != nil && ctx.Err() == nil {
-		n.o.Log.WarnContext(ctx, "requests for pipelines are not carried out here", "error", err)
-	}
-	if !may {
-		return
+	if err := r.p.owner().QueryRow(ctx,
+		"SELECT has_function_privilege('embedsidecar.next_request(name)', 'EXECUTE')").Scan(&may); err != nil {
+		if ctx.Err() == nil {
+			n.o.Log.WarnContext(ctx, "requests for pipelines are not carried out yet", "error", err)
+		}
+		return false
 	}
 	n.deployed.mu.Lock()
-	n.deployed.takes = true
+	differs := may != n.deployed.takes
+	n.deployed.takes = may
 	n.deployed.mu.Unlock()
-	n.declare(ctx, r.p.work)
+	if differs {
+		n.declare(ctx, r.p.work)
+	}
+	return true
 }
 
 // declared takes the pipelines in that are declared in the database, but for those that do not fit. asked: requests
