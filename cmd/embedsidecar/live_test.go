@@ -46,8 +46,8 @@ func TestP10_APipelineThatWasTakenAwayIsToldOf(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// A file that changes while the server is away, as for the seconds of a restart, is no bad file: it is taken over when the
-// server is there again.
+// A file that changes while the server is away, as for the seconds of a restart, is no bad file: it is taken over when
+// the server is there again.
 func TestP2_AFileThatChangesWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
