@@ -33,3 +33,26 @@ func TestP8_AKeyThatBecomesWiderCostsNothing(t *testing.T) {
 	}
 	r.verify()
 }
+
+// A row whose key changes keeps its text: its vector is not bought again, in whatever order the two keys come, nor by a
+// process that remembers nothing.
+func TestP8_AKeyThatChangesCostsNothing(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id text PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs SELECT 'a' || i, 'text ' || i FROM generate_series(1, 1000) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	s, stop := r.start()
+	r.settle()
+	for _, key := range []string{"'b'", "'a'"} { // old keys come first, new ones come first
+		stop()
+		s, stop = r.start()
+		r.works(s, "docs")
+		db.MustExec(`UPDATE docs SET id = ` + key + ` || substr(id, 2)`)
+		r.settle()
+		if n := r.embedder.sent(); n != 1000 {
+			t.Errorf("%d texts were sent for 1000", n)
+		}
+	}
+	r.verify()
+}

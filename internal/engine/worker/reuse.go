@@ -18,6 +18,7 @@ type vectors map[[32]byte][]float32
 // reuse fills in the vectors of texts that are remembered, or in a destination already: that of the pipeline, for
 // another row, or that of another pipeline with the same embedder.
 func (w *Worker) reuse(ctx context.Context, items []item) error {
+	w.keepGone(ctx, items)
 	wanted := map[[32]byte]bool{} // true: no row of the pipeline has it
 	for i := range items {
 		it := &items[i]
@@ -59,6 +60,27 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 		}
 	}
 	return nil
+}
+
+// keepGone remembers the vectors of rows that are gone, before they are removed: where a key has changed, the text comes
+// again under the new key, in a later batch. Without them that text is only embedded again.
+func (w *Worker) keepGone(ctx context.Context, items []item) {
+	if w.o.Pipeline.Stored.Lossy() {
+		return
+	}
+	var found []place
+	for i := range items {
+		if r := &items[i].row; items[i].action == gone && !items[i].nobody && r.Stored && r.LedgerText != nil {
+			found = append(found, place{Key: items[i].task.RowKey, TextHash: r.LedgerText, VectorHash: r.LedgerVector})
+		}
+	}
+	known, err := fetch(ctx, found, w.table.Vectors)
+	if err != nil {
+		w.o.Log.DebugContext(ctx, "vectors of rows that are gone not read", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
+	}
+	for hash, vector := range known {
+		w.o.Service.Remember(hash, vector)
+	}
 }
 
 // known looks for vectors of texts in the pipeline's own destination, then in those of its siblings.
