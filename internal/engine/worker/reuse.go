@@ -62,8 +62,8 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 	return nil
 }
 
-// keepGone remembers the vectors of rows that are gone, before they are removed: where a key has changed, the text comes
-// again under the new key, in a later batch. Without them that text is only embedded again.
+// keepGone remembers the vectors of rows that are gone, before they are removed: where a key has changed, the text
+// comes again under the new key, in a later batch. Without them that text is only embedded again.
 func (w *Worker) keepGone(ctx context.Context, items []item) {
 	if w.o.Pipeline.Stored.Lossy() {
 		return
@@ -76,7 +76,7 @@ func (w *Worker) keepGone(ctx context.Context, items []item) {
 	}
 	known, err := fetch(ctx, found, w.table.Vectors)
 	if err != nil {
-		w.o.Log.DebugContext(ctx, "vectors of rows that are gone not read", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
+		w.o.Log.DebugContext(ctx, "vectors of gone rows not read", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
 	}
 	for hash, vector := range known {
 		w.o.Service.Remember(hash, vector)
