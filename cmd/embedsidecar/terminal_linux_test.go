@@ -154,6 +154,9 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 		t.Errorf("%d times not ready, or something is told twice: %s", n, seen.String())
 	}
 	types("s\n", `CREATE TABLE "public"."docs_embedding"`)
+	if shown := seen.String(); strings.Contains(shown, ".sql") || !strings.Contains(shown, "-- tables: ") {
+		t.Errorf("files in the place of what the schema holds: %s", shown)
+	}
 	types("n\n", "nothing was done")
 	if err := <-ended; err != nil {
 		t.Error(err, seen.String())

@@ -151,9 +151,9 @@ func TestRemote_TheCauseIsThatOfNow(t *testing.T) {
 // remoteRig is a rig whose embedder is elsewhere.
 type remoteRig struct{ *rig }
 
-// TestRemote_OneEmbedWaitsThreeTimes for a slow provider: for the probe, for all requests of the self-test at once, and
-// for the text.
-func TestRemote_OneEmbedWaitsThreeTimes(t *testing.T) {
+// TestRemote_OneEmbedAsksTwice: of a slow provider a text on the command line takes the probe, and the text. A sidecar,
+// which stores what it gets, asks the texts of its self-test at once.
+func TestRemote_OneEmbedAsksTwice(t *testing.T) {
 	t.Parallel()
 	const selfTest, text = 5, "boats and harbours"
 	var holding atomic.Bool
@@ -175,14 +175,22 @@ func TestRemote_OneEmbedWaitsThreeTimes(t *testing.T) {
 	}}
 	r := newRemoteRig(t, served(t, provider))
 	before := len(provider.Calls())
-	holding.Store(true)
 	e := r.start(r.remote(), "embed", "--model", "far", text)
 	if status := e.wait(waitTimeout).ExitStatus(); status != 0 {
 		t.Fatalf("embed ended with %d: %s", status, e.tail())
 	}
-	if n := len(provider.Calls()) - before; n != selfTest+2 {
+	if n := len(provider.Calls()) - before; n != 2 { //nolint:mnd // the probe, and the text
 		t.Errorf("%d requests for one text", n)
 	}
+	holding.Store(true)
+	c := r.run(r.remote()...)
+	r.streaming(c)
+	r.db.MustExec(`INSERT INTO public.docs VALUES (1, $1)`, text)
+	r.caughtUp()
+	if n := held.Load(); n < selfTest || r.count(`SELECT count(*) FROM public.docs_embedding`) != 1 {
+		t.Errorf("%d texts of the self-test were asked", n)
+	}
+	c.terminate()
 }
 
 // newRemoteRig makes a table with an embedding table, with a model of an OpenAI-like server.

@@ -99,10 +99,10 @@ func (in *initializer) schema() []step.Action {
 		a.Why = "it belongs to another role"
 		a.Allowed, a.Grant = in.server.Owns || in.server.Superuser, "-- embedsidecar init, as the owner of the schema"
 	}
-	for _, name := range sqlfiles.Tables(in.server.Schema) {
-		a.SQL = append(a.SQL, "-- sql/tables/"+name)
+	a.SQL = []string{
+		"-- tables: pipelines, queue, ledger (which text each vector is of), history, audit log, measurements",
+		"-- functions and views: search, status and the verbs; nothing outside of this schema",
 	}
-	a.SQL = append(a.SQL, "-- sql/functions, sql/views")
 	if in.server.Schema == 0 {
 		a.Undo = []string{"DROP SCHEMA embedsidecar CASCADE;"}
 	}

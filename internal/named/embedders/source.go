@@ -28,6 +28,9 @@ type Source struct {
 	Find   config.Finder
 	Log    *slog.Logger
 	Redact func(string) string // takes what is secret out of a text
+	// Brief is for a command that stores no vector: it asks no texts of its own at the start, each of which a provider
+	// answers after seconds, and for money.
+	Brief bool
 }
 
 // canaryInterval is how often plugins are asked texts whose vectors are known.
@@ -68,6 +71,9 @@ func (s Source) options(found config.Embedder) host.Options {
 		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: s.Log,
 		Redact:    s.Redact,
 		Processes: found.Processes, MemoryLimit: uint64(max(found.MemoryLimit, 0)), Canary: canaryInterval,
+	}
+	if s.Brief {
+		options.Canary = 0
 	}
 	if found.CallTimeout > 0 {
 		options.CallTimeout = host.CallTimeout(found.CallTimeout)

@@ -70,6 +70,7 @@ func Texts(args []string, input io.Reader) ([]string, error) {
 
 // Embed embeds texts with the model that is configured for anyone who names none.
 func Embed(ctx context.Context, source embedders.Source, kind embed.Kind, texts []string) (v *Vectors, err error) {
+	source.Brief = true
 	embedder, _, err := source.Runner("", "")
 	if err != nil {
 		return nil, err
