@@ -99,7 +99,8 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 	trusts := map[string]bool{testenv.Superuser: true, testenv.Owner: true, member: true, granted: false}
 	if testenv.Value[bool](b.Database, `SELECT current_setting('server_version_num')::integer >= 160000`) {
 		hollow, settable := b.Role(""), b.Role("")
-		b.MustExecSuper(fmt.Sprintf(`GRANT %[1]s TO %[2]s WITH INHERIT FALSE, SET FALSE; GRANT %[1]s TO %[3]s WITH INHERIT FALSE`,
+		b.MustExecSuper(fmt.Sprintf(`GRANT %[1]s TO %[2]s WITH INHERIT FALSE, SET FALSE;
+			GRANT %[1]s TO %[3]s WITH INHERIT FALSE`,
 			testenv.Owner, hollow, settable))
 		trusts[hollow], trusts[settable] = false, true
 	}
