@@ -78,7 +78,9 @@ const maskedBy = `CASE WHEN current_user <> session_user THEN (SELECT r.rolname:
 		CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
 		JOIN pg_catalog.pg_roles AS r ON r.rolname = current_user
 	WHERE s.setrole = 0 AND d.datname = pg_catalog.current_database() AND c.setting LIKE 'role=%' AND NOT r.rolsuper
-		AND NOT pg_catalog.pg_has_role(r.oid, session_user, 'MEMBER')) END`
+		AND NOT pg_catalog.pg_has_role(r.oid, session_user, CASE
+			WHEN pg_catalog.current_setting('server_version_num')::integer < 160000
+			THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)) END`
 
 // unmasked refuses a session that is masked as a role that its user does not trust: what belongs to that role would
 // count as the session's own, and its code can take back the rights of the role that logged in.

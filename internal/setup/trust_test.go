@@ -96,9 +96,15 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 	// Whoever may act as the connecting role may do all that its code could. The converse is no reason to trust.
 	member, granted := b.Role(""), b.Role("")
 	b.MustExecSuper(`GRANT ` + testenv.Owner + ` TO ` + member + `; GRANT ` + granted + ` TO ` + testenv.Owner)
-	for owner, trusted := range map[string]bool{
-		testenv.Superuser: true, testenv.Owner: true, member: true, granted: false,
-	} {
+	trusts := map[string]bool{testenv.Superuser: true, testenv.Owner: true, member: true, granted: false}
+	if testenv.Value[bool](b.Database, `SELECT current_setting('server_version_num')::integer >= 160000`) {
+		hollow, settable := b.Role(""), b.Role("")
+		b.MustExecSuper(fmt.Sprintf(`GRANT %[1]s TO %[2]s WITH INHERIT FALSE, SET FALSE;
+			GRANT %[1]s TO %[3]s WITH INHERIT FALSE`,
+			testenv.Owner, hollow, settable))
+		trusts[hollow], trusts[settable] = false, true
+	}
+	for owner, trusted := range trusts {
 		b.MustExecSuper(`ALTER SCHEMA embedsidecar OWNER TO ` + owner)
 		connected, err := database.Connect(t.Context(), b.URL(testenv.Owner), database.Options{})
 		if (err == nil) != trusted {

@@ -7,7 +7,8 @@
 WITH friend AS (
     SELECT r.oid FROM pg_roles AS r
     WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-        OR pg_has_role(r.oid, session_user, 'MEMBER')
+        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
+            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
         OR r.oid = (SELECT c.relowner FROM pg_class AS c WHERE c.oid = @table)),
 known AS (
     SELECT f.oid FROM friend AS f

@@ -3,7 +3,8 @@
 -- of @oids, where these are not 0. One that is not there yet is its own where it may make one.
 -- Rows: one; none: there is no such role any more. Reads pg_catalog alone. Locks: none.
 SELECT r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-           OR pg_has_role(r.oid, session_user, 'MEMBER') AS trusted,
+           OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
+            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END) AS trusted,
        ARRAY(SELECT format('%I.%I', t.schema, t.name)
              FROM   unnest(@schemas::text[], @tables::text[], @oids::oid[]) AS t (schema, name, oid)
                     LEFT JOIN pg_namespace AS n ON n.nspname = t.schema

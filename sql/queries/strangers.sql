@@ -1,8 +1,8 @@
 -- strangers: what among our objects was made, or could be changed, by someone whom this session has no reason to trust:
 -- code that hangs on a table runs with the rights of the user of the table. Trusted are superusers, the role
--- itself, roles that may act as it anyway (they gain nothing), and those of @trusted. Looked at are the schema
--- embedsidecar with all that is in it, and the tables @tables with their partitions and heirs. Of the latter, rules and
--- defaults of a trusted owner count as his, but no trigger does: a role with the privilege TRIGGER can make one. A
+-- itself, roles that may act as it anyway (they gain nothing; from 16 on not every member may), and those of @trusted.
+-- Looked at are the schema embedsidecar with all that is in it, and the tables @tables with their partitions and heirs.
+-- Of the latter, rules and defaults of a trusted owner count as his, but no trigger does: a role with the privilege TRIGGER can make one. A
 -- trigger on the former runs a function of someone trusted (an audit, say), and none of PostgreSQL's own (below oid
 -- 16384), which anybody may hang there. Views of ours have their names here, and stand for no table: this program reads
 -- none.
@@ -11,7 +11,8 @@
 WITH RECURSIVE trusted AS (
     SELECT r.oid FROM pg_roles AS r
     WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-        OR pg_has_role(r.oid, session_user, 'MEMBER')),
+        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
+            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)),
 friend AS (
     SELECT t.oid FROM trusted AS t
     UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d

@@ -11,7 +11,8 @@
 WITH RECURSIVE friend AS (
     SELECT r.oid FROM pg_roles AS r
     WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-        OR pg_has_role(r.oid, session_user, 'MEMBER')),
+        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
+            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)),
 used AS (
     SELECT a.attrelid, a.attname, a.atttypid AS typ, true AS whole FROM pg_attribute AS a
     WHERE  a.attrelid = ANY (@tables::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384

@@ -17,5 +17,6 @@ owner AS (
 SELECT o.thing, 'belongs to' AS problem, r.rolname::text AS owner
 FROM   owner AS o JOIN pg_roles AS r ON r.oid = o.owner
 WHERE  NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-           OR pg_has_role(r.oid, session_user, 'MEMBER') OR r.rolname = 'pg_database_owner')
+           OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
+            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END) OR r.rolname = 'pg_database_owner')
 ORDER  BY o.thing LIMIT 5;
