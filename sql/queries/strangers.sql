@@ -2,8 +2,9 @@
 -- code that hangs on a table runs with the rights of the user of the table. Trusted are superusers, the role
 -- itself, roles that may act as it anyway (they gain nothing; from 16 on not every member may), and those of @trusted.
 -- Looked at are the schema embedsidecar with all that is in it, and the tables @tables with their partitions and heirs.
--- Of the latter, rules and defaults of a trusted owner count as his, but no trigger does: a role with the privilege TRIGGER can make one. A
--- trigger on the former runs a function of someone trusted (an audit, say), and none of PostgreSQL's own (below oid
+-- Of the latter, rules and defaults of a trusted owner count as his, but no trigger does: a role with the privilege
+-- TRIGGER can make one. A trigger on the former runs a function of someone trusted (an audit, say), and none of
+-- PostgreSQL's own (below oid
 -- 16384), which anybody may hang there. Views of ours have their names here, and stand for no table: this program reads
 -- none.
 -- Rows: the first few, what first: the thing, what is wrong with it, and the role that could use it ('' when it is not
