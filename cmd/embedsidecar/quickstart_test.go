@@ -70,7 +70,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 	_, stderr = s.typing(0, "", "quickstart", url, "--dry-run", "--show-sql")
 	s.has(stderr, "would make publication", "CREATE TABLE", "  undo: DROP TABLE")
 	_, stderr = s.typing(0, "", "quickstart", url, "notes", "--dry-run")
-	s.has(stderr, `"public"."notes": note (1 row`, "kind: mostly single words", "--columns kind,note")
+	s.has(stderr, `"public"."notes": note (1 row`, "kind out: mostly single words", "--columns kind,note")
 	_, stderr = s.typing(0, "", "quickstart", url, "notes", "--columns", "kind,note", "--dry-run")
 	s.has(stderr, `"public"."notes": kind, note`, `embedding table "public"."notes_embedding"`)
 	_, stderr = s.typing(2, "", "quickstart", url)
@@ -375,12 +375,12 @@ func TestQuickstart_ASuperuserIsToldWhoSearches(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
 	_, stderr := s.typing(0, "", "quickstart", "docs", "--yes")
-	if strings.Contains(stderr, "You are a superuser") {
+	if strings.Contains(stderr, "A superuser cannot search") {
 		t.Errorf("the owner is taken for one:\n%s", stderr)
 	}
 	s.as(testenv.Superuser)
 	_, stderr = s.typing(0, "", "quickstart", "docs", "--yes", "--trust-owner", testenv.Owner)
-	s.has(stderr, "You are a superuser", "roles --yes", `GRANT embedsidecar_searcher TO "`+testenv.Owner+`"`)
+	s.has(stderr, "A superuser cannot search", "roles --yes", `GRANT embedsidecar_searcher TO "`+testenv.Owner+`"`)
 }
 
 // TestQuickstart_WhatItPrintsSearchesThisTable: the statement and the request, as they are pasted.

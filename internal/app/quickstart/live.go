@@ -1,8 +1,10 @@
 package quickstart
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -144,7 +146,7 @@ func (f *following) first(ctx context.Context) error {
 			continue // the wait itself meets the error as well, and tells of the end
 		}
 		f.q.idle()
-		f.q.Say("%d of %d rows can be found. Ask something; Ctrl-D ends.", p.Known, p.Rows)
+		f.q.Say("%d of %d rows can be found. %s", p.Known, p.Rows, f.q.asks(ctx))
 		return nil
 	}
 }
@@ -166,9 +168,24 @@ func (f *following) over(ctx context.Context, err error) error {
 	case err != nil:
 		return err
 	}
-	f.q.Say("%s in %s, and kept up to date while this runs. Ask something; Ctrl-D ends.", what,
-		time.Since(f.began).Round(time.Second))
+	f.q.Say("%s in %s, and kept up to date while this runs. %s", what, time.Since(f.began).Round(time.Second), f.q.asks(ctx))
 	return nil
+}
+
+// asks invites to ask something: on a terminal with an example, the first words of a row.
+func (q *quickstart) asks(ctx context.Context) string {
+	const words = 4
+	if all, err := lookup.Named(ctx, q.pool, []string{q.Config.Pipelines[0].Name}); err == nil && !q.Whole && q.example == "" {
+		var text string
+		err = q.pool.QueryRow(ctx, "SELECT left("+all[0].TextExpression()+", 200) FROM "+all[0].Rows()+" AS r LIMIT 1").Scan(&text)
+		if found := strings.Fields(text); err == nil {
+			q.example = strings.Join(found[:min(len(found), words)], " ")
+		}
+	}
+	if q.example == "" {
+		return "Ask something; Ctrl-D ends."
+	}
+	return fmt.Sprintf("Ask something (Enter: %s); Ctrl-D ends.", q.example)
 }
 
 // prompt answers line after line.
@@ -212,7 +229,7 @@ func (f *following) interrupted(ctx context.Context) error {
 // answer shows what is found of a line, and how much of the table that is.
 func (f *following) answer(ctx context.Context, p *pipeline.Pipeline, line string) {
 	q := f.q
-	if line == "" {
+	if line = cmp.Or(line, q.example); line == "" {
 		return
 	}
 	q.asked = line

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
@@ -71,7 +69,7 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 	}
 	const release = 10000
 	q.release, q.database, q.superuser = s.Version/release, s.Database, s.Superuser
-	if q.managed, err = managed(ctx, q.pool); err != nil {
+	if err = q.administered(ctx); err != nil {
 		return err
 	}
 	var right []string
@@ -94,11 +92,13 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 	return nil
 }
 
-// managed reports whether a provider runs the server, by the roles that providers make.
-func managed(ctx context.Context, db *pgxpool.Pool) (is bool, err error) {
-	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles
-		WHERE rolname IN ('rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin', 'supabase_admin', 'neon_superuser'))`).Scan(&is)
-	return is, wrap.Errorf(err, "look for a provider's roles")
+// administered finds out who administers the server: a provider, by the roles that providers make, or the superuser who
+// made it.
+func (q *quickstart) administered(ctx context.Context) error {
+	err := q.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles
+		WHERE rolname IN ('rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin', 'supabase_admin', 'neon_superuser')),
+		pg_get_userbyid(10)`).Scan(&q.managed, &q.super)
+	return wrap.Errorf(err, "look for a provider's roles")
 }
 
 // plan says what a set-up of some pipelines would do; a sketch does so before the model is loaded, too.
@@ -155,7 +155,7 @@ func (q *quickstart) outline(spec *pipeline.Spec, steps []step.Step) {
 		q.Say("  embed     %s", q.source())
 	}
 	if len(q.left) > 0 {
-		q.Say("  not       %s: mostly single words (--columns %s)", strings.Join(q.left, ", "),
+		q.Say("  leaves    %s out: mostly single words (--columns %s takes them)", strings.Join(q.left, ", "),
 			strings.Join(append(q.left[:1:1], spec.Columns...), ","))
 	}
 	q.Say("  model     %s", cmp.Or(spec.Model, spec.Plugin))
@@ -222,12 +222,13 @@ func (q *quickstart) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if q.Table == "" {
+	q.left, q.suggested = found[0].Left, len(found) > 1 || !q.Wait
+	switch {
+	case q.suggested && q.Table == "":
 		q.Say("the most text is in %s", found[0].line())
-	} else {
+	case q.suggested: // else the plan tells it
 		q.Say("%s", found[0].line())
 	}
-	q.left, q.suggested = found[0].Left, true
 	const most = 4
 	for i := range found[1:min(len(found), most)] {
 		q.Say("  also %s", found[i+1].line())

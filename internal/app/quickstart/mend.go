@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -23,29 +24,37 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 	if !q.Wait || len(q.lacks) == 0 || !q.mendable() {
 		return specs, err
 	}
-	const seldom = 5 * time.Second
+	const (
+		seldom = 5 * time.Second
+		enough = 3 // looks that fail at a server that answers
+	)
 	told, say, began := map[string]bool{}, q.Say, time.Now()
 	defer func() { q.Say = say }()
-	for len(q.lacks) > 0 && q.mendable() || problem.Of(err) == problem.Connect {
+	for failed := 0; err != nil && failed < enough; specs, err = q.looked(ctx) {
 		q.idle()
-		unheard := slices.DeleteFunc(slices.Clone(q.lacks), func(l lack) bool { return told[l.what] || len(l.sql) == 0 })
-		for _, l := range unheard {
-			told[l.what] = true
-		}
-		q.Say = say
-		if err := q.mend(ctx, unheard); err != nil {
-			return nil, err
+		names := []string{"the server"}
+		switch {
+		case len(q.lacks) > 0 && q.mendable():
+			failed = 0
+			unheard := slices.DeleteFunc(slices.Clone(q.lacks), func(l lack) bool { return told[l.what] || len(l.sql) == 0 })
+			for _, l := range unheard {
+				told[l.what] = true
+			}
+			q.Say = say
+			if err := q.mend(ctx, unheard); err != nil {
+				return nil, err
+			}
+			names = lists.Map(q.lacks, func(l lack) string { return strings.SplitN(l.what, ": ", 2)[0] })
+		case q.pool.Ping(ctx) == nil: // else it is being restarted
+			failed++
 		}
 		q.Say = func(string, ...any) {} // what is chosen has been told
-		names := lists.Map(q.lacks, func(l lack) string { return strings.SplitN(l.what, ": ", 2)[0] })
-		q.Waiting("waiting for " + cmp.Or(strings.Join(names, ", "), "the server") + ": " +
-			wording.Age(time.Since(began).Seconds()))
+		q.Waiting("waiting for " + strings.Join(names, ", ") + ": " + wording.Age(time.Since(began).Seconds()))
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-time.After(cmp.Or(q.Every, seldom)):
 		}
-		specs, err = q.looked(ctx)
 	}
 	q.pool.Reset() // the connections are older than the extension
 	q.server.Reset()
@@ -77,10 +86,8 @@ func (q *quickstart) mend(ctx context.Context, lacks []lack) error {
 	}
 	statements, restart := script(lacks, true)
 	block := strings.Join(statements, "\n")
-	at, super := q.pool.Config().ConnConfig, ""
-	if err := q.pool.QueryRow(ctx, "SELECT pg_get_userbyid(10)").Scan(&super); err != nil { // who made the server
-		return fmt.Errorf("look up the superuser: %w", database.Wrap(err))
-	}
+	at := q.pool.Config().ConnConfig
+	local := at.Host == "localhost" || strings.HasPrefix(at.Host, "/") || net.ParseIP(at.Host).IsLoopback()
 	switch {
 	case q.superuser:
 		q.Say("Not ready yet. You may mend it, as a superuser:\n\n%s\n", block)
@@ -97,12 +104,19 @@ func (q *quickstart) mend(ctx context.Context, lacks []lack) error {
 		q.Say("Not ready yet. Paste this into psql in database %s, as %s:\n\n%s\n", database.Quote(q.database),
 			q.administrator(), block)
 	default:
-		q.Say("Not ready yet. In another terminal, as %s, paste:\n\npsql -h %s -p %d -U %s -d %s <<'SQL'\n%s\nSQL\n",
-			q.administrator(), health.Quoted(at.Host), at.Port, health.Quoted(super), health.Quoted(q.database), block)
+		socket := ""
+		if local {
+			socket = fmt.Sprintf(" (where it has no password: sudo -u postgres psql -p %d -d %s)", at.Port, health.Quoted(q.database))
+		}
+		q.Say("Not ready yet. In another terminal, as %s, paste%s:\n\npsql -h %s -p %d -U %s -d %s <<'SQL'\n%s\nSQL\n",
+			q.administrator(), socket, health.Quoted(at.Host), at.Port, health.Quoted(q.super), health.Quoted(q.database), block)
 	}
-	if restart {
+	switch {
+	case restart && local:
+		q.Say("Then restart the server (sudo systemctl restart postgresql, or docker restart NAME). This goes on by itself.")
+	case restart:
 		q.Say("Then restart the server. This goes on by itself.")
-	} else {
+	default:
 		q.Say("Then this goes on by itself.")
 	}
 	return nil

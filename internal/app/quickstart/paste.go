@@ -30,7 +30,8 @@ func (q *quickstart) paste(ctx context.Context, flags string) {
 	err = q.pool.QueryRow(ctx, `SELECT embedsidecar.search_owner($1) FROM pg_roles
 		WHERE rolname IN (current_user, session_user) AND rolsuper LIMIT 1`, s.p.Name).Scan(&owner)
 	if err == nil && owner != nil {
-		q.Say("You are a superuser, who does not search tables of %[1]q by SQL. Run this, and connect as %[1]q:\n"+
+		s.as(*owner)
+		q.Say("A superuser cannot search a table of %[1]q by SQL. Run this, and connect as %[1]q:\n"+
 			"  %[2]s roles --yes%[3]s\n  GRANT embedsidecar_searcher TO %[4]s;   (SQL)%[5]s", *owner, q.Program, flags,
 			database.Quote(*owner), s.readable(*owner))
 	}
@@ -52,6 +53,15 @@ func (s *program) readable(owner string) string {
 	}
 	d := s.p.Destination()
 	return "\n  GRANT SELECT ON " + database.Quote(d.Schema, d.Table) + " TO " + database.Quote(owner) + ";"
+}
+
+// as has the programs connect as another role.
+func (s *program) as(role string) {
+	u, err := url.Parse(s.url)
+	if s.hidden = s.hidden || err != nil || u.Scheme == ""; !s.hidden {
+		u.User = url.User(role)
+		s.url = u.String()
+	}
 }
 
 // asksItself is the first release whose functions ask for the vector of a text by themselves.
@@ -182,7 +192,7 @@ func (s *program) curl() string {
 	if at == "" {
 		at = "127.0.0.1:7470"
 		first = s.program + " run --http " + at + " --no-auth" + s.flags + " &\n"
-		until = "-sS --retry 60 --retry-delay 1 --retry-all-errors " // until it answers
+		until = "-sf --retry 60 --retry-delay 1 --retry-all-errors " // until it answers
 	}
 	body, err := json.Marshal(map[string]any{"text": s.text, "k": 5}) //nolint:mnd // rows
 	if err != nil {

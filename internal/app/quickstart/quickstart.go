@@ -85,6 +85,8 @@ type quickstart struct {
 	takes        estimate.Estimate  // how much there is to do
 	managed      bool               // a provider runs the server
 	superuser    bool               // the role is one
+	super        string             // the superuser who made the server
+	example      string             // of a question, from the first rows; "": none
 	suggested    bool               // the table was, which has been told
 	left         []string           // columns of text that are not embedded
 }
