@@ -132,9 +132,7 @@ func script(lacks []lack, comments bool) (lines []string, restart bool) {
 			lines = append(lines, "-- "+wording.OneLine(cmp.Or(why, l.what)))
 		}
 		for _, words := range l.hint {
-			if !strings.HasPrefix(words, "or ") { // this is the way that is taken
-				lines = append(lines, "--    "+wording.OneLine(words))
-			}
+			lines = append(lines, "--    "+wording.OneLine(words))
 		}
 		lines = append(lines, l.sql...)
 		restart = restart || strings.HasPrefix(l.sql[0], "ALTER SYSTEM")
