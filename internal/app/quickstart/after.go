@@ -98,5 +98,8 @@ func (q *quickstart) flags() string {
 			b.WriteString(" --" + flag + "=" + health.Quoted(q.Redact(s.Value)))
 		}
 	}
+	if q.trusted != "" && !strings.Contains(b.String(), " --trust-owner=") {
+		b.WriteString(" --trust-owner=" + health.Quoted(q.trusted))
+	}
 	return b.String()
 }

@@ -168,16 +168,19 @@ func (f *following) over(ctx context.Context, err error) error {
 	case err != nil:
 		return err
 	}
-	f.q.Say("%s in %s, and kept up to date while this runs. %s", what, time.Since(f.began).Round(time.Second), f.q.asks(ctx))
+	f.q.Say("%s in %s, and kept up to date while this runs. %s", what, time.Since(f.began).Round(time.Second),
+		f.q.asks(ctx))
 	return nil
 }
 
 // asks invites to ask something: on a terminal with an example, the first words of a row.
 func (q *quickstart) asks(ctx context.Context) string {
 	const words = 4
-	if all, err := lookup.Named(ctx, q.pool, []string{q.Config.Pipelines[0].Name}); err == nil && !q.Whole && q.example == "" {
+	all, err := lookup.Named(ctx, q.pool, []string{q.Config.Pipelines[0].Name})
+	if err == nil && len(all) > 0 && !q.Whole && q.example == "" {
 		var text string
-		err = q.pool.QueryRow(ctx, "SELECT left("+all[0].TextExpression()+", 200) FROM "+all[0].Rows()+" AS r LIMIT 1").Scan(&text)
+		err = q.pool.QueryRow(ctx, "SELECT left("+all[0].TextExpression()+", 200) FROM "+all[0].Rows()+
+			" AS r LIMIT 1").Scan(&text)
 		if found := strings.Fields(text); err == nil {
 			q.example = strings.Join(found[:min(len(found), words)], " ")
 		}

@@ -31,13 +31,16 @@ import (
 // connect opens the pool that looks, and the one that sets up.
 func (q *quickstart) connect(ctx context.Context) (end func(), err error) {
 	open := connection.Opener{Config: q.Config, Log: q.Log}
-	if q.pool, err = open.Pool(ctx, connection.Few); err != nil {
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
 		return nil, q.unsafe(ctx, open, err)
 	}
-	if q.server, err = open.Server(ctx, q.pool, connection.Few); err != nil {
-		q.pool.Close()
+	server, err := open.Server(ctx, pool, connection.Few)
+	if err != nil {
+		pool.Close()
 		return nil, err
 	}
+	q.pool, q.server = pool, server
 	return func() {
 		q.server.Close()
 		q.pool.Close()
@@ -50,10 +53,12 @@ func (q *quickstart) unsafe(ctx context.Context, open connection.Opener, failed 
 		return failed
 	}
 	open.CatalogOnly = true
-	if q.pool, err = open.Pool(ctx, connection.Few); err != nil {
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
 		return err
 	}
-	defer q.pool.Close()
+	q.pool = pool
+	defer pool.Close()
 	if err := q.look(ctx, true); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,19 @@ import (
 // waits for that: nothing has to be called, or read, a second time.
 func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 	specs, err := q.looked(ctx)
+	for trusts := q.Wait && q.superuser; trusts && len(q.lacks) > 0; {
+		owners, why := q.distrusted()
+		if len(owners) == 0 {
+			break
+		}
+		var asked error
+		if trusts, asked = q.trusts(ctx, owners, why); asked != nil {
+			return nil, asked
+		}
+		if trusts {
+			specs, err = q.looked(ctx)
+		}
+	}
 	if !q.Wait || len(q.lacks) == 0 || !q.mendable() {
 		return specs, err
 	}
@@ -59,6 +73,44 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 	q.pool.Reset() // the connections are older than the extension
 	q.server.Reset()
 	return specs, err
+}
+
+// trusting finds whom a superuser would have to trust, in the way out that says so.
+var trusting = regexp.MustCompile(`^or trust .*: --trust-owner (.+) \(`)
+
+// distrusted are the owners whose code would run as a superuser, and where it would.
+func (q *quickstart) distrusted() (owners, why []string) {
+	for _, l := range q.lacks {
+		for _, hint := range l.hint {
+			if found := trusting.FindStringSubmatch(hint); found != nil {
+				why = append(why, l.what)
+				owners = append(owners, strings.Split(found[1], ",")...)
+			}
+		}
+	}
+	slices.Sort(owners)
+	return slices.Compact(owners), why
+}
+
+// trusts asks a superuser whether he trusts some owners. If so, it connects again.
+func (q *quickstart) trusts(ctx context.Context, owners, why []string) (bool, error) {
+	q.idle()
+	for _, what := range why {
+		q.Say("%s", what)
+	}
+	yes, err := q.Agree(ctx, "Trust "+strings.Join(owners, " and ")+"?", nil)
+	if err != nil || !yes {
+		return false, err
+	}
+	q.trusted = strings.Join(slices.Concat(q.Config.Database.TrustedOwners(), owners), ",")
+	q.Config.Database.TrustOwner = q.trusted
+	pool, server := q.pool, q.server
+	if _, err = q.connect(ctx); err != nil {
+		return false, err
+	}
+	server.Close()
+	pool.Close()
+	return true, nil
 }
 
 // looked looks once.
@@ -106,7 +158,8 @@ func (q *quickstart) mend(ctx context.Context, lacks []lack) error {
 	default:
 		socket := ""
 		if local {
-			socket = fmt.Sprintf(" (where it has no password: sudo -u postgres psql -p %d -d %s)", at.Port, health.Quoted(q.database))
+			socket = fmt.Sprintf(" (where it has no password: sudo -u postgres psql -p %d -d %s)", at.Port,
+				health.Quoted(q.database))
 		}
 		q.Say("Not ready yet. In another terminal, as %s, paste%s:\n\npsql -h %s -p %d -U %s -d %s <<'SQL'\n%s\nSQL\n",
 			q.administrator(), socket, health.Quoted(at.Host), at.Port, health.Quoted(q.super), health.Quoted(q.database), block)

@@ -40,7 +40,11 @@ func (p *Person) Agree(ctx context.Context, question string, show func()) (bool,
 		return false, nobody
 	}
 	for {
-		_, _ = fmt.Fprint(p.Out, question+" [y/N, s: SQL] ")
+		choice := " [y/N, s: SQL] "
+		if show == nil {
+			choice = " [y/N] "
+		}
+		_, _ = fmt.Fprint(p.Out, question+choice)
 		select {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
@@ -49,7 +53,7 @@ func (p *Person) Agree(ctx context.Context, question string, show func()) (bool,
 				return false, nobody
 			}
 			line = strings.ToLower(strings.TrimSpace(line))
-			if line != "s" {
+			if line != "s" || show == nil {
 				return line == "y" || line == "yes", nil
 			}
 			show()

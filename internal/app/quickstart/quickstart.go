@@ -49,8 +49,8 @@ type Options struct {
 	Steps   func(list []step.Step, verb string) // is told what is made, or would be
 	Waiting func(what string)                   // is told what is waited for
 	Every   time.Duration                       // how often, and "" at the end; 0: seldom
-	// Agree asks whether to go on, and calls show as often as that is asked for; its error is that nobody is there to be
-	// asked.
+	// Agree asks whether to go on, and calls show, if there is one, as often as that is asked for; its error is that
+	// nobody is there to be asked.
 	Agree func(ctx context.Context, question string, show func()) (bool, error)
 	// Ask asks what may be answered by a default, which is taken where nobody is there.
 	Ask func(ctx context.Context, question string) (bool, error)
@@ -86,6 +86,7 @@ type quickstart struct {
 	managed      bool               // a provider runs the server
 	superuser    bool               // the role is one
 	super        string             // the superuser who made the server
+	trusted      string             // owners, as it was asked
 	example      string             // of a question, from the first rows; "": none
 	suggested    bool               // the table was, which has been told
 	left         []string           // columns of text that are not embedded

@@ -110,7 +110,7 @@ func (c *checker) checkCreate() {
 	grant := "GRANT CREATE ON DATABASE " + database.Quote(c.server.Database) + " TO " + database.Quote(c.server.Role) + ";"
 	c.findings = append(c.findings, Finding{
 		"role", Wrong, fmt.Sprintf("%q may not create in the database", c.server.Role),
-		[]string{grant, "or run init as the owner of the database"},
+		[]string{grant},
 		&refusal.PermissionError{What: "set up", Role: c.server.Role, SQL: []string{grant}},
 	})
 }
