@@ -111,8 +111,8 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 	wantError[*refusal.ConfigError](t, err, "domain lair.word", name)
 }
 
-// TestTrust_OperatorsOfADomain: the operators of a type of an extension are named with their schema. Of two, the one for
-// the domain itself would compare the values of a key, as the role that works.
+// TestTrust_OperatorsOfADomain: the operators of a type of an extension are named with their schema. Of two, the one
+// for the domain itself would compare the values of a key, as the role that works.
 func TestTrust_OperatorsOfADomain(t *testing.T) {
 	t.Parallel()
 	b := newBase(t)

@@ -42,11 +42,12 @@ func TestP8_AKeyThatChangesCostsNothing(t *testing.T) {
 	db.MustExec(`CREATE TABLE docs (id text PRIMARY KEY, body text)`)
 	db.MustExec(`INSERT INTO docs SELECT 'a' || i, 'text ' || i FROM generate_series(1, 1000) AS i`)
 	r := newRig(t, db, intoTable("docs", "body"))
-	s, stop := r.start()
+	_, stop := r.start()
 	r.settle()
 	for _, key := range []string{"'b'", "'a'"} { // old keys come first, new ones come first
 		stop()
-		s, stop = r.start()
+		s, again := r.start()
+		stop = again
 		r.works(s, "docs")
 		db.MustExec(`UPDATE docs SET id = ` + key + ` || substr(id, 2)`)
 		r.settle()
