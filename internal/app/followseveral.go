@@ -223,7 +223,10 @@ func (s *several) answer(ctx context.Context, told control.Configured, err error
 		return told
 	}
 	log := s.n.o.Log.With("file", told.File)
+	said := s.refused
+	s.refused = strings.Join(append([]string{told.Reason}, told.Warnings...), "\n")
 	switch {
+	case told.Passing && said == s.refused: // it is tried again while a server is away
 	case err != nil && told.State == control.Refused:
 		log.ErrorContext(ctx, "configuration refused: the one before stays in force", "error", err, "hints", told.Hints)
 	case err != nil:

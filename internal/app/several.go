@@ -47,6 +47,7 @@ type several struct {
 	cfg      atomic.Pointer[config.Config] // what is in force
 	changing sync.Mutex                    // held while that changes
 	leaving  []func() error                // ends embedders that nothing names any more; guarded by changing
+	refused  string                        // what was said last of a configuration; guarded by changing
 
 	mu     sync.Mutex
 	list   map[string]*tenant // by name
