@@ -200,6 +200,7 @@ func TestMistakes_OfConnections(t *testing.T) {
 		},
 		"postgres://u@" + server + "/d?sslmode=require": {exitConnect, "status", []string{"sslmode=disable", from}},
 		"mydb":                          {exitUsage, "status", []string{"neither a URL"}},
+		"postgresql+psycopg://u@h/d":    {exitUsage, "status", []string{"drop +psycopg"}},
 		"postgres://u@localhost:port/d": {exitUsage, "status", []string{"EMBEDSIDECAR_DATABASE_URL"}},
 		"postgres://u@" + server + "/d?sslmode=verify-full&sslrootcert=/nonexistent": {
 			exitUsage, "status",
@@ -208,6 +209,29 @@ func TestMistakes_OfConnections(t *testing.T) {
 	} {
 		s.at(dsn)
 		s.mistakes([]mistake{m})
+	}
+}
+
+// TestMistakes_OfFiles: what a file names and is not there is reported at once, and what would be ignored is refused.
+func TestMistakes_OfFiles(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	for text, want := range map[string][]string{
+		`auth: {tokens_file: /nowhere/tokens}
+pipelines:
+  - {table: a, columns: [b], into: {table: e}, plugin: nosuch}
+  - {table: a, columns: [b], into: {table: f}, plugin: remote, model: anything}
+`: {`plugin "nosuch" not found`, "auth.tokens_file:", "token create", "anything"},
+		`pipelines: [{table: a, columns: [b], text: "b || 'c'", into: {table: e}}]`: {
+			"pipelines[0].columns", "exclude each other",
+		},
+	} {
+		file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr := s.run(exitUsage, "config", "validate", "--config", file)
+		s.has(stderr, want...)
 	}
 }
 
