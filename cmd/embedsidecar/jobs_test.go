@@ -26,7 +26,7 @@ type jobs struct {
 
 func (s *stage) listens() *jobs {
 	s.t.Helper()
-	s.run(0, "notify", "on")
+	s.db.MustExec("SELECT embedsidecar.notify_changes(true)")
 	conn, err := pgx.Connect(s.t.Context(), s.db.URL(testenv.Owner))
 	if err == nil {
 		s.t.Cleanup(func() { _ = conn.Close(context.Background()) })
