@@ -32,6 +32,7 @@ func (n *Database) keepSettled(ctx context.Context, r *run) {
 		acted, err := n.settled(ctx, r, due)
 		if err != nil && ctx.Err() == nil {
 			n.o.Log.WarnContext(ctx, "pipelines are not compared with the configuration", "error", err)
+			sleep.For(ctx, time.Second) // what passes takes its time
 		}
 		if acted {
 			r.reload()
@@ -80,7 +81,7 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 		} else {
 			err = n.carryOut(ctx, r, a)
 		}
-		if ctx.Err() != nil || passing(err) {
+		if ctx.Err() != nil || passing(err) && a.Tries < mostTries {
 			return true, err // it is taken, and begun again
 		}
 		if err := a.finish(ctx, n.options(), r.p.owner(), plan, err); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -22,18 +23,20 @@ import (
 // waits for that: nothing has to be called, or read, a second time.
 func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 	specs, err := q.looked(ctx)
-	for trusts := q.Wait && q.superuser; trusts && len(q.lacks) > 0; {
+	for err != nil && q.Wait && q.superuser {
+		if len(q.lacks) == 0 && problem.Code(err) == code.Untrusted {
+			q.also(err)
+		}
 		owners, why := q.distrusted()
 		if len(owners) == 0 {
 			break
 		}
-		var asked error
-		if trusts, asked = q.trusts(ctx, owners, why); asked != nil {
+		if trusts, asked := q.trusts(ctx, owners, why); asked != nil {
 			return nil, asked
+		} else if !trusts {
+			return nil, err
 		}
-		if trusts {
-			specs, err = q.looked(ctx)
-		}
+		specs, err = q.looked(ctx)
 	}
 	if !q.Wait || len(q.lacks) == 0 || !q.mendable() {
 		return specs, err

@@ -151,7 +151,7 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	}
 	if len(plan.Steps) > 0 {
 		q.idle()
-		yes, err := q.Agree(ctx, "Go on with "+q.source()+"?", func() { q.Steps(plan.Steps, "will make") })
+		yes, err := q.Agree(ctx, "Go on?", func() { q.Steps(plan.Steps, "will make") })
 		if err != nil {
 			return false, err
 		}
