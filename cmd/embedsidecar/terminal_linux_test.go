@@ -187,7 +187,9 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 		if answer == "y\n" {
 			types("n\n", "nothing was done")
 		}
-		<-ended
+		if err := <-ended; (err == nil) != (answer == "y\n") {
+			t.Error(answer, err)
+		}
 	}
 	s.untouched()
 }
