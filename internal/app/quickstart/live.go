@@ -58,7 +58,7 @@ func (q *quickstart) answer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.pipeline = all[0].ID
+	f.pipeline, q.example = all[0].ID, q.exampleOf(ctx, &all[0])
 	wait := caughtup.Wait{
 		Pool: q.pool, Slot: q.Config.Slot.Name, LSN: lsn, Redact: q.Redact, Tell: f.tell, Every: q.Every,
 		Progress: f.progress,
@@ -146,7 +146,7 @@ func (f *following) first(ctx context.Context) error {
 			continue // the wait itself meets the error as well, and tells of the end
 		}
 		f.q.idle()
-		f.q.Say("%d of %d rows can be found. %s", p.Known, p.Rows, f.q.asks(ctx))
+		f.q.Say("%d of %d rows can be found. %s", p.Known, p.Rows, f.q.asks())
 		return nil
 	}
 }
@@ -169,26 +169,28 @@ func (f *following) over(ctx context.Context, err error) error {
 		return err
 	}
 	f.q.Say("%s in %s, and kept up to date while this runs. %s", what, time.Since(f.began).Round(time.Second),
-		f.q.asks(ctx))
+		f.q.asks())
 	return nil
 }
 
-// asks invites to ask something: on a terminal with an example, the first words of a row.
-func (q *quickstart) asks(ctx context.Context) string {
-	const words = 4
-	all, err := lookup.Named(ctx, q.pool, []string{q.Config.Pipelines[0].Name})
-	if err == nil && len(all) > 0 && !q.Whole && q.example == "" {
-		var text string
-		err = q.pool.QueryRow(ctx, "SELECT left("+all[0].TextExpression()+", 200) FROM "+all[0].Rows()+
-			" AS r LIMIT 1").Scan(&text)
-		if found := strings.Fields(text); err == nil {
-			q.example = strings.Join(found[:min(len(found), words)], " ")
-		}
-	}
+// asks invites to ask something.
+func (q *quickstart) asks() string {
 	if q.example == "" {
 		return "Ask something; Ctrl-D ends."
 	}
 	return fmt.Sprintf("Ask something (Enter: %s); Ctrl-D ends.", q.example)
+}
+
+// exampleOf is a question for a terminal: the first words of a row, or "".
+func (q *quickstart) exampleOf(ctx context.Context, p *pipeline.Pipeline) string {
+	const words = 4
+	var text string
+	if q.Whole || q.pool.QueryRow(ctx, "SELECT left("+p.TextExpression()+", 200) FROM "+p.Rows()+
+		" AS r LIMIT 1").Scan(&text) != nil {
+		return ""
+	}
+	found := strings.Fields(text)
+	return strings.Join(found[:min(len(found), words)], " ")
 }
 
 // prompt answers line after line.

@@ -38,7 +38,7 @@ type Options struct {
 	Log    *slog.Logger
 	Redact func(string) string // takes what is secret out of a text
 	DryRun bool                // tell all of it, and do nothing
-	Wait   bool                // somebody sits there who mends what is not ready
+	Wait   bool                // a user is there, who can mend what is not ready
 	SQL    bool                // show the statements as well
 	// Program is what the user calls the program.
 	Program string
