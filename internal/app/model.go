@@ -216,9 +216,7 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 			return r, problem.New(problem.NoMatch, fmt.Errorf("pipeline %q has no text to ask for", live[0].Name))
 		}
 	}
-	ask := func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
-		return query.Vector(ctx, plugins, p, text)
-	}
+	ask := query.Embedder(plugins)
 	for _, p := range both { // what a model takes to start is not what a question takes
 		if _, err := ask(ctx, p, questions[0].Text); err != nil {
 			return r, err
