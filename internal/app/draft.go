@@ -205,7 +205,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 }
 
 // rehearseChanges plans the next generations of pipelines that are configured with a new model.
-func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, changes []setup.ModelChange) error {
+func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, changes []resolve.ModelChange) error {
 	o := n.options()
 	o.Config = d.cfg
 	for _, c := range changes {

@@ -19,6 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
@@ -132,7 +133,7 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 
 // changeModels begins the changes of models that are configured. One that cannot be made waits, and its pipeline works
 // on with the model that serves.
-func (n *Database) changeModels(ctx context.Context, so setup.Options, changes []setup.ModelChange) error {
+func (n *Database) changeModels(ctx context.Context, so setup.Options, changes []resolve.ModelChange) error {
 	for _, c := range changes {
 		done, err := changeModel(ctx, n.options(), equipment{pool: so.Pool, owner: so.Pool, plugins: n.plugins}, ModelChange{
 			Pipeline: c.Pipeline, To: c.To, Recipe: c.Recipe,

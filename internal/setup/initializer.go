@@ -104,21 +104,14 @@ func (o Options) withDefaults() Options {
 
 // Report says what Init did, or would do.
 type Report struct {
-	Steps     []step.Step         // in this order; none when everything was there
-	Warnings  []string            // what works but may surprise
-	Others    []string            // pipelines of the slot that are set up and not configured: they are left as they are
-	Kept      map[string]string   // why pipelines that are configured otherwise than they are set up are left so
-	Changes   []ModelChange       // of models, which are configured and for ChangeModel to begin
-	Pipelines []pipeline.Pipeline // as configured and confirmed; empty after a dry run
+	Steps     []step.Step           // in this order; none when everything was there
+	Warnings  []string              // what works but may surprise
+	Others    []string              // pipelines of the slot that are set up and not configured: they are left as they are
+	Kept      map[string]string     // why pipelines that are configured otherwise than they are set up are left so
+	Changes   []resolve.ModelChange // of models, which are configured and for ChangeModel to begin
+	Pipelines []pipeline.Pipeline   // as configured and confirmed; empty after a dry run
 	// of a dry run: what the role may not make, as *refusal.PermissionError; it is a warning, too
 	Refused *refusal.PermissionError
-}
-
-// ModelChange is the change of a pipeline to a model that is new to it, or to another recipe.
-type ModelChange struct {
-	Pipeline string
-	To       pipeline.ModelName
-	Recipe   *pipeline.Spec // nil: it stays
 }
 
 // runner runs statements as the role that sets up.
