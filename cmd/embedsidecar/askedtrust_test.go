@@ -188,6 +188,11 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 	s.does(create(`{"table": "public.notes", "columns": ["body"], "into": {"table": "notes_embedding"}}`))
 	s.isRefused(create(`{"name": "notes", "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`), "means pipeline", "public.notes")
 	s.does(create(`{"table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`))
+	// Nor does a name mean several pipelines, or none, where somebody types or pastes it.
+	for _, name := range []string{"*", "not?s", "--yes", "label:team=a", " docs", "docs ", "do\u202ecs", ".."} {
+		s.isRefused(create(fmt.Sprintf(`{"name": %q, "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`, name)),
+			"could be taken for")
+	}
 	if got := testenv.Value[string](s.db, `SELECT name FROM embedsidecar.pipeline WHERE pipeline_id = embedsidecar.pipeline_meant('notes')`); got != "public.notes" {
 		t.Errorf("by SQL notes is %q", got)
 	}
@@ -210,6 +215,10 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 		stdout, _ := s.run(0, "pause", name, "-o", "json")
 		s.has(stdout, `"articles"`)
 	}
+	s.db.MustExec(`CREATE TABLE lair."n*" (id int PRIMARY KEY, body text)`)
+	s.does(create(`{"name": "star", "table": "lair.\"n*\"", "columns": ["body"], "into": {"table": "lair.star_embedding"}}`))
+	stdout, _ = s.run(0, "pause", "lair.n*", "-o", "json")
+	s.has(stdout, "lair.notes", "lair.news")
 	d.end(syscall.SIGTERM, 0)
 }
 
