@@ -181,7 +181,7 @@ func (n *Database) tolerated(c *config.Config, specs []pipeline.Spec, failed map
 func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeline.Spec) error {
 	for {
 		done, err := Initialize(ctx, d.cfg, n.o.Log, setup.Options{
-			Pool: r.p.owner(), Specs: able, Descriptions: d.described, NoChange: r.o.NoChange, Starting: true, DryRun: true,
+			Pool: r.p.owner(), Specs: able, Descriptions: d.described, Starting: true, DryRun: true,
 			Held: n.holders(ctx, r.p.work, true),
 		})
 		if err == nil && done.Refused != nil {

@@ -64,8 +64,6 @@ type Options struct {
 	Specs          []pipeline.Spec
 	Descriptions   map[string]embed.Description // of each pipeline's embedder, by the pipeline's name
 	Adopt          bool                         // the database is a copy of another that shall live on its own
-	// a pipeline that is set up otherwise than it is configured here is left as it is set up
-	NoChange bool
 	// a sidecar starts: nobody asks for a change, and an older definition is no reason for one while Held
 	Starting bool
 	// reports whether another sidecar is configured with the definition that a pipeline has, by its digest; nil: it is

@@ -170,7 +170,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 ) (*resolve.Findings, *resolve.Stored, error) {
 	taker := resolve.Taker{
 		Slot: in.o.Slot, Stored: all, Known: in.known, Configured: func(name string) bool { return taken[name] },
-		NoChange: in.o.NoChange, Starting: in.o.Starting, DryRun: in.o.DryRun, Held: in.o.Held,
+		Starting: in.o.Starting, DryRun: in.o.DryRun, Held: in.o.Held,
 	}
 	t, err := taker.Take(ctx, tx, spec, in.o.Descriptions[spec.Name])
 	if in.exchanged(spec, &t, all) {

@@ -362,8 +362,6 @@ func (in *initializer) otherwise(name string, t *resolve.Taken) string {
 	switch d := t.Differs; {
 	case d.Was == "":
 		return ""
-	case in.o.NoChange:
-		return fmt.Sprintf("pipeline %q is set up otherwise than configured here, and is not changed (--no-change): %s", name, d.Was)
 	case t.Kept:
 		return fmt.Sprintf("pipeline %q %s: it is not changed: %s; %s", name, d.Newer(), d.Was, resolve.WayToNewer)
 	case d.Older:

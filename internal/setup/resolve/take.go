@@ -22,8 +22,6 @@ type Taker struct {
 	Stored     []Stored       // that are set up
 	Known      *catalog.Known // tables of the configured ones
 	Configured func(name string) bool
-	// a pipeline that is set up otherwise than it is configured here is left as it is set up
-	NoChange bool
 	// a sidecar starts: nobody asks for a change, and an older definition is no reason for one while Held
 	Starting bool
 	DryRun   bool // a change that cannot be made is an error all the same
@@ -84,7 +82,7 @@ func (k *Taker) Take(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, d embed
 		return t, err
 	}
 	t.Differs = t.Stored.Differs(t.Configured, t.Spec)
-	if t.Kept = t.Differs.Was != "" && (k.NoChange || t.Differs.Older && k.stays(t.Stored)); t.Kept {
+	if t.Kept = t.Differs.Older && k.stays(t.Stored); t.Kept {
 		t.Configured, t.Spec = t.Stored.Written, t.Stored.AsSetUp(t.Spec)
 	}
 	return t, nil
@@ -167,9 +165,6 @@ func (k *Taker) detour(t *Taken, other *Stored, wanted made, before, otherRecipe
 			return t.Refused, nil
 		}
 		return "", err
-	}
-	if k.NoChange {
-		return fmt.Sprintf("it is configured here with %s: %s stays (--no-change)", what, serves), nil
 	}
 	t.Change = &ModelChange{
 		Pipeline: t.Configured.Name, To: pipeline.ModelName{Plugin: PluginOf(t.Configured), Model: t.Configured.Model},
