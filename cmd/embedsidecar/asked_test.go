@@ -394,6 +394,10 @@ func TestAsked_AKilledSidecarLeavesItsRequest(t *testing.T) {
 				if i == 1 {
 					d = s.dying(place, "--config", file) // twice
 					d.ends(-1)
+					if n := testenv.Value[int](s.db, `SELECT tries - floor(extract(epoch FROM now() - requested_at) / 30)::integer
+						FROM embedsidecar.request WHERE request_id = $1`, id); n > 1 {
+						t.Errorf("what was begun again at once counts %d times, want once", n)
+					}
 				}
 				d = s.start("--config", file)
 				s.comesTo(id, "done")
@@ -411,6 +415,21 @@ func TestAsked_AKilledSidecarLeavesItsRequest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A request that ended the program 20 times, each at another time, is not begun again.
+func TestAsked_WhatEndsTheProgramEachTimeIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	d := s.dying("app/request-taken", "--config", file)
+	id, _, _ := s.asks(create(askBodies))
+	d.ends(-1)
+	s.db.MustExecSuper(`UPDATE embedsidecar.request SET tries = 20, counted_at = now() - interval '1 min'`)
+	d = s.start("--config", file)
+	s.has(s.comesTo(id, "refused"), "begun 20 times", "ended each time")
+	d.end(syscall.SIGTERM, 0)
 }
 
 // Of two sidecars one carries a request out, and the other follows.

@@ -32,6 +32,7 @@ type initializer struct {
 	o           Options
 	log         *slog.Logger
 	repl        *pgconn.PgConn
+	full        error // why there is no repl: the server has no free connection for replication
 	system      pglogrepl.IdentifySystemResult
 	release     func() // lets other inits in; nil: not kept out yet
 	report      Report

@@ -24,7 +24,7 @@ import (
 // makePlan lists what is missing, in the order in which it must be made. Beside an error, which joins all that stands
 // in the way, it lists what would be made but for that.
 func (in *initializer) makePlan() (plan []step.Action, err error) {
-	if in.system.SystemID == "" { // of a sketch: the connection of the stream was refused, which is told elsewhere
+	if in.system.SystemID == "" { // the connection of the stream was refused
 		in.system = pglogrepl.IdentifySystemResult{SystemID: in.slot.ServerID, Timeline: in.slot.Timeline}
 	}
 	plan = in.schema()
@@ -50,7 +50,7 @@ func (in *initializer) makePlan() (plan []step.Action, err error) {
 		return plan, err // nothing to stream yet: a slot would only keep WAL
 	}
 	if reason != "" {
-		err = errors.Join(err, in.mayRenew())
+		err = errors.Join(err, in.full, in.mayRenew())
 		plan = append(plan, in.makeSlot(reason))
 	}
 	if len(in.moved) > 0 {

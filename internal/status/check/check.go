@@ -393,6 +393,9 @@ func (c *checker) unfit(s *slot.State) bool {
 		}
 		c.add(name, Wrong, fmt.Sprintf("%q is not ours", c.o.Slot), "choose another name with --slot")
 	case slot.Absent, slot.Altered, slot.Republished, slot.Temporary, slot.Interrupted:
+		if v.Condition == slot.Interrupted && !s.Exists { // it is not made yet, which every door says
+			return false
+		}
 		c.add(name, Wrong, v.Reason, v.Hint...)
 	case slot.Moved, slot.Ahead, slot.OtherTimeline: // who streams may have stored a new position at this moment
 		if s.Active {
