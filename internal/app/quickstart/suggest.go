@@ -43,7 +43,11 @@ func (t *table) text() float64 { return t.bytes * float64(t.Rows) }
 
 // line is the table with its columns, as a person chooses it.
 func (t *table) line() string {
-	return fmt.Sprintf("%s: %s (%s, %s of text)", database.Quote(t.Schema, t.Name), strings.Join(t.Columns, ", "),
+	without := ""
+	if len(t.Left) > 0 {
+		without = "not " + strings.Join(t.Left, ", ") + "; "
+	}
+	return fmt.Sprintf("%s: %s (%s%s, %s of text)", database.Quote(t.Schema, t.Name), strings.Join(t.Columns, ", "), without,
 		wording.Count(t.Rows, "row"), wording.Size(int64(t.text())))
 }
 
