@@ -396,6 +396,10 @@ func TestAsked_AKilledSidecarLeavesItsRequest(t *testing.T) {
 				if i == 1 {
 					d = s.dying(place, "--config", file) // twice
 					d.ends(-1)
+					if n := testenv.Value[int](s.db, `SELECT tries - floor(extract(epoch FROM now() - requested_at) / 30)::integer
+						FROM embedsidecar.request WHERE request_id = $1`, id); n > 1 {
+						t.Errorf("what was begun again at once counts %d times, want once", n)
+					}
 				}
 				d = s.start("--config", file)
 				s.comesTo(id, "done")
@@ -413,6 +417,21 @@ func TestAsked_AKilledSidecarLeavesItsRequest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A request that ended the program 20 times, each at another time, is not begun again.
+func TestAsked_WhatEndsTheProgramEachTimeIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	d := s.dying("app/request-taken", "--config", file)
+	id, _, _ := s.asks(create(askBodies))
+	d.ends(-1)
+	s.db.MustExecSuper(`UPDATE embedsidecar.request SET tries = 20, counted_at = now() - interval '1 min'`)
+	d = s.start("--config", file)
+	s.has(s.comesTo(id, "refused"), "begun 20 times", "ended each time")
+	d.end(syscall.SIGTERM, 0)
 }
 
 // Of two sidecars one carries a request out, and the other follows.
@@ -623,6 +642,11 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 	s.does(create(`{"table": "public.notes", "columns": ["body"], "into": {"table": "notes_embedding"}}`))
 	s.isRefused(create(`{"name": "notes", "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`), "means pipeline", "public.notes")
 	s.does(create(`{"table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`))
+	// Nor does a name mean several pipelines, or none, where somebody types or pastes it.
+	for _, name := range []string{"*", "not?s", "--yes", "label:team=a", " docs", "docs ", "do\u202ecs", ".."} {
+		s.isRefused(create(fmt.Sprintf(`{"name": %q, "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`, name)),
+			"could be taken for")
+	}
 	if got := testenv.Value[string](s.db, `SELECT name FROM embedsidecar.pipeline WHERE pipeline_id = embedsidecar.pipeline_meant('notes')`); got != "public.notes" {
 		t.Errorf("by SQL notes is %q", got)
 	}
@@ -645,6 +669,10 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 		stdout, _ := s.run(0, "pause", name, "-o", "json")
 		s.has(stdout, `"articles"`)
 	}
+	s.db.MustExec(`CREATE TABLE lair."n*" (id int PRIMARY KEY, body text)`)
+	s.does(create(`{"name": "star", "table": "lair.\"n*\"", "columns": ["body"], "into": {"table": "lair.star_embedding"}}`))
+	stdout, _ = s.run(0, "pause", "lair.n*", "-o", "json")
+	s.has(stdout, "lair.notes", "lair.news")
 	d.end(syscall.SIGTERM, 0)
 }
 

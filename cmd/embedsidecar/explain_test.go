@@ -141,6 +141,29 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 }
 
 // waitsBehind: of the two rows that wait, one is told to be behind the other, also by SQL.
+// TestTrust_APastedKeyIsNoFlag: a line that is offered for a row acts on that row, also if its key is called like a flag.
+func TestTrust_APastedKeyIsNoFlag(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	s.db.MustExec(`CREATE TABLE notes (id text PRIMARY KEY, body text)`)
+	s.db.MustExec(`INSERT INTO notes VALUES ('--yes', 'one'), ('--database-url=postgres://lair/x', 'two'), ('3', 'three')`)
+	file := s.configured("name: notes\ntable: public.notes\ncolumns: [body]\ninto: {table: notes_embedding}")
+	s.run(0, "init", "--config", file)
+	s.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, committed_at)
+		SELECT pipeline_id, id, 'cancelled', 1, '3', '0/1', '0/1', now() FROM embedsidecar.pipeline, notes`)
+	for _, key := range []string{"--yes", "--database-url=postgres://lair/x"} {
+		stdout, _ := s.run(0, "explain", "--config", file, "notes", "--", key)
+		_, line, _ := strings.Cut(stdout, "Next: embedsidecar ")
+		line, _, _ = strings.Cut(line, "\n")
+		words := strings.Fields(strings.ReplaceAll(line, "'", ""))
+		if len(words) < 4 || words[0] != "tasks" || words[1] != "requeue" {
+			t.Fatalf("the line for %s is %q", key, line)
+		}
+		stdout, _ = s.run(0, append([]string{"tasks", "requeue", "--config", file, "-o", "json"}, words[2:]...)...)
+		s.has(stdout, `"rows": 1`)
+	}
+}
+
 func (s *stage) waitsBehind() {
 	t := s.t
 	t.Helper()

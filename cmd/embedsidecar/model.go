@@ -60,7 +60,7 @@ func (c *modelChange) run(ctx context.Context, env *environment) error {
 			done.Steps[i].Undo = nil // a command takes all of them back
 		}
 		env.tellSteps(done.Steps, "made")
-		name := health.Quoted(done.Pipeline)
+		name := health.Argument(done.Pipeline)
 		env.say("  undo: embedsidecar model drop-old %s", name)
 		env.say("next: embedsidecar model status %s says when it can serve, embedsidecar model switch %s has it serve", name, name)
 	}

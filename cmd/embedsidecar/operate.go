@@ -111,7 +111,7 @@ func (c *verbCommand) run(ctx context.Context, env *environment) error {
 func (e *environment) showOutcomes(list []verbs.Outcome) error {
 	for _, o := range list {
 		for _, name := range o.Stay {
-			e.say("pipeline %s stays paused: embedsidecar resume %s", name, health.Quoted(name))
+			e.say("pipeline %s stays paused: embedsidecar resume %s", name, health.Argument(name))
 		}
 		for _, key := range o.Unknown {
 			e.say("warning: pipeline %s knows no row with the key %q; keys are written as tasks list, search and verify print them",

@@ -132,6 +132,12 @@ func TestTrust_AnImportRunsNothingOfAStranger(t *testing.T) {
 		ALTER FUNCTION ai.drop_vectorizer(int) OWNER TO %[2]s`, testenv.Owner, tenant))
 	_, stderr := s.run(exitUsage, "import", "pgai", "--model", "fake", "--dry-run")
 	s.has(stderr, "function ai.drop_vectorizer", tenant)
+	// Whoever owns the database owns its schema public, and may put tables into the place of others there.
+	s.db.MustExecSuper(fmt.Sprintf(`ALTER SCHEMA public OWNER TO pg_database_owner; ALTER DATABASE %q OWNER TO %s;
+		CREATE TABLE public.langchain_pg_embedding (id int); CREATE TABLE public.langchain_pg_collection (id int)`,
+		s.db.Name, tenant))
+	_, stderr = s.run(exitUsage, "import", "langchain", "--model", "fake", "--dry-run")
+	s.has(stderr, "schema public", `belongs to role "`+tenant+`"`)
 	if testenv.Value[bool](s.db, "SELECT is_called FROM loot.taken") {
 		t.Error("an import ran the tenant's code")
 	}
@@ -209,6 +215,24 @@ func TestTrust_WhoTakesTheNameOfASidecarIsNone(t *testing.T) {
 		t.Errorf("grants for a stranger:\n%s", grants)
 	}
 	d.end(syscall.SIGTERM, 0)
+
+	// From 16 on, a membership alone gives none of a role's rights.
+	if testenv.Value[int](s.db, `SELECT current_setting('server_version_num')::int`) >= 160000 {
+		member, reader := s.db.Role(""), s.db.Role("")
+		s.db.MustExecSuper(fmt.Sprintf(`GRANT %s, %s TO %s WITH INHERIT FALSE, SET FALSE; GRANT SELECT ON docs TO %[2]s;
+			GRANT USAGE ON SCHEMA embedsidecar TO %[3]s; GRANT EXECUTE ON FUNCTION embedsidecar.reads, embedsidecar.may_work,
+			embedsidecar.acts_as TO %[3]s`, testenv.Owner, reader, member))
+		conn, err := pgx.Connect(t.Context(), s.db.URL(member))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close(context.Background()) }()
+		var works, reads bool
+		if err := conn.QueryRow(t.Context(), `SELECT embedsidecar.may_work(quote_ident(current_user)::regrole),
+			embedsidecar.reads('docs'::regclass)`).Scan(&works, &reads); err != nil || works || reads {
+			t.Errorf("a member that may not act as the role: works %t, reads %t: %v", works, reads, err)
+		}
+	}
 
 	// One that was killed with a request in its hands, and with a pipeline in its file.
 	called("embedsidecar/gone")

@@ -14,7 +14,7 @@ import (
 // Unconfigured names a pipeline that is set up and that the configuration does not have: see takeAwayLeaving.
 func Unconfigured(name string) string {
 	return fmt.Sprintf("pipeline %q is set up and not configured: embedsidecar uninstall %s takes it away; run does after %s if it "+
-		"is of this file and no other sidecar has it", name, health.Quoted(name), followAfter)
+		"is of this file and no other sidecar has it", name, health.Argument(name), followAfter)
 }
 
 // kept warns of a pipeline that works as it is set up though it is configured otherwise, as --no-init has it; "" where

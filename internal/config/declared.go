@@ -5,7 +5,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
@@ -75,6 +78,14 @@ func (c *Config) Declaring(list []Declared) (next *Config, failed map[string]err
 	return next, failed
 }
 
+// misleading reports whether a command would take a name for something else, or people would.
+func misleading(name string) bool {
+	first, _ := utf8.DecodeRuneInString(name)
+	return !unicode.In(first, unicode.L, unicode.Nd) && first != '_' && first != '"' || IsPattern(name) ||
+		strings.HasPrefix(name, pipeline.LabelPrefix) || strings.TrimSpace(name) != name ||
+		strings.ContainsFunc(name, func(r rune) bool { return wording.Tricks(r) || r == '\n' || r == '\t' })
+}
+
 // within reports whether a path is another, or lies below it.
 func within(path, above string) bool {
 	rest, is := strings.CutPrefix(path, above)
@@ -110,6 +121,10 @@ func (c *Config) declare(d Declared, pipelines *place) (problems []Problem) {
 	}
 	if spec.Name != d.Name {
 		fail(path+".name", "expected the name of the pipeline, %q", d.Name)
+	}
+	if misleading(d.Name) {
+		fail(path+".name", "%q could be taken for a flag, a pattern, a label or another name: choose one that begins with "+
+			"a letter, a digit or _, has no * and no ?, and no spaces at its ends", d.Name)
 	}
 	for _, n := range []struct {
 		key, name string

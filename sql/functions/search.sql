@@ -521,7 +521,7 @@ COMMENT ON FUNCTION embedsidecar.search_conditions IS
 -- What an expression says is for those who may read something of the table that it reads.
 CREATE OR REPLACE FUNCTION embedsidecar.reads(relation oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT EXISTS (SELECT FROM pg_roles AS r WHERE pg_has_role(session_user, r.oid, 'MEMBER')
+    SELECT EXISTS (SELECT FROM pg_roles AS r WHERE embedsidecar.acts_as(quote_ident(session_user)::regrole, r.oid)
                    AND has_any_column_privilege(r.oid, relation, 'SELECT'))
 $$;
 COMMENT ON FUNCTION embedsidecar.reads IS

@@ -7,7 +7,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT EXISTS (SELECT FROM pg_class AS c
                CROSS JOIN LATERAL aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) AS g
                WHERE c.oid = 'embedsidecar.worker'::regclass AND g.privilege_type = 'INSERT'
-                     AND pg_has_role(may_work.role, g.grantee, 'MEMBER'))
+                     AND embedsidecar.acts_as(may_work.role, g.grantee))
 $$;
 COMMENT ON FUNCTION embedsidecar.may_work(oid) IS
     'Whether a role may work as a sidecar here, or act as one that may: a session of another is none, whatever its '
@@ -111,11 +111,13 @@ CREATE OR REPLACE FUNCTION embedsidecar.rows_words(n bigint) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT n || CASE n WHEN 1 THEN ' row' ELSE ' rows' END $$;
 COMMENT ON FUNCTION embedsidecar.rows_words(bigint) IS 'A number of rows as people read it.';
 
+-- A key may look like a flag: a pasted line must not lead to another server, or act on all rows.
 CREATE OR REPLACE FUNCTION embedsidecar.shell_word(name text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-SELECT CASE WHEN name ~ '^[A-Za-z0-9_.:-]*$' THEN name ELSE '''' || replace(name, '''', '''\''''') || '''' END
+SELECT CASE WHEN name LIKE '-%' THEN '-- ' ELSE '' END
+    || CASE WHEN name ~ '^[A-Za-z0-9_.:-]*$' THEN name ELSE '''' || replace(name, '''', '''\''''') || '''' END
 $$;
-COMMENT ON FUNCTION embedsidecar.shell_word(text) IS 'A name as one word of a shell.';
+COMMENT ON FUNCTION embedsidecar.shell_word(text) IS 'A name as an argument of a command, in a shell.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.session_words(pid integer, gid text, database text, role text, application text,
     state text, age double precision)

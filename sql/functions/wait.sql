@@ -1,5 +1,14 @@
 -- Whether vectors have caught up, and waiting for it. Docs: docs/sql.md.
 
+CREATE OR REPLACE FUNCTION embedsidecar.acts_as(member oid, role oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT pg_has_role(acts_as.member, acts_as.role, CASE WHEN current_setting('server_version_num')::integer < 160000
+    THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
+$$;
+COMMENT ON FUNCTION embedsidecar.acts_as(oid, oid) IS
+    'Whether a role is another, or may act as it: from PostgreSQL 16 on, a member with neither INHERIT, SET nor ADMIN '
+    'may not.';
+
 -- What the hours of one pipeline say must not fail the statements of all: the server's time zones come and go with its
 -- updates.
 CREATE OR REPLACE FUNCTION embedsidecar.minute_of_week(zone text) RETURNS integer
@@ -144,7 +153,7 @@ BEGIN
     END IF;
     ids := embedsidecar.waited_for(wait_for.pipeline);
     -- Who may search, and not see how everything stands, waits for tables that he may read, and learns of no others.
-    IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE pg_has_role(session_user, r.oid, 'MEMBER')
+    IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE embedsidecar.acts_as(quote_ident(session_user)::regrole, r.oid)
                    AND has_function_privilege(r.oid, 'embedsidecar.how_far(integer[], pg_lsn)', 'EXECUTE')) THEN
         ids := ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
                      WHERE p.pipeline_id = ANY (ids) AND embedsidecar.reads(p.table_oid));

@@ -13,10 +13,12 @@ WITH found AS (
 owner AS (
     SELECT f.thing, f.owner FROM found AS f
     UNION
-    SELECT 'schema ' || quote_ident(n.nspname), n.nspowner FROM found AS f JOIN pg_namespace AS n ON n.oid = f.schema)
+    SELECT 'schema ' || quote_ident(n.nspname), CASE pg_get_userbyid(n.nspowner) WHEN 'pg_database_owner'
+               THEN (SELECT d.datdba FROM pg_database AS d WHERE d.datname = current_database()) ELSE n.nspowner END
+    FROM   found AS f JOIN pg_namespace AS n ON n.oid = f.schema)
 SELECT o.thing, 'belongs to' AS problem, r.rolname::text AS owner
 FROM   owner AS o JOIN pg_roles AS r ON r.oid = o.owner
 WHERE  NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
            OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END) OR r.rolname = 'pg_database_owner')
+            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END))
 ORDER  BY o.thing LIMIT 5;

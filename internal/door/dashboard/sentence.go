@@ -40,7 +40,7 @@ func (s *step) besides(hints []string) []string {
 // stepOf is what to do about the state of a pipeline.
 func stepOf(p *observe.Pipeline) (s step) {
 	s.Pipeline = p.Name
-	name := health.Quoted(p.Name)
+	name := health.Argument(p.Name)
 	switch p.State {
 	case health.RowsFailed, health.Failing:
 		s.Do, s.Name, s.Link = "retry", "Retry failed…", linkTo("/queue", "pipeline", p.Name, "state", "failed")
@@ -118,7 +118,7 @@ func uneasy(p *observe.Pipeline) *sentence {
 	if tone := toneOf(p); tone != "busy" && tone != "good" {
 		return nil
 	}
-	name := health.Quoted(p.Name)
+	name := health.Argument(p.Name)
 	switch {
 	case blocked(p.WaitsFor):
 		return &sentence{Tone: "warn", Text: p.State.Word(), Detail: capital(p.Reason) + ".", Next: wording.Joined(p.Hints)}
@@ -244,7 +244,7 @@ func wellWith(list []*observe.Pipeline) sentence {
 			return sentence{
 				Tone: "busy", Text: "Every row that is known is done.",
 				Detail: p.Name + ": " + wording.Count(left, "row") + " not looked at yet.",
-				Next:   "if that stays so, embedsidecar verify " + health.Quoted(p.Name) + " tells which and why",
+				Next:   "if that stays so, embedsidecar verify " + health.Argument(p.Name) + " tells which and why",
 			}
 		}
 	}

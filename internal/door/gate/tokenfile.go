@@ -171,13 +171,36 @@ func editTokens(path string, create bool, edit func(old []byte) ([]byte, error))
 
 // checkWriters refuses a file to which others could add a token of theirs.
 func checkWriters(path string) error {
-	const others = 0o022
+	const others, everybody = 0o022, 0o002
 	info, err := os.Stat(path)
-	if err == nil && info.Mode().Perm()&others != 0 {
-		err = fmt.Errorf("%s may be written by others than its owner (%s), who could let themselves in: chmod go-w %s", path,
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&others != 0 {
+		return fmt.Errorf("%s may be written by others than its owner (%s), who could let themselves in: chmod go-w %s", path,
 			info.Mode().Perm(), path)
 	}
-	return err
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	for _, folder := range []string{filepath.Dir(path), filepath.Dir(real)} {
+		at, err := os.Stat(folder)
+		if err != nil {
+			return err
+		}
+		if at.Mode().Perm()&everybody != 0 && (at.Mode()&fs.ModeSticky == 0 || strangersFile(info)) {
+			return fmt.Errorf("%s is in a folder that every user of this machine may write (%s), who could let themselves in: "+
+				"put it into another one, or chmod o-w %s", path, at.Mode(), folder)
+		}
+	}
+	return nil
+}
+
+// strangersFile reports whether a file belongs to somebody else than this process's user and root.
+func strangersFile(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Uid != 0 && int(st.Uid) != os.Geteuid()
 }
 
 // likeFile gives a file the rights of another and, where there are owners, its owner: the program that reads it may be

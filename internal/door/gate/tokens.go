@@ -24,9 +24,10 @@ import (
 
 // Tokens are who may ask. They come from a file with a line NAME:ROLE:HASH or NAME:ROLE:HASH:LIMITS for each, where
 // HASH is the SHA-256 of the token in hexadecimal, ROLE is one of Roles and LIMITS are what Grant.Limits writes; empty
-// lines and those that begin with # do not count. A file that the group or others may write is refused. The file is
-// read again when it changes; one that is wrong or empty then leaves those before in force. One that holds nothing but
-// comments, as after the last token was revoked, lets nobody ask.
+// lines and those that begin with # do not count. A file that the group or others may write is refused, as is one in a
+// folder where every user may put another in its place. The file is read again when it changes; one that is wrong or
+// empty then leaves those before in force. One that holds nothing but comments, as after the last token was revoked,
+// lets nobody ask.
 type Tokens struct{ file httpserver.Files[[]token] }
 
 type token struct {

@@ -379,6 +379,14 @@ func TestTokens_AFileThatOthersMayWriteIsRefused(t *testing.T) {
 	if _, err := gate.ReadTokens(path, nil); err != nil {
 		t.Errorf("a file that its group may read: %v", err)
 	}
+	for mode, word := range map[os.FileMode]string{0o777: "chmod o-w", 0o777 | os.ModeSticky: "<nil>", 0o770: "<nil>"} {
+		if err := os.Chmod(filepath.Dir(path), mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := second(gate.ReadTokens(path, nil)); !strings.Contains(fmt.Sprint(err), word) {
+			t.Errorf("in a folder with mode %s: %v", mode, err)
+		}
+	}
 }
 
 // failing is a backend whose pipelines end in an error.

@@ -293,7 +293,7 @@ func (a *Actor) EndLoad(ctx context.Context, l Load) error {
 		if problem.Of(err) != problem.Connect || !sleep.For(ctx, pause) {
 			way := []string{"embedsidecar resume"}
 			for _, name := range l.Pipelines {
-				way = append(way, health.Quoted(name))
+				way = append(way, health.Argument(name))
 			}
 			return problem.New(problem.Of(err), fmt.Errorf("still paused: %w", err), strings.Join(way, " "))
 		}

@@ -200,7 +200,7 @@ func standing(list []Drained) error {
 				strings.Join(remains(&one.left), ", ")))
 			hint := "embedsidecar check tells why it is " + one.Result
 			if one.Result == "paused" {
-				hint = "embedsidecar resume " + health.Quoted(one.Pipeline) +
+				hint = "embedsidecar resume " + health.Argument(one.Pipeline) +
 					" lets it go on, or embedsidecar resume where all are paused"
 			}
 			hints = append(hints, hint)

@@ -220,3 +220,11 @@ func Quoted(name string) string {
 	}
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
+
+// Argument makes a name an argument of a command, in a shell, also if it looks like a flag; as embedsidecar.shell_word.
+func Argument(name string) string {
+	if strings.HasPrefix(name, "-") {
+		return "-- " + Quoted(name)
+	}
+	return Quoted(name)
+}

@@ -214,7 +214,7 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 		case fires:
 			hint = []string{remedy, "or run as the role that embedsidecar roles makes"}
 		default:
-			hint = []string{remedy + " (then connect as " + owner + ")", "or run as the role that embedsidecar roles makes"}
+			hint = []string{"run as the role that embedsidecar roles makes"}
 		}
 		if fires {
 			hint = append(hint,
@@ -223,6 +223,10 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 		if owner != "" {
 			whom = fmt.Sprintf("%q", owner)
 			hint, trust = append(hint, database.TrustOwners(role, owner)), []string{owner}
+		}
+		if remedy != "" && !fires { // no statement to paste: the owner may be a stranger
+			hint = append(hint, "or, if "+owner+" may read all databases of this server, as REPLICATION allows: "+
+				strings.TrimSuffix(remedy, ";")+", and connect as "+owner)
 		}
 		err := &refusal.ConfigError{
 			Problem: fmt.Sprintf("%s %s, whose triggers and functions would run as superuser %q", problem, whom, role),

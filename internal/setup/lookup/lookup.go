@@ -108,7 +108,7 @@ func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelin
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(words) > 0 && isChoice(words[0]) && Meant(all, words[0]) < 0 {
+	if len(words) > 0 && isChoice(words[0]) && Find(all, words[0]) < 0 {
 		pipelines, err = named(all, Matching(all, words))
 		return pipelines, nil, err
 	}
@@ -144,11 +144,11 @@ func isChoice(word string) bool {
 }
 
 // Matching has in the place of a pattern or a label, which is no pipeline's name, the names of those that match: those
-// of one schema, say, or of one project.
+// of one schema, say, or of one project. A table that is called like a pattern does not take its place.
 func Matching(all []pipeline.Pipeline, names []string) (list []string) {
 	for _, name := range names {
 		n := len(list)
-		if isChoice(name) && Meant(all, name) < 0 {
+		if isChoice(name) && Find(all, name) < 0 {
 			for i := range all {
 				if strings.HasPrefix(name, pipeline.LabelPrefix) && all[i].Labels.Chosen(name) ||
 					config.Matches(name, all[i].Name) {

@@ -110,7 +110,7 @@ func Script(steps []Step) string {
 
 // Lines tell a person what was made, or would be, and how to undo it.
 func (s *Step) Lines(verb string) []string {
-	return slices.Concat([]string{verb + " " + s.What},
+	return slices.Concat([]string{verb + " " + wording.OneLine(s.What)},
 		lists.Map(s.SQL, func(sql string) string { return "    " + indented(sql) }),
 		lists.Map(s.Undo, func(sql string) string { return "  undo: " + indented(sql) }))
 }

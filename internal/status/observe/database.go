@@ -171,7 +171,7 @@ func (d *Database) Remarks() []string {
 		p := &d.Pipelines[i]
 		if left := p.Rows - p.Known; left > 0 && p.State == health.UpToDate && !p.RowsEstimated {
 			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why",
-				p.Name, wording.Count(left, "row"), health.Quoted(p.Name)))
+				p.Name, wording.Count(left, "row"), health.Argument(p.Name)))
 		}
 	}
 	for i := range d.Pipelines {
