@@ -218,7 +218,7 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
 	s.has(stderr, "found: server PostgreSQL", "4 things are not ready", "ALTER SYSTEM SET wal_level",
 		"pg_replication_slots", "--trust-owner "+testenv.Owner+" ", "--trust-owner "+stranger+" ",
-		`REPLICATION; (then connect as `+stranger+`)`) // a choice, of which no statement is in the block
+		`REPLICATION, and connect as `+stranger) // a choice, of which no statement is in the block
 	if _, block, _ := strings.Cut(stderr, "paste this into psql"); strings.Contains(block, "connect as") {
 		t.Errorf("words of a choice within the statements:\n%s", block)
 	}

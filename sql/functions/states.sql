@@ -105,7 +105,8 @@ SELECT CASE WHEN seconds IS NULL THEN NULL
             ELSE concat_ws(' ', round(seconds)::bigint / 86400 || ' days',
                 nullif(round(seconds)::bigint % 86400 / 3600, 0) || ' h') END
 $$;
-COMMENT ON FUNCTION embedsidecar.age_words(double precision) IS 'A time as people read it: 40 s, 8 min 6 s, 3 h 20 min.';
+COMMENT ON FUNCTION embedsidecar.age_words(double precision) IS
+    'A time as people read it: 40 s, 8 min 6 s, 3 h 20 min.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rows_words(n bigint) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT n || CASE n WHEN 1 THEN ' row' ELSE ' rows' END $$;

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 			}
 			names = lists.Map(q.lacks, func(l lack) string { return strings.SplitN(l.what, ": ", 2)[0] })
 		}
-		q.Waiting("waiting for " + strings.Join(names, ", ") + ": " + wording.Age(time.Since(began).Seconds()))
+		q.Waiting("waiting for " + strings.Join(names, ", ") + ": " + wording.Age(math.Round(time.Since(began).Seconds())))
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

@@ -51,6 +51,8 @@ func Age(seconds float64) string {
 	const day = 24 * time.Hour
 	d := time.Duration(seconds * float64(time.Second))
 	switch {
+	case d < time.Millisecond/2:
+		return "0 s"
 	case d < time.Second:
 		return strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + " ms"
 	case d.Round(time.Second) < time.Hour:

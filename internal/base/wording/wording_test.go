@@ -17,7 +17,7 @@ func TestWording(t *testing.T) {
 		{wording.Size(1536), "1.5 kB"},
 		{wording.Size(64 << 20), "64 MB"},
 		{wording.Size(3 << 50), "3072 TB"},
-		{wording.Age(0), "0 ms"},
+		{wording.Age(0), "0 s"},
 		{wording.Age(0.0124), "12 ms"},
 		{wording.Age(40), "40 s"},
 		{wording.Age(61.4), "1 min 1 s"},
