@@ -69,11 +69,22 @@ var givenFormats = pgx.QueryResultFormats{
 // read is the statement that reads the given vectors of rows.
 func (g *Given) read(p *pipeline.Pipeline) statement {
 	return build(p, func(b *builder) string {
-		return "SELECT k.place, v.vector, v.stale, v.chunk FROM " + b.list() + " JOIN " + source(p) + " ON " +
+		return "SELECT k.place, v.vector, v.stale OR " + sinceSetUp(p) + ", v.chunk FROM " + b.list() + " JOIN " + source(p) + " ON " +
 			b.matchSource() + " CROSS JOIN LATERAL (SELECT " + g.columns("r."+database.Quote(g.Changed)) +
 			", row_number() OVER (ORDER BY g.ctid" + g.order() + ") AS no FROM " + g.from(p, ofSource(p)) +
 			") AS v ORDER BY k.place, v.no"
 	})
+}
+
+// sinceSetUp is the SQL that reports whether the source row r was changed since its pipeline was set up: whether a
+// vector is of that text nobody knows, and the stream that comes to the change finds the row as it was taken over. Ids
+// of transactions are compared in a circle, of which only what can have begun since then counts: a frozen row may have
+// any.
+func sinceSetUp(p *pipeline.Pipeline) string {
+	const running = 1_000_000 // more than can be above the last one that has ended
+	return fmt.Sprintf("coalesce((SELECT (r.xmin::text::bigint - s.barrier::text::bigint) & 4294967295 <="+
+		" %d + greatest(0, pg_snapshot_xmax(pg_current_snapshot())::text::bigint - s.barrier::text::bigint)"+
+		" FROM embedsidecar.scan AS s WHERE s.pipeline_id = %d), false)", running, p.ID)
 }
 
 // ofSource is the SQL of the columns of the key of the source row r.
