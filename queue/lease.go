@@ -182,8 +182,10 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 	batch.Queue(sqlfiles.Query("lease_tasks"), args).Query(func(rows pgx.Rows) error {
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
 			t.Lease = lease
+			var waited time.Duration
 			err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.Attempt, &t.Losses, &t.FirstLSN, &t.LastLSN,
-				&t.CommittedAt, &t.EnqueuedAt, &t.Seen, &t.Lease.Place, &t.Lease.Life, &hidden)
+				&t.CommittedAt, &waited, &t.Seen, &t.Lease.Place, &t.Lease.Life, &hidden)
+			t.EnqueuedAt = time.Now().Add(-waited)
 			return t, err
 		})
 		return err

@@ -242,3 +242,31 @@ func TestLease_ManyWaitingTasksCostNoMore(t *testing.T) {
 		}
 	}
 }
+
+// How long a task waits is measured by the server's clock alone: this host's may be another one. A worker that took a
+// new task for an old one would write the vector of a text that its row has no longer.
+func TestP3_ATaskWaitsByTheServersClock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.db.MustExec(`CREATE SCHEMA ahead`)
+	for _, clock := range []string{"now", "clock_timestamp"} {
+		f.db.MustExec(`CREATE FUNCTION ahead.` + clock + `() RETURNS timestamptz LANGUAGE sql
+			AS 'SELECT pg_catalog.` + clock + `() + interval ''1 h'''`)
+	}
+	config := f.db.Pool.Config()
+	config.ConnConfig.RuntimeParams["search_path"] = "ahead, pg_catalog"
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	f.q = queue.New(direct{pool})
+	if _, err := f.enqueue(t.Context(), change("a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	f.db.MustExec(`UPDATE embedsidecar.task SET enqueued_at = now() + interval '50 min'`)
+	task := f.lease(t, 1)[0]
+	if waited := time.Since(task.EnqueuedAt).Round(time.Minute); waited != 10*time.Minute {
+		t.Errorf("it waits for %s, want 10m", waited)
+	}
+}

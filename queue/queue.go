@@ -66,7 +66,7 @@ type Task struct {
 	FirstLSN    pglogrepl.LSN
 	LastLSN     pglogrepl.LSN
 	CommittedAt time.Time
-	EnqueuedAt  time.Time
+	EnqueuedAt  time.Time     // by this host's clock, which may be another than the server's
 	Seen        pipeline.Seen // the row as its writer saw it, who says that it needs no new vector; nil: it may need one
 }
 

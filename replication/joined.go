@@ -24,7 +24,7 @@ type joined struct {
 	on       []int // places of the columns that say which rows these are
 	watched  []int // places of the columns that matter; nil: each does
 	full     bool  // the WAL has the whole old row
-	blind    bool  // it does not name the old values of the columns: each change of what is there asks for a scan
+	noOld    bool  // it does not name the old values of the columns: each change of what is there asks for a scan
 }
 
 // newJoined finds a link's columns in a relation; nil: it lacks one of those that say which rows are meant.
@@ -42,7 +42,7 @@ func newJoined(p *pipeline.Pipeline, number int, rel *pglogrepl.RelationMessage)
 			return nil
 		}
 		r.on = append(r.on, at)
-		r.blind = r.blind || !r.full && rel.Columns[at].Flags&inIdentity == 0
+		r.noOld = r.noOld || !r.full && rel.Columns[at].Flags&inIdentity == 0
 	}
 	for _, name := range join.Uses {
 		at, ok := place[name]
@@ -96,7 +96,7 @@ func (r *joined) change(tx *transaction, row, old columns, insert bool, sink *bu
 	if row != nil && old != nil && r.full && r.same(row, old) {
 		return
 	}
-	if r.blind && !insert {
+	if r.noOld && !insert {
 		sink.scan(r.pipeline.ID)
 		return
 	}

@@ -29,7 +29,7 @@ func TestJoined_LooksAtTheRowsOfBeforeAndAfter(t *testing.T) {
 	t.Parallel()
 	p, rel := tagged('f', "id", "article_id", "name")
 	r := newJoined(p, 1, rel)
-	if r == nil || r.blind {
+	if r == nil || r.noOld {
 		t.Fatalf("with the whole old row: %+v", r)
 	}
 	key := func(v string) string { return pipeline.JoinKey([]string{v}) }
@@ -69,7 +69,7 @@ func TestJoined_WithoutOldValuesAsksForAScan(t *testing.T) {
 	t.Parallel()
 	p, rel := tagged('d', "id", "article_id", "name")
 	r := newJoined(p, 1, rel)
-	if r == nil || !r.blind {
+	if r == nil || !r.noOld {
 		t.Fatalf("with the key alone: %+v", r)
 	}
 	sink := &buffer{}

@@ -22,7 +22,7 @@ type relation struct {
 	oids    []uint32 // itself and the partitioned tables above it
 	routes  []*route
 	joined  []*joined
-	blind   []int32 // pipelines whose key is not known or not in the relation: their rows cannot be named, only scanned
+	unnamed []int32 // pipelines whose key is not known or not in the relation: their rows cannot be named, only scanned
 	table   any     // the routing table the routes were made from
 }
 
@@ -163,7 +163,7 @@ func (ses *session) scanAll(rel *relation, partition ...uint32) {
 	for _, r := range rel.joined {
 		ses.buffer.scan(r.pipeline.ID)
 	}
-	for _, id := range rel.blind {
+	for _, id := range rel.unnamed {
 		ses.buffer.scan(id)
 	}
 }
@@ -209,7 +209,7 @@ func (ses *session) routesOf(id uint32) (*relation, error) {
 	if rel.table == any(table) {
 		return rel, nil
 	}
-	rel.table, rel.routes, rel.joined, rel.blind = table, nil, nil, nil
+	rel.table, rel.routes, rel.joined, rel.unnamed = table, nil, nil, nil
 	seen := map[lead]bool{}
 	for _, oid := range rel.oids {
 		for _, l := range (*table)[oid] {
@@ -226,7 +226,7 @@ func (ses *session) routesOf(id uint32) (*relation, error) {
 				rel.routes = append(rel.routes, r)
 				continue
 			}
-			rel.blind = append(rel.blind, l.ID)
+			rel.unnamed = append(rel.unnamed, l.ID)
 		}
 	}
 	return rel, nil
@@ -253,7 +253,7 @@ func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.Tupl
 		return err
 	}
 	ses.s.stats.Changes.Add(1)
-	for _, id := range rel.blind {
+	for _, id := range rel.unnamed {
 		ses.buffer.scan(id)
 	}
 	if row == nil && old == nil {

@@ -17,7 +17,7 @@ type route struct {
 	key      []int // places of the key columns in the relation
 	watched  []int // places of the watched columns, in the order of the source hash
 	vector   int   // place of the destination column; -1 with an embedding table
-	blind    bool  // the relation lacks a column we know: every change must be looked at
+	always   bool  // the relation lacks a column we know: every change is looked at
 }
 
 // newRoute finds a pipeline's columns in a relation. It returns nil if the key is not known (the pipeline does not
@@ -30,7 +30,7 @@ func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 	for i, c := range rel.Columns {
 		place[c.Name] = i
 	}
-	r := &route{pipeline: p, vector: -1, blind: p.WatchAll}
+	r := &route{pipeline: p, vector: -1, always: p.WatchAll}
 	for _, k := range p.Key {
 		i, ok := place[k.Name]
 		if !ok {
@@ -41,7 +41,7 @@ func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 	for _, w := range p.Watched {
 		i, ok := place[w]
 		if !ok {
-			r.blind = true
+			r.always = true
 			continue
 		}
 		r.watched = append(r.watched, i)
@@ -49,7 +49,7 @@ func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 	if p.InSource() {
 		i, ok := place[p.IntoColumn]
 		if !ok {
-			r.blind = true
+			r.always = true
 			i = -1
 		}
 		r.vector = i
@@ -148,7 +148,7 @@ func hashOf(row, old columns, place int) pipeline.SourceHash {
 // seen is what a writer saw who says that a row needs no new vector; nil where what the text reads is not known: then
 // nobody can tell whether the row is still what he saw.
 func (r *route) seen(row, old columns, insert bool) pipeline.Seen {
-	if r.blind {
+	if r.always {
 		return nil
 	}
 	s := pipeline.NewSeen(insert)
@@ -204,7 +204,7 @@ func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 			return nil
 		}
 	}
-	if r.blind {
+	if r.always {
 		sink.add(tx.change(r.pipeline, key, nil))
 		return nil
 	}

@@ -82,7 +82,7 @@ func TestRoute_FindsItsColumns(t *testing.T) {
 		change  func(p *pipeline.Pipeline)
 		columns []string
 		none    bool // no row can be named
-		blind   bool // every change must be looked at
+		always  bool // every change is looked at
 	}{
 		"all there":               {plain, []string{"id", "title", "body", "embedding"}, false, false},
 		"in another order":        {plain, []string{"embedding", "body", "extra", "title", "id"}, false, false},
@@ -103,8 +103,8 @@ func TestRoute_FindsItsColumns(t *testing.T) {
 		},
 	} {
 		r := newRoute(docs(c.change), announced(c.columns...))
-		if (r == nil) != c.none || r != nil && r.blind != c.blind {
-			t.Errorf("%s: %+v, want none: %t, blind: %t", name, r, c.none, c.blind)
+		if (r == nil) != c.none || r != nil && r.always != c.always {
+			t.Errorf("%s: %+v, want none: %t, always: %t", name, r, c.none, c.always)
 		}
 	}
 }

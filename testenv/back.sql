@@ -7,3 +7,4 @@ ALTER TABLE embedsidecar.pipeline ADD COLUMN tokens_embedded bigint NOT NULL DEF
     ADD COLUMN texts_embedded bigint NOT NULL DEFAULT 0, ADD COLUMN texts_reused bigint NOT NULL DEFAULT 0,
     ADD COLUMN rows_unchanged bigint NOT NULL DEFAULT 0;
 ALTER TABLE embedsidecar.worker ADD COLUMN knows_generations boolean NOT NULL DEFAULT false;
+ALTER TABLE embedsidecar.request DROP COLUMN counted_at;

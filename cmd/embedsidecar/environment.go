@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -91,9 +92,11 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 	if daemon && cfg.Log.Output == "stdout" { // what other commands write to stdout is what they were asked for
 		out = p.stdout
 	}
-	env.log = logging.New(out, logging.Options{
-		Format: cfg.Log.Format, Level: level, Terminal: output.IsTerminal(out), Redact: p.redact.Text,
-	})
+	o := logging.Options{Format: cfg.Log.Format, Level: level, Terminal: output.IsTerminal(out), Redact: p.redact.Text}
+	if daemon {
+		o.Patience = time.Second
+	}
+	env.log = logging.New(out, o)
 	return env, errors.Join(problems...)
 }
 

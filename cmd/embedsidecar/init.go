@@ -22,14 +22,8 @@ import (
 
 // initCommand sets up what pipelines need.
 type initCommand struct {
-	showSQL  bool // print the statements for somebody else to run
-	adopt    bool // the database is a copy of another
-	noChange bool // what is set up otherwise stays so
-}
-
-// noChangeFlag is --no-change, of whatever sets up.
-func noChangeFlag(into *bool) cli.Flag {
-	return own.toggle("no-change", into, "do not change pipelines that are set up otherwise than configured")
+	showSQL bool // print the statements for somebody else to run
+	adopt   bool // the database is a copy of another
 }
 
 func newInit() *command {
@@ -45,7 +39,6 @@ func newInit() *command {
 			own.toggle("show-sql", &c.showSQL, "print the SQL and run nothing"),
 			own.toggle("adopt", &c.adopt,
 				"this database was restored or copied from another and shall live on its own: make a new slot and compare every row; vectors that an earlier set-up left in embedding tables are kept"),
-			noChangeFlag(&c.noChange),
 		},
 		reach:     eachDatabase,
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
@@ -58,7 +51,7 @@ func newInit() *command {
 func (c *initCommand) run(ctx context.Context, env *environment) error {
 	dry := c.showSQL || env.dryRun
 	done, err := app.SetUp(ctx, env.node(), app.SetUpOptions{
-		Adopt: c.adopt, DryRun: dry, NoChange: c.noChange, Estimate: env.dryRun,
+		Adopt: c.adopt, DryRun: dry, Estimate: env.dryRun,
 	})
 	if !done.Begun {
 		return err

@@ -17,10 +17,9 @@ import (
 
 // runCommand streams changes and embeds rows until it is told to stop.
 type runCommand struct {
-	once     bool // catch up with everything committed before the start, then end
-	noInit   bool // set nothing up
-	noChange bool // set up what is missing, and leave as it is what is set up otherwise
-	role     string
+	once   bool // catch up with everything committed before the start, then end
+	noInit bool // set nothing up
+	role   string
 }
 
 func newRun() *command {
@@ -33,7 +32,6 @@ func newRun() *command {
 			"signal ends it at once. This is the sidecar: everyone needs it.",
 		flags: []cli.Flag{
 			own.toggle("once", &c.once, "catch up with everything committed now, then end"),
-			noChangeFlag(&c.noChange),
 			own.text("role", &c.role,
 				"`all|stream|work` all; or one half of it, beside processes that do the other: stream reads the slot and fills the queue, work embeds"),
 			own.toggle("no-init", &c.noInit, "set nothing up; end with status 3 if something is missing, and wait while the schema has an older version"),
@@ -77,7 +75,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) error {
 	defer is.Trace.Close(ctx)
 	n := app.New(is)
 	defer env.supervise(ctx, n)()
-	o := app.RunOptions{NoInit: c.noInit, NoChange: c.noChange, Role: app.Role(c.role)}
+	o := app.RunOptions{NoInit: c.noInit, Role: app.Role(c.role)}
 	if c.once {
 		o.Reached = env.reached
 	}

@@ -184,33 +184,25 @@ func (c *searchCommand) near(ctx context.Context, env *environment, request sear
 	defer pool.Close()
 	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
-	if len(pipelines) == 1 {
-		p := pipelines[0]
-		if c.explain {
-			return c.explained(ctx, env, pool, plugins, p, request)
-		}
-		hits, err := c.find(ctx, env, pool, plugins, p, request)
-		if err != nil {
-			return err
-		}
-		env.tellCoverage(ctx, pool, p)
-		return env.showHits(p, hits, &request)
-	}
-	if c.explain {
+	if c.explain && len(pipelines) > 1 {
 		return misuse("--explain shows the statement of one pipeline")
 	}
-	hits, err := search.Across(&request, pipelines,
-		func(p *pipeline.Pipeline, each search.Request) ([]search.Hit, error) {
-			return c.find(ctx, env, pool, plugins, p, each)
-		})
-	if _, wrong := errors.AsType[*search.BadRequestError](err); wrong {
-		return misuse("%v", err)
+	ask := c.embedder(env, pool, plugins)
+	if c.explain {
+		return c.explained(ctx, env, pool, ask, pipelines[0], request)
 	}
+	searcher := search.Searcher{
+		DB: pool, Limit: env.config.Queries.SearchTimeout, Embed: ask, Score: query.Scorer(pool, plugins, env.config),
+	}
+	found, err := searcher.Search(ctx, pipelines, request)
 	if err != nil {
-		return err
+		return query.Classified(err)
 	}
 	env.tellCoverage(ctx, pool, pipelines...)
-	return env.showHits(nil, hits, &request)
+	if len(pipelines) > 1 {
+		return env.showHits(nil, found.Hits, &request)
+	}
+	return env.showHits(pipelines[0], found.Hits, &request)
 }
 
 // tellCoverage tells a person of pipelines that are not embedded as a whole. Where it takes long to find out, or the
@@ -233,46 +225,30 @@ func (e *environment) tellCoverage(ctx context.Context, pool *pgxpool.Pool, pipe
 	}
 }
 
-// find embeds the text for a pipeline and finds what is near to it.
-func (c *searchCommand) find(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
-	p *pipeline.Pipeline, request search.Request,
-) (hits []search.Hit, err error) {
-	if request.Vector, err = c.vector(ctx, env, pool, plugins, p, request.Text); err != nil {
-		return nil, err
+// embedder asks a sidecar that runs for vectors, or else the pipeline's model, loaded here.
+func (*searchCommand) embedder(env *environment, pool *pgxpool.Pool, plugins *embedders.Pool) search.Embedder {
+	return func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
+		vector, err := query.Asked(ctx, pool, p, text)
+		if err == nil {
+			return vector, nil
+		}
+		env.log.DebugContext(ctx, "no sidecar answers, so the model is loaded here", "error", err.Error())
+		return query.Embedder(plugins)(ctx, p, text)
 	}
-	hits, err = search.Within(ctx, env.config.Queries.SearchTimeout, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Find(ctx, pool, p, request)
-	})
-	if err == nil {
-		hits, err = search.Ranked(ctx, &request, hits, query.Scorer(pool, plugins, env.config, p))
-	}
-	return hits, query.Classified(p, err)
-}
-
-// vector embeds a text with the pipeline's model.
-func (*searchCommand) vector(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
-	p *pipeline.Pipeline, text string,
-) ([]float32, error) {
-	vector, err := query.Asked(ctx, pool, p, text)
-	if err == nil {
-		return vector, nil
-	}
-	env.log.DebugContext(ctx, "no sidecar answers, so the model is loaded here", "error", err.Error())
-	return query.Vector(ctx, plugins, p, text)
 }
 
 // explained shows the statement and its plan.
-func (c *searchCommand) explained(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
+func (c *searchCommand) explained(ctx context.Context, env *environment, pool *pgxpool.Pool, ask search.Embedder,
 	p *pipeline.Pipeline, request search.Request,
 ) (err error) {
-	if request.Vector, err = c.vector(ctx, env, pool, plugins, p, request.Text); err != nil {
+	if request.Vector, err = ask(ctx, p, request.Text); err != nil {
 		return err
 	}
 	e, err := search.Within(ctx, env.config.Queries.SearchTimeout, func(ctx context.Context) (search.Explanation, error) {
 		return search.Explain(ctx, pool, p, request)
 	})
 	if err != nil {
-		return query.Classified(p, err)
+		return query.Classified(search.About(p, err))
 	}
 	if !env.out.ForPeople() {
 		return output.One(env.out, e, []string{"statement", "index"}, e.Statement, e.Index)

@@ -100,6 +100,7 @@ var unread = []struct {
 	{fmt.Sprintf(gone, "stuck"), health.StreamStuck, true},
 	{`SELECT pg_drop_replication_slot(slot_name) FROM embedsidecar.lsn_checkpoint`, health.SlotLost, true},
 	{fmt.Sprintf(gone, "making"), health.SlotWaiting, true},
+	{fmt.Sprintf(gone, "stuck") + `; UPDATE embedsidecar.lsn_checkpoint SET consistent_point = '0/0'`, health.SlotWaiting, true},
 }
 
 // TestP10_AStoryIsTheSameByEveryDoor: by status, check and explain on the command line, by SQL, over HTTP and on a

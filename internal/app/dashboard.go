@@ -95,9 +95,7 @@ func (n *Node) serviceOptions() admin.ServiceOptions {
 	source := n.o.source()
 	return admin.ServiceOptions{
 		Config: n.o.Config, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload,
-		Embed: func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
-			return query.Vector(ctx, n.plugins, p, text)
-		},
+		Embed: query.Embedder(n.plugins),
 		Score: func(ctx context.Context, p *pipeline.Pipeline, text string, texts []string) ([]float32, error) {
 			return query.Score(ctx, n.plugins, n.o.Config, p, text, texts)
 		},

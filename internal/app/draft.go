@@ -181,7 +181,7 @@ func (n *Database) tolerated(c *config.Config, specs []pipeline.Spec, failed map
 func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeline.Spec) error {
 	for {
 		done, err := Initialize(ctx, d.cfg, n.o.Log, setup.Options{
-			Pool: r.p.owner(), Specs: able, Descriptions: d.described, NoChange: r.o.NoChange, Starting: true, DryRun: true,
+			Pool: r.p.owner(), Specs: able, Descriptions: d.described, Starting: true, DryRun: true,
 			Held: n.holders(ctx, r.p.work, true),
 		})
 		if err == nil && done.Refused != nil {
@@ -205,7 +205,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 }
 
 // rehearseChanges plans the next generations of pipelines that are configured with a new model.
-func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, changes []setup.ModelChange) error {
+func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, changes []resolve.ModelChange) error {
 	o := n.options()
 	o.Config = d.cfg
 	for _, c := range changes {

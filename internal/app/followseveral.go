@@ -59,7 +59,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 	}
 	next, err := s.n.o.Reread()
 	if err != nil {
-		return s.answer(ctx, told, err, dry)
+		return s.answer(ctx, told, nil, err, dry)
 	}
 	told.Changed, told.NeedsRestart = now.Changes(next)
 	cfg := next.Keeping(now)
@@ -96,9 +96,9 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 	changes := len(told.Changed) > 0 || slices.ContainsFunc(list, func(f *following) bool { return !f.d.unchanged() })
 	switch {
 	case ctx.Err() != nil:
-		return s.answer(ctx, told, errors.Join(context.Cause(ctx), plugins.Leave(s.n.plugins)), true)
+		return s.answer(ctx, told, list, errors.Join(context.Cause(ctx), plugins.Leave(s.n.plugins)), true)
 	case all:
-		return s.answer(ctx, told, errors.Join(list[0].err, plugins.Leave(s.n.plugins)), dry)
+		return s.answer(ctx, told, list, errors.Join(list[0].err, plugins.Leave(s.n.plugins)), dry)
 	case !dry && changes:
 		told.State = control.Taken
 		s.take(ctx, cfg, plugins, list, action, by)
@@ -115,7 +115,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 		told.State = control.Halfway
 		err = fmt.Errorf("database %s goes on as before: %w", list[at].t.Name, list[at].err)
 	}
-	return s.answer(ctx, told, err, dry)
+	return s.answer(ctx, told, list, err, dry)
 }
 
 // following are the databases that work.
@@ -204,19 +204,20 @@ func (s *several) gather(told *control.Configured, f *following) {
 		told.Costs = append(told.Costs, cost)
 	}
 	if f.err != nil {
-		told.Passing = told.Passing || passing(f.err)
 		told.Warnings = append(told.Warnings, of([]string{"refused: " + s.n.o.Redact(database.Words(f.err))})...)
 	}
 }
 
-// answer completes what is told, and shows it in log and metrics.
-func (s *several) answer(ctx context.Context, told control.Configured, err error, dry bool) control.Configured {
+// answer completes what is told of all databases, and shows it in log and metrics.
+func (s *several) answer(ctx context.Context, told control.Configured, list []*following, err error, dry bool,
+) control.Configured {
 	if err != nil {
 		if told.State != control.Halfway {
 			told.State = control.Refused
 		}
 		told.Reason, told.Hints = s.n.o.Redact(database.Words(err)), problem.Hints(err)
-		told.Passing = told.Passing || passing(err)
+		told.Passing = passing(err) ||
+			slices.ContainsFunc(list, func(f *following) bool { return f.err != nil && passing(f.err) })
 	}
 	told = told.Filled()
 	if dry || ctx.Err() != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
 // ModelChange asks for the next generation of a pipeline.
@@ -132,7 +133,7 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 
 // changeModels begins the changes of models that are configured. One that cannot be made waits, and its pipeline works
 // on with the model that serves.
-func (n *Database) changeModels(ctx context.Context, so setup.Options, changes []setup.ModelChange) error {
+func (n *Database) changeModels(ctx context.Context, so setup.Options, changes []resolve.ModelChange) error {
 	for _, c := range changes {
 		done, err := changeModel(ctx, n.options(), equipment{pool: so.Pool, owner: so.Pool, plugins: n.plugins}, ModelChange{
 			Pipeline: c.Pipeline, To: c.To, Recipe: c.Recipe,
@@ -216,9 +217,7 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 			return r, problem.New(problem.NoMatch, fmt.Errorf("pipeline %q has no text to ask for", live[0].Name))
 		}
 	}
-	ask := func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
-		return query.Vector(ctx, plugins, p, text)
-	}
+	ask := query.Embedder(plugins)
 	for _, p := range both { // what a model takes to start is not what a question takes
 		if _, err := ask(ctx, p, questions[0].Text); err != nil {
 			return r, err

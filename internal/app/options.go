@@ -42,9 +42,8 @@ func (n *Options) source() embedders.Source {
 
 // RunOptions say how far a run goes.
 type RunOptions struct {
-	NoInit   bool // set nothing up
-	NoChange bool // set up what is missing, and leave as it is what is set up otherwise
-	Role     Role // what of the work is this process's
+	NoInit bool // set nothing up
+	Role   Role // what of the work is this process's
 
 	// Reached makes the run end when everything that is committed at its start is worked. It is told how far the run
 	// came, and its error is that of the run. nil: the run goes on until it is told to stop.

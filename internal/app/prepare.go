@@ -205,7 +205,7 @@ func (n *Database) setUpNamed(ctx context.Context, p *pools, o RunOptions, specs
 		return err
 	}
 	so := setup.Options{
-		Pool: p.owner(), Specs: able, Descriptions: described, NoChange: o.NoChange, Starting: true,
+		Pool: p.owner(), Specs: able, Descriptions: described, Starting: true,
 		Held: n.holders(ctx, p.work, fresh),
 	}
 	if so.Pool == p.work { // as the same role

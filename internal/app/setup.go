@@ -25,7 +25,6 @@ import (
 type SetUpOptions struct {
 	Adopt    bool // the database is a copy of another
 	DryRun   bool
-	NoChange bool   // what is set up otherwise stays so
 	Applies  bool   // a file is applied: its pipelines are its own, and the word of the audit is apply
 	Asked    string // the pipeline that is asked for, which the configuration has with the declared ones; "": none is
 	Estimate bool   // say of pipelines that are new, or embed other texts than before, what their backfill will take
@@ -80,7 +79,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	}
 	done.Begun = true
 	specs, sick, err := o.initialize(ctx, n, specs, setup.Options{
-		Pool: by.owner, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun, NoChange: o.NoChange,
+		Pool: by.owner, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun,
 	}, &done.Report)
 	if words := leftWords(by.left); words != "" {
 		done.Warnings = append(done.Warnings, words)

@@ -136,8 +136,9 @@ func IsTransient(err error) bool {
 			pgerrcode.IsInsufficientResources(pg.Code) ||
 			LockedOut(err) || pgerrcode.IsTransactionRollback(pg.Code)
 	}
+	_, file := errors.AsType[*fs.PathError](err) // its cause is of the system, too
 	_, network := errors.AsType[net.Error](err)
-	return network || cutOff(err) || pgconn.SafeToRetry(err)
+	return !file && (network || cutOff(err) || pgconn.SafeToRetry(err))
 }
 
 // cutOff reports whether the system, and not the other side's program, ended a connection or its attempt.

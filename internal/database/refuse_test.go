@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"strconv"
@@ -133,6 +134,7 @@ func TestIsTransient(t *testing.T) {
 		{"reset", fmt.Errorf("read: %w", syscall.ECONNRESET), true},
 		{"no connection", &database.Error{Kind: database.Unreachable, Err: io.EOF}, true},
 		{"no such database", &database.Error{Kind: database.NoDatabase, Err: io.EOF}, false},
+		{"no such file", &fs.PathError{Op: "open", Path: "model.onnx", Err: syscall.ENOENT}, false},
 		{"cancelled", context.Canceled, false},
 		{"anything else", errors.New("else"), false},
 	} {

@@ -63,14 +63,19 @@ func SplitKey(key string, n int) ([]string, error) {
 }
 
 // KeyExpression returns the SQL that writes the key of the row called alias as JoinKey does.
-// format('%s') is the type's output function; a cast to text is not (boolean, char(n)).
+// format('%s') is the type's output function; a cast to text is not (boolean, char(n)). Its collation is that of the
+// tables of ours: with that of the column PostgreSQL could not compare the two, and finds no part in a text to which
+// different ones are equal.
 func (p *Pipeline) KeyExpression(alias string) string {
-	if len(p.Key) == 1 {
-		return "format('%s', " + alias + "." + quote(p.Key[0].Name) + ")"
-	}
 	parts := make([]string, len(p.Key))
 	for i, k := range p.Key {
-		parts[i] = `replace(replace(format('%s', ` + alias + "." + quote(k.Name) + `), '\', '\\'), '|', '\|')`
+		parts[i] = "format('%s', " + alias + "." + quote(k.Name) + `) COLLATE pg_catalog."C"`
+	}
+	if len(parts) == 1 {
+		return "(" + parts[0] + ")"
+	}
+	for i, part := range parts {
+		parts[i] = `replace(replace(` + part + `, '\', '\\'), '|', '\|')`
 	}
 	return strings.Join(parts, " || '|' || ")
 }

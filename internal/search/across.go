@@ -75,17 +75,14 @@ func Across(r *Request, pipelines []*pipeline.Pipeline,
 	return r.page(joined), nil
 }
 
-// Scorer returns a score for each text: how well it answers a query, the larger the better.
-type Scorer func(ctx context.Context, query string, texts []string) ([]float32, error)
-
 // Ranked puts candidates that Find has found in the order of their scores, those of one score as they were, and returns
 // the rows that are wanted of them.
-func Ranked(ctx context.Context, r *Request, hits []Hit, score Scorer) ([]Hit, error) {
+func Ranked(ctx context.Context, p *pipeline.Pipeline, r *Request, hits []Hit, score Scorer) ([]Hit, error) {
 	if r.Rerank == 0 || len(hits) == 0 {
 		return hits, nil
 	}
 	texts := lists.Map(hits, func(v Hit) string { return first(v.Text, r.reranked()) })
-	scores, err := score(ctx, r.Text, texts)
+	scores, err := score(ctx, p, r.Text, texts)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 func TestRanked_IsThePageOfTheScoresOrder(t *testing.T) {
@@ -16,24 +18,26 @@ func TestRanked_IsThePageOfTheScoresOrder(t *testing.T) {
 		{Key: "c", Text: "3"},
 		{Key: "d", Text: "4", Chunk: &Chunk{}},
 	}
-	score := func(_ context.Context, query string, texts []string) ([]float32, error) {
+	score := func(_ context.Context, _ *pipeline.Pipeline, query string, texts []string) ([]float32, error) {
 		if query != "q" || len(texts) != 4 || len(texts[1]) != 600 {
 			t.Errorf("asked for %q, %d texts", query, len(texts))
 		}
 		return []float32{0.5, 0.75, 0.5, 1}, nil
 	}
-	got, err := Ranked(t.Context(), &Request{Text: "q", Rows: 2, Offset: 1, Rerank: 4}, slices.Clone(hits), score)
+	got, err := Ranked(t.Context(), nil, &Request{Text: "q", Rows: 2, Offset: 1, Rerank: 4}, slices.Clone(hits), score)
 	if err != nil || len(got) != 2 || got[0].Key != "b" || got[1].Key != "a" || *got[0].Rerank != 0.75 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if n := len([]rune(got[0].Text)); n != previewed {
 		t.Errorf("%d characters are shown", n)
 	}
-	broken := func(context.Context, string, []string) ([]float32, error) { return nil, errors.New("down") }
-	if _, err := Ranked(t.Context(), &Request{Text: "q", Rows: 2, Rerank: 4}, hits, broken); err == nil {
+	broken := func(context.Context, *pipeline.Pipeline, string, []string) ([]float32, error) {
+		return nil, errors.New("down")
+	}
+	if _, err := Ranked(t.Context(), nil, &Request{Text: "q", Rows: 2, Rerank: 4}, hits, broken); err == nil {
 		t.Error("without scores rows are returned")
 	}
-	if got, err := Ranked(t.Context(), &Request{Rows: 4}, hits, broken); err != nil || len(got) != 4 {
+	if got, err := Ranked(t.Context(), nil, &Request{Rows: 4}, hits, broken); err != nil || len(got) != 4 {
 		t.Errorf("not asked to rerank: %v, %v", got, err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
@@ -56,7 +55,7 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 			}
 		}
 		other = g.Live.BesideOf(all)
-		return changeable(&g.Live, other, madeSo(&g.Live, other, d, recipe))
+		return resolve.Changeable(&g.Live, other, d, recipe)
 	})
 	if err != nil {
 		return g, err
@@ -74,47 +73,6 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 	g.Chunked = live.Chunked
 	g.Spec = beside(g.Live.Spec, live.Stored, to, d, recipe)
 	return g, nil
-}
-
-// made tells which generations have the model and the recipe that are asked for.
-type made struct{ live, other bool }
-
-func madeSo(live, other *resolve.Stored, d embed.Description, recipe *pipeline.Spec) made {
-	same := func(s *resolve.Stored) bool {
-		return s != nil && s.Fingerprint == d.Fingerprint && (recipe == nil || s.HasRecipe(*recipe))
-	}
-	return made{live: same(live), other: same(other)}
-}
-
-// changeable refuses a change that makes no sense.
-func changeable(live, other *resolve.Stored, wanted made) error {
-	fail := func(problem string, hint ...string) error {
-		return &refusal.ConfigError{Pipeline: live.Name, Problem: problem, Hint: hint, Code: code.Taken}
-	}
-	switch {
-	case live.Beside != 0:
-		return fail("it is a generation that does not serve", "name its pipeline")
-	case wanted.live:
-		return fail("its vectors are of this model already, and made of this text in this way")
-	case other == nil, wanted.other && !other.Served:
-		return nil
-	case wanted.other:
-		return fail("its vectors were made so before the switch, and are kept",
-			"embedsidecar model rollback "+live.Name+" has them serve again")
-	case other.Served:
-		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", resolve.ModelOf(other.Spec)),
-			"take it away first: embedsidecar model drop-old "+live.Name)
-	}
-	return fail(fmt.Sprintf("a change to %s is under way", whatOf(other, live)),
-		"end it first: embedsidecar model switch "+live.Name, "or give it up: embedsidecar model drop-old "+live.Name)
-}
-
-// whatOf says what sets a generation apart from the one that serves.
-func whatOf(other, live *resolve.Stored) string {
-	if resolve.SameModel(other.Spec, live.Spec) {
-		return "another text, chunking or type"
-	}
-	return fmt.Sprintf("model %q", resolve.ModelOf(other.Spec))
 }
 
 // beside is a pipeline that leads from the same rows to a destination beside the one that serves, of the same type
@@ -220,79 +178,4 @@ func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Find
 	configured.Plugin, configured.Model, configured.ModelBudget = o.Plugin, o.Model, o.ModelBudget
 	found.Digest = resolve.Digest(configured)
 	return found, o, nil
-}
-
-// detour is how a pipeline goes on whose configured generation is not the one that serves: with the model that serves,
-// with the recipe that serves, or with both. warning says why.
-type detour struct {
-	model, recipe bool
-	warning       string
-}
-
-// besides says what becomes of a pipeline that is configured with another model than serves or, where that is asked
-// for, with another recipe. It goes on with what serves where the other is known: it is that of a generation beside it,
-// or one of before. What is new to it is a change: the report has it, and who set up makes the next generation then.
-// Other weights under the same name are no change that anybody has asked for.
-func (in *initializer) besides(configured, spec pipeline.Spec, s *resolve.Stored, all []resolve.Stored) (d detour,
-	err error,
-) {
-	description, other := in.o.Descriptions[configured.Name], s.BesideOf(all)
-	model, wanted := madeSo(s, other, description, nil), madeSo(s, other, description, &spec)
-	if wanted.live || model.live && !wanted.other && !spec.Beside {
-		return d, nil
-	}
-	d.model = !model.live
-	if !wanted.other && !spec.Beside { // another recipe is none of a generation's
-		wanted = model
-	} else {
-		d.recipe = !s.HasRecipe(spec)
-	}
-	what, serves := fmt.Sprintf("model %q", resolve.ModelOf(configured)), fmt.Sprintf("model %q", resolve.ModelOf(s.Spec))
-	if d.recipe {
-		what, serves = "another text, chunking or type", "what is set up"
-	}
-	switch version, before := s.Definitions[resolve.Digest(configured)]; {
-	case wanted.other && other.Served:
-		d.warning = fmt.Sprintf("it is configured here with %s, and was switched to %s, which serves: name that in "+
-			"the configuration, or go back: embedsidecar model rollback %s", what, serves, s.Name)
-		return d, nil
-	case wanted.other:
-		d.warning = fmt.Sprintf("it is configured here with %s, its next generation; %s serves until embedsidecar "+
-			"model switch %s", what, serves, s.Name)
-		return d, nil
-	case d.model && resolve.SameModel(configured, s.Spec) && !d.recipe:
-		return detour{}, nil
-	case d.model && before && version < s.DefinitionVersion:
-		d.warning = fmt.Sprintf("it is configured here with %s, and was changed to %s: name that in the "+
-			"configuration, or change it back: embedsidecar model change %s --to MODEL", what, serves, s.Name)
-		return d, nil
-	case before && version < s.DefinitionVersion && in.stays(s):
-		return detour{}, nil // as any older definition
-	}
-	if err := changeable(s, other, wanted); err != nil {
-		if in.o.Starting && !in.o.DryRun { // nobody has asked just now
-			in.keeps(configured.Name, err.Error())
-			d.warning = err.Error()
-			return d, nil
-		}
-		return d, err
-	}
-	if in.o.NoChange {
-		d.warning = fmt.Sprintf("it is configured here with %s: %s stays (--no-change)", what, serves)
-		return d, nil
-	}
-	change := ModelChange{
-		Pipeline: configured.Name, To: pipeline.ModelName{Plugin: resolve.PluginOf(configured), Model: configured.Model},
-	}
-	if d.recipe {
-		change.Recipe = &spec
-	}
-	in.report.Changes = append(in.report.Changes, change)
-	until := "embedsidecar model switch " + s.Name
-	if configured.AutoSwitch {
-		until = "the vectors are complete (switch: auto)"
-	}
-	d.warning = fmt.Sprintf("it is configured with %s, new to it, whose vectors are made beside the present ones: %s "+
-		"serves until %s", what, serves, until)
-	return d, nil
 }

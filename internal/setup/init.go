@@ -70,27 +70,42 @@ func initialize(ctx context.Context, o Options) (Report, error) {
 	}
 	defer in.letOthersIn()
 	defer in.tellSlow(ctx)()
-	var err error
-	if in.repl, err = database.ConnectReplication(ctx, o.ReplicationDSN,
-		database.Options{ApplicationName: "embedsidecar init"}); err != nil {
-		if o.Sketch {
+	defer in.hangUp(ctx)
+	if err := in.dial(ctx); err != nil {
+		if o.Sketch && in.repl == nil {
 			err = in.all(ctx)
 		}
 		return in.told(), err
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		_ = in.repl.Close(closing)
-	}()
-	if in.system, err = pglogrepl.IdentifySystem(ctx, in.repl); err != nil {
-		return in.report, fmt.Errorf("identify the server: %w", err)
-	}
-	if err := catalog.SameServer(ctx, o.Pool, in.repl); err != nil {
-		return in.report, err
-	}
-	err = in.byTriggers(ctx, in.all(ctx))
+	err := in.byTriggers(ctx, in.all(ctx))
 	return in.told(), err
+}
+
+// dial opens the connection that makes a slot. Where the server has none free, only what needs a slot fails.
+func (in *initializer) dial(ctx context.Context) error {
+	repl, err := database.ConnectReplication(ctx, in.o.ReplicationDSN, database.Options{ApplicationName: "embedsidecar init"})
+	if failed, ok := errors.AsType[*database.Error](err); ok && failed.Kind == database.Full && !in.o.Sketch {
+		in.full = err
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	in.repl = repl
+	if in.system, err = pglogrepl.IdentifySystem(ctx, repl); err != nil {
+		return fmt.Errorf("identify the server: %w", err)
+	}
+	return catalog.SameServer(ctx, in.o.Pool, repl)
+}
+
+// hangUp closes what dial has opened.
+func (in *initializer) hangUp(ctx context.Context) {
+	if in.repl == nil {
+		return
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = in.repl.Close(closing)
 }
 
 // told is the report, with what the role may not make as a warning.

@@ -32,6 +32,7 @@ type initializer struct {
 	o           Options
 	log         *slog.Logger
 	repl        *pgconn.PgConn
+	full        error // why there is no repl: the server has no free connection for replication
 	system      pglogrepl.IdentifySystemResult
 	release     func() // lets other inits in; nil: not kept out yet
 	report      Report
@@ -64,8 +65,6 @@ type Options struct {
 	Specs          []pipeline.Spec
 	Descriptions   map[string]embed.Description // of each pipeline's embedder, by the pipeline's name
 	Adopt          bool                         // the database is a copy of another that shall live on its own
-	// a pipeline that is set up otherwise than it is configured here is left as it is set up
-	NoChange bool
 	// a sidecar starts: nobody asks for a change, and an older definition is no reason for one while Held
 	Starting bool
 	// reports whether another sidecar is configured with the definition that a pipeline has, by its digest; nil: it is
@@ -104,21 +103,14 @@ func (o Options) withDefaults() Options {
 
 // Report says what Init did, or would do.
 type Report struct {
-	Steps     []step.Step         // in this order; none when everything was there
-	Warnings  []string            // what works but may surprise
-	Others    []string            // pipelines of the slot that are set up and not configured: they are left as they are
-	Kept      map[string]string   // why pipelines that are configured otherwise than they are set up are left so
-	Changes   []ModelChange       // of models, which are configured and for ChangeModel to begin
-	Pipelines []pipeline.Pipeline // as configured and confirmed; empty after a dry run
+	Steps     []step.Step           // in this order; none when everything was there
+	Warnings  []string              // what works but may surprise
+	Others    []string              // pipelines of the slot that are set up and not configured: they are left as they are
+	Kept      map[string]string     // why pipelines that are configured otherwise than they are set up are left so
+	Changes   []resolve.ModelChange // of models, which are configured and for ChangeModel to begin
+	Pipelines []pipeline.Pipeline   // as configured and confirmed; empty after a dry run
 	// of a dry run: what the role may not make, as *refusal.PermissionError; it is a warning, too
 	Refused *refusal.PermissionError
-}
-
-// ModelChange is the change of a pipeline to a model that is new to it, or to another recipe.
-type ModelChange struct {
-	Pipeline string
-	To       pipeline.ModelName
-	Recipe   *pipeline.Spec // nil: it stays
 }
 
 // runner runs statements as the role that sets up.

@@ -168,104 +168,101 @@ func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []resolv
 func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []resolve.Stored,
 	taken map[string]bool,
 ) (*resolve.Findings, *resolve.Stored, error) {
-	description := in.o.Descriptions[spec.Name]
-	var stored *resolve.Stored
-	if i := slices.IndexFunc(all, func(s resolve.Stored) bool { return s.Name == spec.Name }); i >= 0 {
-		stored = &all[i]
+	taker := resolve.Taker{
+		Slot: in.o.Slot, Stored: all, Known: in.known, Configured: func(name string) bool { return taken[name] },
+		Starting: in.o.Starting, DryRun: in.o.DryRun, Held: in.o.Held,
 	}
-	// One that nobody configures any more, and that leads to the same place, is this one under its old name.
-	other := resolve.Sharing(spec, all)
-	renamed := stored == nil && other != nil && !taken[other.Name] && other.SlotName == in.o.Slot
-	if renamed {
-		stored = other
-	}
-	var followed []string
-	configured, kept, changed := spec, false, ""
-	either := stored != nil && stored.Beside != 0 // it follows the one that serves, and nobody configures it
-	if stored != nil && !either {
-		t, err := in.known.TableByName(ctx, tx, spec.Schema, spec.Table)
-		if err == nil && in.exchanged(spec, stored, t, all) {
-			return nil, nil, ErrExchanged
-		}
-		if err == nil && t.OID == stored.OID {
-			spec, followed = stored.Follow(spec, t)
-			stored = stored.Current()
-		}
-		way, err := in.besides(configured, spec, stored, all)
-		if err != nil {
-			return nil, nil, err
-		}
-		if way.warning != "" {
-			followed = append(followed, way.warning)
-		}
-		if way.recipe {
-			configured, spec = resolve.WithRecipe(configured, stored.Written), resolve.WithRecipe(spec, stored.Spec)
-		}
-		if way.model && way.warning != "" {
-			configured.Plugin, configured.Model = stored.Plugin, stored.Model
-			spec.Plugin, spec.Model = stored.Plugin, stored.Model
-			description, either = embed.Description{Fingerprint: stored.Fingerprint, Dims: stored.Dims}, true
-			in.o.Descriptions = maps.Clone(in.o.Descriptions)
-			in.o.Descriptions[spec.Name] = description
-		}
-		if kept, changed = in.keep(configured, spec, stored); kept {
-			in.keeps(spec.Name, changed)
-			configured, spec = stored.Written, stored.AsSetUp(spec)
-			in.o.Descriptions = maps.Clone(in.o.Descriptions)
-			in.o.Descriptions[spec.Name] = description
-		}
-	}
-	if err := in.judge(ctx, tx, &spec, stored); err != nil {
-		return nil, nil, refusal.About(spec.Name, err)
-	}
-	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{
-		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised, Known: in.known,
-		Stored: stored != nil, Unasked: in.o.Sketch,
-	}, nil)
-	if err == nil {
-		err = resolve.KnownZone(ctx, tx, spec)
+	t, err := taker.Take(ctx, tx, spec, in.o.Descriptions[spec.Name])
+	if in.exchanged(spec, &t, all) {
+		return nil, nil, ErrExchanged
 	}
 	if err != nil {
-		return nil, nil, about(ctx, tx, spec, stored, err)
+		return nil, nil, about(ctx, tx, t.Spec, t.Stored, err)
 	}
-	f.Digest, f.Warnings = resolve.Digest(configured), append(f.Warnings, followed...)
-	if in.server.Version < publish.Version15 && spec.ColumnLists {
-		return nil, nil, &refusal.ConfigError{Pipeline: spec.Name, Problem: "column lists need PostgreSQL 15 or newer"}
+	changed := in.note(spec.Name, &t)
+	if err := in.judge(ctx, tx, &t.Spec, t.Stored); err != nil {
+		return nil, nil, refusal.About(t.Spec.Name, err)
 	}
-	if other != nil && !kept && (!renamed || !in.renames(f, other)) {
-		return nil, nil, in.shared(f, other)
+	f, err := in.inspect(ctx, tx, &t)
+	if err == nil {
+		err = in.standsAlone(ctx, tx, f, &t, all, taken)
 	}
-	if err := in.oneColumn(ctx, tx, f, all); err != nil {
-		return nil, nil, err
-	}
-	if err := in.noCircle(f, all, taken); err != nil {
-		return nil, nil, err
-	}
-	if err := in.notEmbeddings(f, all); err != nil {
-		return nil, nil, err
-	}
-	if problem := f.Foreign(); problem != nil {
-		return nil, nil, problem
-	}
-	if stored != nil {
-		if err := in.goesOn(f, stored, description); err != nil {
-			return nil, nil, err
-		}
-		if changed != "" { // not before it is sure to be
+	switch {
+	case err != nil:
+	case t.Stored != nil:
+		if err = in.goesOn(f, t.Stored, t.Description); err == nil && changed != "" { // not before it is sure to be
 			in.report.Warnings = append(in.report.Warnings, changed)
 		}
-		return f, stored, nil
-	}
-	if f.Destination.Exists && !spec.Overwrite {
-		if err := f.Permitted(); err != nil {
-			return nil, nil, err
-		}
+	case f.Destination.Exists && !t.Spec.Overwrite:
 		f.Unproven = true
-		if err := in.findKept(ctx, tx, f, description); err != nil {
-			return nil, nil, err
+		if err = f.Permitted(); err == nil {
+			err = in.findKept(ctx, tx, f, t.Description)
 		}
 	}
-	return f, nil, nil
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, t.Stored, nil
+}
+
+// note remembers as what a pipeline is taken, and returns what is to be said of another definition.
+func (in *initializer) note(name string, t *resolve.Taken) (changed string) {
+	if t.Stored == nil {
+		return ""
+	}
+	in.o.Descriptions = maps.Clone(in.o.Descriptions)
+	in.o.Descriptions[t.Spec.Name] = t.Description
+	if t.Refused != "" {
+		in.keeps(name, t.Refused)
+	}
+	if t.Change != nil {
+		in.report.Changes = append(in.report.Changes, *t.Change)
+	}
+	if changed = in.otherwise(name, t); t.Kept {
+		in.keeps(name, changed)
+	}
+	return changed
+}
+
+// inspect looks at what a pipeline needs, as it is taken.
+func (in *initializer) inspect(ctx context.Context, tx pgx.Tx, t *resolve.Taken) (*resolve.Findings, error) {
+	f, err := resolve.Inspect(ctx, tx, t.Spec, catalog.Vectors{
+		Dims: t.Description.Dims, Sparse: t.Description.Sparse, Either: t.Either, Promised: in.promised, Known: in.known,
+		Stored: t.Stored != nil, Unasked: in.o.Sketch,
+	}, nil)
+	if err == nil {
+		err = resolve.KnownZone(ctx, tx, t.Spec)
+	}
+	if err != nil {
+		return nil, about(ctx, tx, t.Spec, t.Stored, err)
+	}
+	f.Digest, f.Warnings = resolve.Digest(t.Configured), append(f.Warnings, t.Warnings...)
+	if in.server.Version < publish.Version15 && t.Spec.ColumnLists {
+		return nil, &refusal.ConfigError{Pipeline: t.Spec.Name, Problem: "column lists need PostgreSQL 15 or newer"}
+	}
+	return f, nil
+}
+
+// standsAlone refuses a pipeline that shares with another what only one can have.
+func (in *initializer) standsAlone(ctx context.Context, tx pgx.Tx, f *resolve.Findings, t *resolve.Taken,
+	all []resolve.Stored, taken map[string]bool,
+) error {
+	if o := t.Sharing; o != nil && !t.Kept && (!t.Renamed || !in.renames(f, o)) {
+		return in.shared(f, o)
+	}
+	if err := in.oneColumn(ctx, tx, f, all); err != nil {
+		return err
+	}
+	if err := in.noCircle(f, all, taken); err != nil {
+		return err
+	}
+	if err := in.notEmbeddings(f, all); err != nil {
+		return err
+	}
+	if problem := f.Foreign(); problem != nil {
+		return problem
+	}
+	return nil
 }
 
 // ErrExchanged is that of schemas which exchange their names while a set-up looks at them.
@@ -276,14 +273,12 @@ var ErrExchanged error = &refusal.ConflictError{
 
 // exchanged reports whether the table that has a pipeline's name now is that of another pipeline, with its destination.
 // Then their schemas have exchanged names, and the pipelines are to do so too.
-func (in *initializer) exchanged(spec pipeline.Spec, stored *resolve.Stored, t *catalog.Table,
-	all []resolve.Stored,
-) bool {
-	return t.OID != stored.OID && !in.o.DryRun && in.o.InSchema != nil && in.o.InSchema(spec.Name) &&
-		slices.ContainsFunc(all, func(s resolve.Stored) bool {
-			return s.OID == t.OID && s.Name != spec.Name && s.Beside == 0 && s.SlotName == in.o.Slot &&
-				s.Current().Destination() == spec.Destination()
-		})
+func (in *initializer) exchanged(spec pipeline.Spec, t *resolve.Taken, all []resolve.Stored) bool {
+	return t.Table != nil && t.Table.OID != t.Stored.OID && !in.o.DryRun && in.o.InSchema != nil &&
+		in.o.InSchema(spec.Name) && slices.ContainsFunc(all, func(s resolve.Stored) bool {
+		return s.OID == t.Table.OID && s.Name != spec.Name && s.Beside == 0 && s.SlotName == in.o.Slot &&
+			s.Current().Destination() == spec.Destination()
+	})
 }
 
 // about tells of a pipeline that cannot be inspected: where its table is now, and whose fault it is.

@@ -13,7 +13,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
@@ -25,7 +24,7 @@ import (
 // makePlan lists what is missing, in the order in which it must be made. Beside an error, which joins all that stands
 // in the way, it lists what would be made but for that.
 func (in *initializer) makePlan() (plan []step.Action, err error) {
-	if in.system.SystemID == "" { // of a sketch: the connection of the stream was refused, which is told elsewhere
+	if in.system.SystemID == "" { // the connection of the stream was refused
 		in.system = pglogrepl.IdentifySystemResult{SystemID: in.slot.ServerID, Timeline: in.slot.Timeline}
 	}
 	plan = in.schema()
@@ -51,7 +50,7 @@ func (in *initializer) makePlan() (plan []step.Action, err error) {
 		return plan, err // nothing to stream yet: a slot would only keep WAL
 	}
 	if reason != "" {
-		err = errors.Join(err, in.mayRenew())
+		err = errors.Join(err, in.full, in.mayRenew())
 		plan = append(plan, in.makeSlot(reason))
 	}
 	if len(in.moved) > 0 {
@@ -357,29 +356,20 @@ func makeChunkColumns(f *resolve.Findings) (a step.Action, needed bool) {
 	}, true
 }
 
-// keep reports whether a pipeline stays as it is set up though it is configured otherwise, and says why. Who asks for
+// otherwise says what becomes of a pipeline that is set up otherwise than it is configured; "": it is not. Who asks for
 // a change by hand may go back to an older definition, and is told so.
-func (in *initializer) keep(configured, spec pipeline.Spec, s *resolve.Stored) (kept bool, warning string) {
-	d := s.Differs(configured, spec)
-	switch {
+func (in *initializer) otherwise(name string, t *resolve.Taken) string {
+	switch d := t.Differs; {
 	case d.Was == "":
-		return false, ""
-	case in.o.NoChange:
-		return true, fmt.Sprintf("pipeline %q is set up otherwise than configured here, and is not changed (--no-change): %s", spec.Name, d.Was)
-	case d.Older && in.stays(s):
-		return true, fmt.Sprintf("pipeline %q %s: it is not changed: %s; %s", spec.Name, d.Newer(), d.Was,
-			resolve.WayToNewer)
+		return ""
+	case t.Kept:
+		return fmt.Sprintf("pipeline %q %s: it is not changed: %s; %s", name, d.Newer(), d.Was, resolve.WayToNewer)
 	case d.Older:
-		return false, fmt.Sprintf("pipeline %q goes back to version %d of its definition, as version %d: %s; a sidecar that starts with the newer configuration does not change that", spec.Name, d.Configured, d.Now+1, d.Was)
+		return fmt.Sprintf("pipeline %q goes back to version %d of its definition, as version %d: %s; a sidecar that starts with the newer configuration does not change that", name, d.Configured, d.Now+1, d.Was)
+	default:
+		return fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here, as version %d of its definition: %s; "+
+			"a sidecar that starts with the old configuration does not change it back: deploy this one everywhere", name, d.Now+1, d.Was)
 	}
-	return false, fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here, as version %d of its definition: %s; "+
-		"a sidecar that starts with the old configuration does not change it back: deploy this one everywhere", spec.Name, d.Now+1,
-		d.Was)
-}
-
-// stays reports whether a pipeline is left as it is set up by who starts with an older definition.
-func (in *initializer) stays(s *resolve.Stored) bool {
-	return in.o.Starting && (in.o.Held == nil || in.o.Held(s.Name, s.CurrentDigest()))
 }
 
 // keeps notes why a pipeline stays as it is set up.

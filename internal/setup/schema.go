@@ -42,17 +42,15 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	switch {
 	case s.Schema != 0 && s.Schema < sqlfiles.FirstVersion:
 		return catalog.BeforeFirst(s.Schema)
-	case s.Version < catalog.MinVersion:
-		return refusal.Coded(code.OldServer, fmt.Sprintf("the server is PostgreSQL %d, want 14 or newer", s.Version/10000))
+	case s.TooOld() != nil:
+		return s.TooOld()
 	case in.o.Sketch:
-	case s.Standby:
-		return refusal.Coded(code.Standby, "the server is a standby", "give the URL of the primary")
-	case s.WALLevel != "logical":
-		return refusal.Coded(code.WALLevel, fmt.Sprintf("the server's wal_level is %s, want logical", s.WALLevel),
-			catalog.WALLevelHint...)
-	case s.Version >= catalog.MaxVersion:
-		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the server is PostgreSQL %d, newer than what was tested",
-			s.Version/10000))
+	case s.OnStandby() != nil:
+		return s.OnStandby()
+	case s.NotLogical() != nil:
+		return s.NotLogical()
+	case s.Untested() != "":
+		in.report.Warnings = append(in.report.Warnings, s.Untested())
 	}
 	if s.Schema > sqlfiles.Version && s.Installed {
 		in.report.Warnings = append(in.report.Warnings,
@@ -79,7 +77,7 @@ func (in *initializer) extension() (a step.Action, schema string) {
 					Code: code.Pgvector, Problem: "pgvector is not installed on the server",
 					Hint: []string{fmt.Sprintf(
 						"install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again",
-						in.server.Version/10000)},
+						in.server.Major())},
 				}
 			}
 			return err

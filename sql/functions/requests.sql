@@ -193,7 +193,11 @@ CREATE OR REPLACE FUNCTION embedsidecar.next_request(slot name)
 RETURNS TABLE (request_id bigint, action text, pipeline text, definition jsonb, role_name name, role_oid oid,
     said_by text, tries integer, dry_run boolean)
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-UPDATE embedsidecar.request AS r SET taken_by = current_setting('application_name'), tries = r.tries + 1
+-- Whoever kills the program every few seconds lets no request end: what is begun again at once counts once.
+UPDATE embedsidecar.request AS r
+SET    taken_by = current_setting('application_name'),
+       tries = r.tries + CASE WHEN r.counted_at > now() - interval '30 s' THEN 0 ELSE 1 END,
+       counted_at = CASE WHEN r.counted_at > now() - interval '30 s' THEN r.counted_at ELSE now() END
 WHERE  r.request_id = (SELECT o.request_id FROM embedsidecar.request AS o
            WHERE o.state IN ('waiting', 'to_plan') AND o.slot_name = next_request.slot ORDER BY o.request_id LIMIT 1)
        AND r.state IN ('waiting', 'to_plan') AND (r.taken_by IN ('', current_setting('application_name'))

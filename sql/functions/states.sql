@@ -224,7 +224,8 @@ WITH fact AS (
            pg_wal_lsn_diff(e.wal_end, s.restart_lsn)::bigint AS retained_bytes, p.oid IS NOT NULL AS publication_exists,
            c.consistent_point <> '0/0' AND c.system_id <> e.system_id AS other_server,
            CASE WHEN s.database <> current_database() THEN s.database::text ELSE '' END AS elsewhere,
-           coalesce(s.active AND s.confirmed_flush_lsn IS NULL, false) AS making, c.changes_unchanged, c.changes_joined
+           coalesce(s.active AND s.confirmed_flush_lsn IS NULL, false) AS making, c.consistent_point = '0/0' AS never,
+           c.changes_unchanged, c.changes_joined
     FROM   embedsidecar.lsn_checkpoint AS c
            CROSS JOIN (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
                ELSE pg_current_wal_lsn() END AS wal_end,
@@ -235,7 +236,8 @@ WITH fact AS (
            LEFT JOIN pg_stat_activity AS a ON a.pid = s.active_pid
 ), seen AS (
     SELECT f.*, w.sidecars, w.streams, w.stuck, w.stuck_detail, w.reader, w.starts, w.quiet,
-           f.making OR NOT f."exists" AND f.elsewhere = '' AND 'making' = ANY (w.streams) AS being_made
+           f.making OR NOT f."exists" AND f.elsewhere = '' AND 'making' = ANY (w.streams) AS being_made,
+           f.never AND NOT f."exists" AS unmade
     FROM   fact AS f CROSS JOIN LATERAL (
                SELECT coalesce(jsonb_agg(w.problems ORDER BY w.worker_id), '[]') AS sidecars,
                       coalesce(array_agg(w.stream), '{}') AS streams,
@@ -259,7 +261,7 @@ WITH fact AS (
     SELECT w.*, CASE
            WHEN w.other_server OR w.elsewhere <> '' THEN 'copied'
            WHEN NOT w.publication_exists THEN 'unpublished'
-           WHEN w.being_made THEN 'slot_waiting'
+           WHEN w.being_made OR w.unmade THEN 'slot_waiting'
            WHEN NOT w."exists" OR w.wal_status = 'lost' THEN 'slot_lost'
            WHEN w.streams = '{}' AND w.active THEN 'standby_only'
            WHEN w.streams = '{}' THEN 'no_sidecar'
@@ -291,9 +293,12 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
                    j.slot_name, j.elsewhere) END
            WHEN 'unpublished' THEN format('the publication "%s" of slot %s does not exist, so changes are not seen',
                j.publication, j.slot_name)
-           WHEN 'slot_waiting' THEN format('slot %s is being made, and the server waits for %s', j.slot_name,
-               coalesce((SELECT string_agg(b ->> 'words', '; ') FROM jsonb_array_elements(j.waits_for) AS b),
-                   'transactions that are open'))
+           WHEN 'slot_waiting' THEN CASE WHEN j.being_made
+               THEN format('slot %s is being made, and the server waits for %s', j.slot_name,
+                   coalesce((SELECT string_agg(b ->> 'words', '; ') FROM jsonb_array_elements(j.waits_for) AS b),
+                       'transactions that are open'))
+               ELSE format('slot %s is not made yet, so changes are not queued', j.slot_name)
+                   || coalesce('; ' || j.stuck || ' cannot make it ' || j.stuck_detail, '') END
            WHEN 'slot_lost' THEN format(CASE
                WHEN j."exists" THEN 'slot %s is lost: the server has removed WAL that it needed'
                ELSE 'slot %s is gone, so changes are not seen' END, j.slot_name)
@@ -328,7 +333,9 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
                    'and compares every row',
                    left(regexp_replace(lower('embedsidecar_' || current_database()), '[^a-z0-9_]', '_', 'g'), 63)) END
            WHEN 'unpublished' THEN 'embedsidecar init makes it again'
-           WHEN 'slot_waiting' THEN 'let them end, or end them; until then changes are not queued'
+           WHEN 'slot_waiting' THEN CASE WHEN j.being_made
+               THEN 'let them end, or end them; until then changes are not queued'
+               ELSE 'embedsidecar run makes it, and then compares every row' END
            WHEN 'slot_lost' THEN
                'embedsidecar run creates it again and compares every row; where on_lost is stop: embedsidecar run '
                '--set slot.on_lost=reconcile, once'

@@ -56,10 +56,10 @@ WITH fence AS MATERIALIZED (
     RETURNING l.place
 )
 SELECT d.task_id, d.row_key, d.gen, d.seq, d.lane, d.attempt, d.losses, d.first_lsn, d.last_lsn, d.committed_at,
-    d.enqueued_at, d.seen, t.place, embedsidecar.server_life() AS life, false AS hidden
+    clock_timestamp() - d.enqueued_at AS waited, d.seen, t.place, embedsidecar.server_life() AS life, false AS hidden
 FROM   due AS d CROSS JOIN taken AS t
 UNION ALL
-SELECT 0, '', 0, 0, 0, 0, 0, '0/0', '0/0', now(), now(), NULL, 0, now(),
+SELECT 0, '', 0, 0, 0, 0, 0, '0/0', '0/0', now(), interval '0', NULL, 0, now(),
        @alone::boolean OR EXISTS (SELECT FROM embedsidecar.task AS w
                                   WHERE  w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane
                                       AND w.seq > @cursor

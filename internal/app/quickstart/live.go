@@ -250,13 +250,10 @@ func (f *following) answer(ctx context.Context, p *pipeline.Pipeline, line strin
 
 // search shows the rows that are nearest to a text.
 func (q *quickstart) search(ctx context.Context, p *pipeline.Pipeline, text string) error {
-	vector, err := query.Vector(ctx, q.node.Plugins(), p, text)
+	s := search.Searcher{DB: q.pool, Embed: query.Embedder(q.node.Plugins())}
+	found, err := s.Near(ctx, p, search.Request{Text: text, Rows: nearest})
 	if err != nil {
-		return err
+		return query.Classified(err)
 	}
-	hits, err := search.Find(ctx, q.pool, p, search.Request{Vector: vector, Text: text, Rows: nearest})
-	if err != nil {
-		return query.Classified(p, err)
-	}
-	return q.Show(p, hits)
+	return q.Show(p, found.Hits)
 }

@@ -2,8 +2,10 @@
 package logging
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
@@ -14,18 +16,30 @@ type Options struct {
 	Level    slog.Level
 	Terminal bool
 	Redact   func(string) string // takes what is secret out of a text
+	Patience time.Duration       // for which a reader is waited for who stops reading; 0: without limit
 }
 
 // New makes a logger. Whatever is logged, the message included, is redacted: drivers and servers write the messages of
 // their errors, and we do not know what they put into them.
 func New(to io.Writer, o Options) *slog.Logger {
+	if o.Patience > 0 {
+		to = &patient{to: to, limit: o.Patience, lost: func(lines int) []byte {
+			var b bytes.Buffer
+			slog.New(handler(&b, o)).Warn("lines of the log were dropped, because nobody read it", "lines", lines)
+			return b.Bytes()
+		}}
+	}
+	return slog.New(handler(to, o))
+}
+
+func handler(to io.Writer, o Options) slog.Handler {
 	options := &slog.HandlerOptions{Level: o.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		return slog.Attr{Key: a.Key, Value: redacted(a.Value, o.Redact)}
 	}}
 	if o.Format == "json" || o.Format == "auto" && !o.Terminal {
-		return slog.New(slog.NewJSONHandler(to, options))
+		return slog.NewJSONHandler(to, options)
 	}
-	return slog.New(slog.NewTextHandler(to, options))
+	return slog.NewTextHandler(to, options)
 }
 
 func redacted(v slog.Value, redact func(string) string) slog.Value {

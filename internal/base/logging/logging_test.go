@@ -1,7 +1,9 @@
 package logging
 
 import (
+	"bufio"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -46,5 +48,49 @@ func TestNew_FormsAndLevels(t *testing.T) {
 		if got := b.String(); strings.HasPrefix(got, "{") != test.json || strings.Count(got, "\n") != 1 {
 			t.Errorf("%+v: %s", test, got)
 		}
+	}
+}
+
+// Who logs goes on while nobody reads the log, and the reader hears later what he has missed.
+func TestP5_ALogThatNobodyReadsStopsNobody(t *testing.T) {
+	t.Parallel()
+	r, w := io.Pipe()
+	log := New(w, Options{Format: "json", Patience: 20 * time.Millisecond, Redact: func(s string) string { return s }})
+	for range 1000 {
+		log.InfoContext(t.Context(), "told to nobody")
+	}
+	read := bufio.NewScanner(r)
+	next := func() string {
+		if !read.Scan() {
+			t.Fatal(read.Err())
+		}
+		return read.Text()
+	}
+	if got := next(); !strings.Contains(got, "told to nobody") {
+		t.Errorf("first %s", got)
+	}
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for got := next(); ; got = next() {
+			lines <- got
+			if strings.Contains(got, "told again") {
+				return
+			}
+		}
+	}()
+	var got []string
+	for end := time.After(time.Minute); len(got) < 2; {
+		log.InfoContext(t.Context(), "told again")
+		select {
+		case line := <-lines:
+			got = append(got, line)
+		case <-end:
+			t.Fatal("nothing is told any more")
+		default:
+		}
+	}
+	if !strings.Contains(got[0], `"level":"WARN"`) || !strings.Contains(got[0], `"lines":`) || !strings.Contains(got[1], "told again") {
+		t.Errorf("then %q", got)
 	}
 }

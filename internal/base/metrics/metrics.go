@@ -41,6 +41,8 @@ type Build struct {
 type Metrics struct {
 	Registry *prometheus.Registry
 
+	states []string // of pipelines
+
 	mu        sync.Mutex
 	vectors   map[string]vector // by name
 	pipelines map[[2]string]bool
@@ -50,11 +52,12 @@ type Metrics struct {
 	next      int // of before
 }
 
-// New returns a registry that also tells about the Go runtime, the process and the build.
-func New(build Build) *Metrics {
+// New returns a registry that also tells about the Go runtime, the process and the build. states are those that a
+// pipeline can be in.
+func New(build Build, states []string) *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(), vectors: map[string]vector{}, pipelines: map[[2]string]bool{},
-		sources: map[string]bool{}, before: map[int]func(){},
+		sources: map[string]bool{}, before: map[int]func(){}, states: states,
 	}
 	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	labelled{of: m}.with("version", build.Version).with("revision", build.Revision).with("goversion", runtime.Version()).

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
 // counterOf and gaugeOf are the metric of a name.
@@ -30,7 +32,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 // all makes everything there is once.
 func all() *Metrics {
-	m := New(Build{Version: "1.0.0", Revision: "abc"})
+	m := New(Build{Version: "1.0.0", Revision: "abc"}, health.Codes())
 	s := m.Source("main", "docs_slot")
 	for _, g := range []Gauge{s.CheckpointSaved, s.LastMessage, s.SlotLag, s.SlotRetained, s.SlotSafe, s.WorkerBusyRatio} {
 		g.Set(1)
@@ -124,7 +126,7 @@ func TestCounters_StartAtZero(t *testing.T) {
 }
 
 func TestPipeline_LabelsAreCapped(t *testing.T) {
-	m := New(Build{})
+	m := New(Build{}, health.Codes())
 	s := m.Source("main", "slot")
 	for i := range MaxPipelines + 3 {
 		s.Pipeline(fmt.Sprint("p", i)).Retries.Inc()
@@ -153,7 +155,7 @@ func TestPipeline_LabelsAreCapped(t *testing.T) {
 }
 
 func TestCounters_UnplannedValuesCountAsOther(t *testing.T) {
-	p := New(Build{}).Source("main", "slot").Pipeline("p")
+	p := New(Build{}, health.Codes()).Source("main", "slot").Pipeline("p")
 	p.Finished.At("embedded").Inc()
 	p.Finished.At("something new").Inc()
 	p.Finished.At("and another").Inc()
@@ -164,7 +166,7 @@ func TestCounters_UnplannedValuesCountAsOther(t *testing.T) {
 }
 
 func TestGauges_Only(t *testing.T) {
-	m := New(Build{})
+	m := New(Build{}, health.Codes())
 	s := m.Source("main", "slot")
 	s.SlotStatus.Only("extended")
 	s.SlotStatus.Only("lost")
@@ -177,7 +179,7 @@ func TestGauges_Only(t *testing.T) {
 
 // Before anybody measured, coverage is unknown: showing 0 would raise an alarm, showing 1 would hide one.
 func TestGauge_IsUnknownUntilSet(t *testing.T) {
-	m := New(Build{})
+	m := New(Build{}, health.Codes())
 	p := m.Source("main", "slot").Pipeline("p")
 	if n := testutil.CollectAndCount(m.gaugeOf("coverage_ratio")); n != 0 {
 		t.Errorf("%d lines before", n)
@@ -201,7 +203,7 @@ func TestGauge_IsUnknownUntilSet(t *testing.T) {
 }
 
 func TestFollow(t *testing.T) {
-	m := New(Build{})
+	m := New(Build{}, health.Codes())
 	s := m.Source("main", "slot")
 	var total atomic.Int64
 	m.Follow(s.Transactions, total.Load)
@@ -217,7 +219,7 @@ func TestFollow(t *testing.T) {
 }
 
 func TestPlugin_Up(t *testing.T) {
-	m := New(Build{})
+	m := New(Build{}, health.Codes())
 	p := m.Plugin("onnx")
 	p.Up(false, "")
 	p.Up(true, "1.0.0")
@@ -234,7 +236,7 @@ var _ prometheus.Gatherer = (*Metrics)(nil)
 
 // With several databases their names are a label, and one that is gone leaves nothing.
 func TestSeveral_NamesTheDatabaseAndForgetsIt(t *testing.T) {
-	m := New(Build{})
+	m := New(Build{}, health.Codes())
 	m.Several()
 	s := m.Source("tenant_a", "slot")
 	s.Pipeline("docs").Retries.Inc()

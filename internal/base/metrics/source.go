@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
 // The values of labels; a counter takes others as "other".
@@ -24,7 +23,6 @@ var (
 	PoolStates     = []string{"idle", "acquired", "constructing", "max"}
 	IndexStates    = []string{"ready", "none", "building", "invalid"}
 	DatabaseStates = []string{"working", "quiet", "starting", "failing", "unserved"}
-	PipelineStates = health.Codes()
 	Parts          = restart.Names()
 )
 
@@ -129,7 +127,7 @@ func (m *Metrics) Source(name, slot string) *Source {
 	}
 	m.mu.Unlock()
 	if full {
-		return New(Build{}).Source(name, slot)
+		return New(Build{}, m.states).Source(name, slot)
 	}
 	of := labelled{of: m}.with("source", name)
 	its := of.with("slot", slot)
@@ -221,7 +219,7 @@ type Pipeline struct {
 	ScanExpected Gauge  // rows
 	ScanSeen     Gauge  // rows
 	Index        Gauges // by IndexStates
-	State        Gauges // by PipelineStates
+	State        Gauges // by the states that New was given
 }
 
 // Pipeline returns the metrics of a pipeline. Pipelines beyond the first MaxPipelines share theirs.
@@ -256,7 +254,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		Index: of.gauges("vector_index_state",
 			"1 for the state of the index over the vectors, the worst where there are several, 0 for the others.", "state",
 			IndexStates),
-		State: of.gauges("pipeline_state", stateHelp, "state", PipelineStates),
+		State: of.gauges("pipeline_state", stateHelp, "state", s.of.of.states),
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -15,13 +14,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
-// Found is what a search found.
+// Found is what a search found, with the SQL that finds it where one pipeline was searched.
 type Found struct {
-	Hits        []search.Hit
+	search.Found
+
 	Explanation search.Explanation
-	Embedded    time.Duration // that the model took
-	Took        time.Duration // that the database took
-	Dims        int
 }
 
 // maxQuestion is how many bytes a text that is searched for may have.
@@ -81,42 +78,18 @@ func (s *Service) search(ctx context.Context, pool *pgxpool.Pool, names []string
 			return found, err
 		}
 	}
-	if len(pipelines) == 1 {
-		return s.near(ctx, pool, pipelines[0], text, r)
+	r.Text = text
+	searcher := search.Searcher{
+		DB: pool, Embed: s.o.Embed, Score: s.o.Score,
+		Access: func(p *pipeline.Pipeline) *search.Access { return s.access(p.Name) },
 	}
-	found.Hits, err = search.Across(&r, pipelines, func(p *pipeline.Pipeline, each search.Request) ([]search.Hit, error) {
-		one, err := s.near(ctx, pool, p, text, each)
-		found.Embedded, found.Took = found.Embedded+one.Embedded, found.Took+one.Took
-		return one.Hits, err
-	})
-	return found, err
-}
-
-// near finds what is near to the text in one pipeline.
-func (s *Service) near(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, text string, r search.Request,
-) (found Found, err error) {
-	began := time.Now()
-	if r.Vector, err = s.o.Embed(ctx, p, text); err != nil {
-		return found, err
+	if found.Found, err = searcher.Search(ctx, pipelines, r); err != nil || len(pipelines) > 1 {
+		return found, query.Classified(err)
 	}
-	r.Access = s.access(p.Name)
-	r.Text, found.Embedded, found.Dims = text, time.Since(began), len(r.Vector)
-	began = time.Now()
-	if found.Hits, err = search.Within(ctx, search.Limit, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Find(ctx, pool, p, r)
-	}); err != nil {
-		return found, query.Classified(p, err)
-	}
-	found.Took = time.Since(began)
-	if found.Hits, err = search.Ranked(ctx, &r, found.Hits,
-		func(ctx context.Context, text string, texts []string) ([]float32, error) {
-			return s.o.Score(ctx, p, text, texts)
-		},
-	); err != nil {
-		return found, query.Classified(p, err)
-	}
+	p := pipelines[0]
+	r.Vector, r.Access = found.Vector, s.access(p.Name)
 	found.Explanation, err = search.Explain(ctx, pool, p, r)
-	return found, query.Classified(p, err)
+	return found, query.Classified(search.About(p, err))
 }
 
 // Similar finds the rows of a pipeline that are nearest to one of them, as Search does.
@@ -194,7 +167,7 @@ func (a *api) searches() {
 			}
 			found, err := a.service.Search(ctx, []string{b.Pipeline}, b.Text, request, b.ShowText)
 			return Answer{
-				append([]search.Hit{}, found.Hits...), found.Dims, found.Embedded.Milliseconds(), found.Took.Milliseconds(),
+				append([]search.Hit{}, found.Hits...), len(found.Vector), found.Embedded.Milliseconds(), found.Took.Milliseconds(),
 				found.Explanation.Statement,
 			}, err
 		})

@@ -254,35 +254,32 @@ func (a *api) nearTextAcross(ctx context.Context, names []string, req RowsReques
 	return acrossResponse{hits}, err
 }
 
-// near embeds the text and finds what is near to it.
+// near finds what is near to the text.
 func (a *api) near(ctx context.Context, name string, req *RowsRequest, fresh bool) (none rowsResponse, err error) {
 	p, model, access, err := a.searched(ctx, name, fresh)
 	if err != nil {
 		return none, err
 	}
-	results, err := model.Ask(ctx, embed.Query, []string{req.Text})
+	searcher := search.Searcher{
+		DB: a.Backend.DB(), Limit: a.Search, Score: a.Backend.Score,
+		Embed: func(ctx context.Context, _ *pipeline.Pipeline, text string) ([]float32, error) {
+			return vectorOf(ctx, model, text)
+		},
+	}
+	found, err := searcher.Near(ctx, p, req.request(access))
+	return a.found(ctx, p, access, found.Hits, err)
+}
+
+// vectorOf is the vector of a text to search for.
+func vectorOf(ctx context.Context, model query.Model, text string) ([]float32, error) {
+	results, err := model.Ask(ctx, embed.Query, []string{text})
 	if err != nil {
-		return none, err
+		return nil, err
 	}
 	if results[0].Empty {
-		return none, refuse("text", "empty", "text holds nothing to embed")
+		return nil, refuse("text", "empty", "text holds nothing to embed")
 	}
-	if err := usable(0, results[0]); err != nil {
-		return none, err
-	}
-	request := req.request(access)
-	request.Vector = results[0].Vector
-	found, err := a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Find(ctx, a.Backend.DB(), p, request)
-	})
-	if err != nil {
-		return none, err
-	}
-	found.Rows, err = search.Ranked(ctx, &request, found.Rows,
-		func(ctx context.Context, text string, texts []string) ([]float32, error) {
-			return a.Backend.Score(ctx, p, text, texts)
-		})
-	return found, err
+	return results[0].Vector, usable(0, results[0])
 }
 
 // similar answers /v1/pipelines/NAME/similar.
@@ -307,18 +304,16 @@ func (a *api) nearRow(ctx context.Context, name string, req RowsRequest) (none r
 		if err != nil {
 			return none, err
 		}
-		return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
+		hits, err := search.Within(ctx, a.Search, func(ctx context.Context) ([]search.Hit, error) {
 			return search.Similar(ctx, a.Backend.DB(), p, string(req.Key), req.request(access))
 		})
+		return a.found(ctx, p, access, hits, err)
 	})
 }
 
-// found has the database look for rows, and gives up when it takes too long: anyone who waits for an answer is told so,
-// and a database that hangs must not hold the places of others.
-func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Access,
-	look func(ctx context.Context) ([]search.Hit, error),
+// found is the answer of a search. What the role of a token may not read is said in the log alone.
+func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Access, hits []search.Hit, err error,
 ) (rowsResponse, error) {
-	hits, err := search.Within(ctx, a.Search, look)
 	if database.HasCode(err, pgerrcode.InsufficientPrivilege) && access.Role != "" {
 		a.Log.WarnContext(ctx, "a search with the database role of a token was refused", "role", access.Role,
 			"pipeline", p.Name, "error", database.Words(err), "hints", problem.Hints(err))

@@ -129,16 +129,16 @@ func (q *quick) enough(most time.Duration, rows int) bool {
 	return batch != 0 && batch < most && time.Duration(rows)*text < most
 }
 
-// doorway lets some in until it is closed, and closes when the last of them has left.
-type doorway struct {
+// gate lets some in until it is closed, and closes when the last of them has left.
+type gate struct {
 	mu     sync.RWMutex
 	closed bool
 }
 
-func (d *doorway) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
 }
 
 // Ready reports whether so many changes would be worked at once: a row has one vector, the pipeline's batches are
@@ -158,9 +158,9 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	embedding time.Duration,
 ) {
 	s.Later = changes
-	w.door.mu.RLock()
-	defer w.door.mu.RUnlock()
-	if w.door.closed {
+	w.gate.mu.RLock()
+	defer w.gate.mu.RUnlock()
+	if w.gate.closed {
 		_ = failpoint.Hit("direct/closed") // the changes are left as they are, whatever it says
 		return s, 0
 	}

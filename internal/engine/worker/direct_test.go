@@ -107,7 +107,7 @@ func endsWhatItCan(t *testing.T, p *pipeline.Pipeline, line database.DB) {
 	if writes != 1 {
 		t.Errorf("%d write-backs were tried: the stream waits for each", writes)
 	}
-	w.door.close()
+	w.gate.close()
 	m.refuseWrite = nil
 	wantDone(t, "a pipeline that is stopped", atOnce(t.Context(), w, line, "b"))
 }

@@ -46,7 +46,7 @@ type Worker struct {
 	nap      nap
 	pace     pace.Pace
 	quick    quick
-	door     doorway // of Direct
+	gate     gate // of Direct
 	// embedding is how long all loops together have waited for the embedder, in nanoseconds.
 	embedding atomic.Int64
 	fate      sync.Mutex  // held while it is noted and told what became of texts
@@ -59,7 +59,7 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 // Run works until ctx ends. Batches in work are finished first: anyone who wants to wait no longer ends hard. Its error
 // is that it was given up.
 func (w *Worker) Run(ctx, hard context.Context) error {
-	defer w.door.close()
+	defer w.gate.close()
 	var g errgroup.Group
 	for i := range w.o.Loops {
 		who := queue.Anyone

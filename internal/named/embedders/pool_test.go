@@ -92,7 +92,7 @@ func TestPool_TakesAnyRunner(t *testing.T) {
 // Measuring asks a plugin nothing before it embeds: one that does not start would hold up whoever starts the others.
 func TestMeasured_AsksNothingBeforeItEmbeds(t *testing.T) {
 	t.Parallel()
-	r, m := &inside{}, metrics.New(metrics.Build{})
+	r, m := &inside{}, metrics.New(metrics.Build{}, nil)
 	h := &Hosted{Runner: r, Plugin: "inside"}
 	e := h.Measure(m.Embedder)
 	if h.Measure(m.Embedder) != e || r.asked != 0 {

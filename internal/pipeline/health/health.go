@@ -88,8 +88,8 @@ var table = []Entry{
 		"do what the reason says; it is tried again every 30 s",
 	},
 	{
-		SlotWaiting, "the replication slot is being made, and the server waits for every open transaction of the cluster",
-		"let the named transactions end, or end them",
+		SlotWaiting, "the replication slot is not made yet, or is being made: then the server waits for every open transaction of the cluster",
+		"let the named transactions end, or end them; `embedsidecar run` makes a slot that nobody makes",
 	},
 	{
 		SlotLost, "the replication slot is gone or lost: changes are not seen",

@@ -65,29 +65,28 @@ const (
 	shown = 3  // rows of each
 )
 
-// Asker embeds a question for a generation, by its own model.
-type Asker func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
-
 // Run asks all questions of both generations, for somebody who may see what access says.
-func Run(ctx context.Context, db search.DB, generations [2]*pipeline.Pipeline, ask Asker, questions []Question,
+func Run(ctx context.Context, db search.DB, generations [2]*pipeline.Pipeline, embed search.Embedder, questions []Question,
 	access *search.Access,
 ) (r Result, err error) {
 	r.Questions = len(questions)
 	var took [2][]float64
 	var recall, gain [2]float64
+	searcher := search.Searcher{DB: db, Embed: embed}
 	for _, q := range questions {
 		pair, keys := Pair{Question: q.Text}, [2][]string{}
 		for i, p := range generations {
 			began := time.Now()
-			hits, err := find(ctx, db, p, ask, q.Text, access)
+			found, err := searcher.Near(ctx, p, search.Request{Text: q.Text, Rows: first, Access: access})
 			if err != nil {
 				return r, fmt.Errorf("ask model %q: %w", p.Model, err)
 			}
 			took[i] = append(took[i], float64(time.Since(began).Microseconds())/1000)
-			for n := range hits {
-				keys[i] = append(keys[i], hits[n].Key)
+			for n := range found.Hits {
+				hit := &found.Hits[n]
+				keys[i] = append(keys[i], hit.Key)
 				if n < shown {
-					pair.Rows[i] = append(pair.Rows[i], Shown{hits[n].Key, hits[n].Distance, hits[n].Line()})
+					pair.Rows[i] = append(pair.Rows[i], Shown{hit.Key, hit.Distance, hit.Line()})
 				}
 			}
 			if len(q.Keys) > 0 {
@@ -114,17 +113,6 @@ func Run(ctx context.Context, db search.DB, generations [2]*pipeline.Pipeline, a
 	slices.SortStableFunc(r.Pairs, func(a, b Pair) int { return int(math.Copysign(1, a.Overlap-b.Overlap)) })
 	r.Pairs = r.Pairs[:min(len(r.Pairs), pairs)]
 	return r, nil
-}
-
-func find(ctx context.Context, db search.DB, p *pipeline.Pipeline, ask Asker, text string, access *search.Access,
-) ([]search.Hit, error) {
-	vector, err := ask(ctx, p, text)
-	if err != nil {
-		return nil, err
-	}
-	return search.Within(ctx, search.Limit, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Find(ctx, db, p, search.Request{Vector: vector, Text: text, Rows: first, Access: access})
-	})
 }
 
 // Overlap is the share of rows that both have found, of as many as either has; 1 where neither has any.

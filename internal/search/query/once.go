@@ -50,22 +50,25 @@ func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline
 	return p, nil
 }
 
-// Vector embeds a text to search for with the pipeline's own model, so it cannot be the wrong one.
-func Vector(ctx context.Context, plugins *embedders.Pool, p *pipeline.Pipeline, text string) ([]float32, error) {
-	embedder, err := plugins.Matching(ctx, p)
-	if err != nil {
-		return nil, err
+// Embedder embeds texts to search for with plugins of this process, each with the pipeline's own model, so it cannot be
+// the wrong one.
+func Embedder(plugins *embedders.Pool) search.Embedder {
+	return func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
+		embedder, err := plugins.Matching(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		results, err := embedder.Embed(ctx, embed.Query, []string{text})
+		switch {
+		case err != nil:
+			return nil, err
+		case results[0].Err != nil:
+			return nil, problem.New(problem.Failed, results[0].Err)
+		case results[0].Empty:
+			return nil, problem.New(problem.Usage, errors.New("the text to search for holds nothing to embed"))
+		}
+		return results[0].Vector, nil
 	}
-	results, err := embedder.Embed(ctx, embed.Query, []string{text})
-	switch {
-	case err != nil:
-		return nil, err
-	case results[0].Err != nil:
-		return nil, problem.New(problem.Failed, results[0].Err)
-	case results[0].Empty:
-		return nil, problem.New(problem.Usage, errors.New("the text to search for holds nothing to embed"))
-	}
-	return results[0].Vector, nil
 }
 
 // answerLimit is how long a sidecar that runs may take for an answer before the model is loaded here. It answers within
@@ -110,16 +113,13 @@ func Similar(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, key 
 	if errors.Is(err, search.ErrNoRow) {
 		return nil, problem.New(problem.NoMatch, fmt.Errorf("pipeline %q, key %q: %w", p.Name, key, err))
 	}
-	return hits, Classified(p, err)
+	return hits, Classified(search.About(p, err))
 }
 
 // Classified gives the error of a search its class and its ways out; nil stays nil.
-func Classified(p *pipeline.Pipeline, err error) error {
-	if err == nil {
-		return nil
-	}
+func Classified(err error) error {
 	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
 		return problem.New(problem.Usage, err, wrong.Hint...)
 	}
-	return fmt.Errorf("search %q: %w", p.Name, err)
+	return err
 }

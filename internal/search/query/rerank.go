@@ -51,10 +51,10 @@ func (b *Backend) score(ctx context.Context, model, query string, texts []string
 	return service.Rerank(ctx, query, texts)
 }
 
-// Scorer returns what scores the candidates of a pipeline for a caller who asks once: a sidecar that runs, or else the
+// Scorer returns what scores candidates for a caller who asks once: a sidecar that runs, or else the
 // reranker, loaded here. It is an error where the configuration names none and no sidecar has one.
-func Scorer(pool *pgxpool.Pool, plugins *embedders.Pool, c *config.Config, p *pipeline.Pipeline) search.Scorer {
-	return func(ctx context.Context, query string, texts []string) ([]float32, error) {
+func Scorer(pool *pgxpool.Pool, plugins *embedders.Pool, c *config.Config) search.Scorer {
+	return func(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error) {
 		var scores []float32
 		asked := pool.QueryRow(ctx, "SELECT embedsidecar.rerank($1, $2, $3::text[], $4::text::interval)", p.Name, query, texts,
 			scoreLimit).Scan(&scores)

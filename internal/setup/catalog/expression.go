@@ -174,10 +174,11 @@ func overWhat(word string) string {
 }
 
 // ruleOf makes a temporary view of the expression, and returns what the server has for it: the number and the tree of
-// a rule. The caller rolls it back: a view that stayed would stand in the way of the user's DROP COLUMN.
+// a rule. The caller rolls it back: a view that stayed would stand in the way of the user's DROP COLUMN. The expression
+// is no column of the view: one made of columns with different collations could not be.
 func ruleOf(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (rule uint32, tree string, err error) {
 	const name = "embedsidecar_probe"
-	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e"+
+	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" IS NULL AS e"+
 		over(word, t)); err != nil {
 		return 0, "", fmt.Errorf("make temporary view: %w", err)
 	}

@@ -16,8 +16,9 @@ import (
 
 // The servers that are tested.
 const (
-	MinVersion = 140000
-	MaxVersion = 190000
+	release    = 10000 // by how much the numbers of major versions differ
+	minVersion = 14 * release
+	maxVersion = 19 * release
 )
 
 // Server is what the server says of itself and of the role.
@@ -60,8 +61,43 @@ func (s *Server) CreateVector() (sql []string, schema string) {
 	return []string{"CREATE SCHEMA vector;", "CREATE EXTENSION vector SCHEMA vector;"}, "vector"
 }
 
-// WALLevelHint is how a server gets the wal_level that the stream needs.
-var WALLevelHint = []string{
+// Major is the number of the server's major version.
+func (s *Server) Major() int { return s.Version / release }
+
+// TooOld, OnStandby and NotLogical return *ConfigError where no sidecar can work with the server.
+func (s *Server) TooOld() error {
+	if s.Version >= minVersion {
+		return nil
+	}
+	return refusal.Coded(code.OldServer, fmt.Sprintf("PostgreSQL %d is too old", s.Major()), "14 is the oldest that works")
+}
+
+// OnStandby refuses a server that cannot be written to.
+func (s *Server) OnStandby() error {
+	if !s.Standby {
+		return nil
+	}
+	return refusal.Coded(code.Standby, "the server is a standby", "give the URL of the primary")
+}
+
+// NotLogical refuses a server whose WAL has no changes of rows.
+func (s *Server) NotLogical() error {
+	if s.WALLevel == "logical" {
+		return nil
+	}
+	return refusal.Coded(code.WALLevel, fmt.Sprintf("wal_level: it is %s, want logical", s.WALLevel), walLevelHint...)
+}
+
+// Untested is a warning of a server that is newer than what was tested; "": it is not.
+func (s *Server) Untested() string {
+	if s.Version < maxVersion {
+		return ""
+	}
+	return fmt.Sprintf("PostgreSQL %d is newer than what was tested", s.Major())
+}
+
+// walLevelHint is how a server gets the wal_level that the stream needs.
+var walLevelHint = []string{
 	"ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
 	database.Managed + ": set its parameter instead, and restart it: rds.logical_replication = 1 (RDS), cloudsql.logical_decoding = on (Cloud SQL), wal_level = LOGICAL (Azure)",
 }

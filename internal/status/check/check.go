@@ -2,6 +2,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -175,21 +176,16 @@ func (c *checker) checkServer(ctx context.Context) {
 		return
 	}
 	c.server = s
-	major := s.Version / release
-	switch {
-	case s.Version < catalog.MinVersion:
-		c.failed(name, refusal.Coded(code.OldServer, fmt.Sprintf("PostgreSQL %d is too old", major),
-			"14 is the oldest that works"))
-	case s.Standby:
-		c.failed(name, refusal.Coded(code.Standby, "the server is a standby", "give the URL of the primary"))
-	case s.Version >= catalog.MaxVersion:
-		c.add(name, Warn, fmt.Sprintf("PostgreSQL %d is newer than what was tested", major))
+	switch unfit := cmp.Or(s.TooOld(), s.OnStandby()); {
+	case unfit != nil:
+		c.failed(name, unfit)
+	case s.Untested() != "":
+		c.add(name, Warn, s.Untested())
 	default:
-		c.add(name, OK, fmt.Sprintf("PostgreSQL %d", major))
+		c.add(name, OK, fmt.Sprintf("PostgreSQL %d", s.Major()))
 	}
-	if s.WALLevel != "logical" {
-		c.failed("wal_level", refusal.Coded(code.WALLevel, fmt.Sprintf("it is %s, want logical", s.WALLevel),
-			catalog.WALLevelHint...))
+	if err := s.NotLogical(); err != nil {
+		c.failed("wal_level", err)
 	} else {
 		c.add("wal_level", OK, s.WALLevel)
 	}
@@ -230,13 +226,10 @@ func (c *checker) checkExtension(s *catalog.Server) {
 			"run as a superuser, or as the administrator of a managed server: "+strings.Join(sql, " ")))
 	default:
 		c.failed(name, refusal.Coded(code.Pgvector, "the server does not have it",
-			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", s.Version/release),
+			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", s.Major()),
 			"then, as a superuser, or as the administrator of a managed server: "+strings.Join(sql, " ")))
 	}
 }
-
-// release is by how much the numbers of major versions differ.
-const release = 10000
 
 // checkMessages tells who may put logical messages into the WAL, which the stream reads past.
 func (c *checker) checkMessages(s *catalog.Server) {
@@ -400,6 +393,9 @@ func (c *checker) unfit(s *slot.State) bool {
 		}
 		c.add(name, Wrong, fmt.Sprintf("%q is not ours", c.o.Slot), "choose another name with --slot")
 	case slot.Absent, slot.Altered, slot.Republished, slot.Temporary, slot.Interrupted:
+		if v.Condition == slot.Interrupted && !s.Exists { // it is not made yet, which every door says
+			return false
+		}
 		c.add(name, Wrong, v.Reason, v.Hint...)
 	case slot.Moved, slot.Ahead, slot.OtherTimeline: // who streams may have stored a new position at this moment
 		if s.Active {

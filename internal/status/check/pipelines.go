@@ -99,18 +99,15 @@ func (c *checker) readTogether(ctx context.Context, set map[string]pipeline.Pipe
 func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	set map[string]pipeline.Pipeline,
 ) (setUpAs string) {
-	name, d := fmt.Sprintf("pipeline %q", configured.Name), c.o.Descriptions[configured.Name]
-	spec, otherwise, err := c.compare(ctx, configured)
+	name := fmt.Sprintf("pipeline %q", configured.Name)
+	t, err := c.take(ctx, configured)
 	if err != nil {
 		c.failed(name, err)
 		return configured.Name
 	}
+	spec, d := t.Spec, t.Description
 	stored, ok := set[spec.Name]
-	vectors := catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse, Known: c.known, Stored: ok}
-	otherModel := ok && d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint
-	if otherModel && !resolve.SameModel(spec, stored.Spec) { // a change, which leaves the destination as it is
-		vectors = catalog.Vectors{Dims: stored.Dims, Either: true, Known: c.known, Stored: true}
-	}
+	vectors := catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse, Either: t.Either, Known: c.known, Stored: ok}
 	p, warnings, err := resolve.Resolve(ctx, c.o.Pool, spec, vectors)
 	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
 		resolve.SameRecipe(spec, stored.Spec) && spec.Filter == stored.Filter {
@@ -129,7 +126,7 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	told := ok && c.tellPipeline(name, &stored)
 	switch {
 	case !ok:
-		c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, set))
+		c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, &t))
 		return spec.Name
 	case stored.Status != pipeline.Active && c.copied: // all of that is told at once
 	case stored.Status != pipeline.Active, stored.OID != p.OID:
@@ -137,14 +134,11 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 			c.add(name, Wrong, cmp.Or(stored.Detail, fmt.Sprintf(
 				"its table is called %s now, and %s is another one, whose rows get no vectors", stored.Source(), p.Source())))
 		}
-	case otherModel && !resolve.SameModel(spec, stored.Spec):
-		c.add(name, Warn, fmt.Sprintf("it is configured with model %q, and model %q serves", resolve.ModelOf(spec), resolve.ModelOf(stored.Spec)),
-			c.wayToModel(&stored, d.Fingerprint))
-	case otherModel:
+	case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
 		c.add(name, Wrong, "its vectors were made by another model than the configured one",
 			"embedsidecar init says what can be done")
-	case otherwise != "":
-		c.add(name, Warn, "it is configured otherwise than it is set up: "+otherwise,
+	case t.Differs.Was != "" && !t.Kept:
+		c.add(name, Warn, "it is configured otherwise than it is set up: "+t.Differs.Was,
 			"run embedsidecar init, or the next run: it takes over what is configured here")
 	case !told:
 		c.add(name, OK, c.describe(&p))
@@ -154,29 +148,6 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 		c.checkIndexes(ctx, &stored)
 	}
 	return spec.Name
-}
-
-// wayToModel says how a pipeline comes to the model that is configured.
-func (c *checker) wayToModel(p *pipeline.Pipeline, fingerprint string) string {
-	for i := range c.stored {
-		switch g := c.stored[i].Current(); {
-		case g.Beside != p.ID || g.Fingerprint != fingerprint:
-		case g.Served:
-			return "embedsidecar model rollback " + p.Name + ", or name the model that serves in the configuration"
-		default:
-			return "its next generation is there: embedsidecar model switch " + p.Name + " when it is complete"
-		}
-	}
-	return "embedsidecar apply, or the next run, makes its next generation"
-}
-
-// wayToRecipe says how a pipeline comes to the text, chunking and type that are configured, where these are, or become,
-// those of another generation.
-func (c *checker) wayToRecipe(s *resolve.Stored, spec pipeline.Spec) (way string, besides bool) {
-	if other := s.BesideOf(c.stored); other != nil && other.HasRecipe(spec) {
-		return c.wayToModel(&s.Pipeline, other.Fingerprint), true
-	}
-	return c.wayToModel(&s.Pipeline, ""), spec.Beside
 }
 
 // tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was
@@ -194,66 +165,36 @@ func (c *checker) tellPipeline(name string, p *pipeline.Pipeline) bool {
 	return true
 }
 
-// compare returns a pipeline as a sidecar that starts takes it: with the names that columns have now and, where what
-// is set up is newer than what is configured here, as it is set up. Both are findings. otherwise tells how it is set
-// up if init would change that.
-func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec pipeline.Spec, otherwise string,
-	err error,
-) {
-	spec = configured
+// take returns a pipeline as a sidecar that starts takes it, and tells what of it is otherwise than it is configured.
+func (c *checker) take(ctx context.Context, configured pipeline.Spec) (t resolve.Taken, err error) {
+	name, d := fmt.Sprintf("pipeline %q", configured.Name), c.o.Descriptions[configured.Name]
+	t = resolve.Taken{Configured: configured, Spec: configured, Description: d}
 	if !c.installed {
-		return spec, "", nil
+		return t, nil
 	}
-	before, name := c.findings, fmt.Sprintf("pipeline %q", configured.Name)
-	err = database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
-		spec, otherwise, c.findings = configured, "", before
-		stored := c.setUpFor(spec, c.stored)
-		if stored == nil {
-			return nil
+	taker := resolve.Taker{Slot: c.o.Slot, Stored: c.stored, Known: c.known, Starting: true, Configured: c.configured}
+	if err = database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) (err error) {
+		t, err = taker.Take(ctx, tx, configured, d)
+		return err
+	}); err != nil {
+		return t, err
+	}
+	for i, w := range t.Warnings {
+		if t.Change != nil && i == len(t.Warnings)-1 {
+			c.add(name, Warn, w, "embedsidecar apply, or the next run, makes its next generation")
+			continue
 		}
-		var missing *refusal.MissingError
-		t, err := c.known.TableByName(ctx, tx, spec.Schema, spec.Table)
-		switch {
-		case errors.As(err, &missing), err == nil && t.OID != stored.OID:
-			return nil
-		case err != nil:
-			return err
-		}
-		var followed []string
-		spec, followed = stored.Follow(spec, t)
-		for _, w := range followed {
-			c.add(name, Warn, w)
-		}
-		stored = stored.Current()
-		if way, besides := c.wayToRecipe(stored, spec); besides && !stored.HasRecipe(spec) {
-			c.add(name, Warn, "it is configured with another text, chunking or type than serves", way)
-			spec = resolve.WithRecipe(spec, stored.Spec)
-		}
-		d := stored.Differs(configured, spec)
-		if !d.Older {
-			otherwise = d.Was
-			return nil
-		}
-		c.add(name, Warn, "it "+d.Newer()+": run leaves it as it is set up: "+d.Was, resolve.WayToNewer)
-		spec = stored.AsSetUp(spec)
-		return nil
-	})
-	return spec, otherwise, err
+		c.add(name, Warn, w)
+	}
+	if t.Kept {
+		c.add(name, Warn, "it "+t.Differs.Newer()+": run leaves it as it is set up: "+t.Differs.Was, resolve.WayToNewer)
+	}
+	return t, nil
 }
 
-// setUpFor returns the stored pipeline that is configured so: that of the name, or one under another name that nobody
-// configures and that leads to the same place.
-func (c *checker) setUpFor(spec pipeline.Spec, all []resolve.Stored) *resolve.Stored {
-	for i := range all {
-		if all[i].Name == spec.Name {
-			return &all[i]
-		}
-	}
-	other := resolve.Sharing(spec, all)
-	if other != nil && slices.ContainsFunc(c.o.Specs, func(s pipeline.Spec) bool { return s.Name == other.Name }) {
-		return nil
-	}
-	return other
+// configured reports whether a pipeline of a name is.
+func (c *checker) configured(name string) bool {
+	return slices.ContainsFunc(c.o.Specs, func(s pipeline.Spec) bool { return s.Name == name })
 }
 
 // nowCalled adds to the error of a table that is not there what the pipeline's table is called now.
@@ -266,21 +207,21 @@ func nowCalled(err error, name string, set map[string]pipeline.Pipeline) error {
 }
 
 // toSetUp tells what to do about a pipeline that is configured and not set up.
-func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline) string {
-	for _, other := range set {
-		configured := slices.ContainsFunc(c.o.Specs, func(spec pipeline.Spec) bool { return spec.Name == other.Name })
-		switch {
-		case other.OID != p.OID || other.DestinationName() != p.DestinationName():
-		case !configured && resolve.OnlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
-			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again",
-				other.Name)
-		case !configured && cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint) == other.Fingerprint:
-			return fmt.Sprintf("its destination is that of pipeline %q: if this is its new name, embedsidecar init gives it that, and takes over what else was changed; otherwise name another destination", other.Name)
-		default:
-			return fmt.Sprintf("its destination is that of pipeline %q, which is another: name another destination", other.Name)
-		}
+func (c *checker) toSetUp(p *pipeline.Pipeline, t *resolve.Taken) string {
+	other := t.Sharing
+	if other == nil || other.OID != p.OID {
+		return "run embedsidecar init"
 	}
-	return "run embedsidecar init"
+	fingerprint := cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint)
+	switch {
+	case t.Renamed && resolve.OnlyRenamed(p, fingerprint, &other.Pipeline):
+		return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again",
+			other.Name)
+	case t.Renamed && fingerprint == other.Fingerprint:
+		return fmt.Sprintf("its destination is that of pipeline %q: if this is its new name, embedsidecar init gives it that, and takes over what else was changed; otherwise name another destination", other.Name)
+	default:
+		return fmt.Sprintf("its destination is that of pipeline %q, which is another: name another destination", other.Name)
+	}
 }
 
 func (c *checker) describe(p *pipeline.Pipeline) string {

@@ -31,7 +31,7 @@ import (
 // is from before the pipeline was made.
 func TestCollector_CountersDoNotFall(t *testing.T) {
 	t.Parallel()
-	c := newCollector(t.Context(), Options{Config: config.Default()}, metrics.New(metrics.Build{}), "")
+	c := newCollector(t.Context(), Options{Config: config.Default()}, metrics.New(metrics.Build{}, health.Codes()), "")
 	defer c.close()
 	work := func(embedded int64) []sidecar.State {
 		stats := &worker.Stats{}
@@ -100,7 +100,7 @@ func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (c *collector, db *te
 	}
 	t.Cleanup(pool.Close)
 	c = newCollector(t.Context(), Options{Config: cfg, Log: slog.New(slog.DiscardHandler)},
-		metrics.New(metrics.Build{}), "")
+		metrics.New(metrics.Build{}, health.Codes()), "")
 	t.Cleanup(c.close)
 	return c, db, pool
 }
@@ -194,7 +194,7 @@ func TestCollector_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 // whatever their order, and one that needs somebody has its state told by its name until it is well.
 func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 	t.Parallel()
-	c := newCollector(t.Context(), Options{Config: config.Default()}, metrics.New(metrics.Build{}), "")
+	c := newCollector(t.Context(), Options{Config: config.Default()}, metrics.New(metrics.Build{}, health.Codes()), "")
 	defer c.close()
 	age := 70.0
 	var st report.Status

@@ -24,6 +24,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/ops"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
@@ -58,7 +59,7 @@ func (o *Observer) Listen(ctx context.Context) (stop func() error, err error) {
 	if o.o.Config.Ops.Listen == "" {
 		return func() error { return nil }, nil
 	}
-	shown := metrics.New(metrics.Build{Version: o.o.Build.Version, Revision: o.o.Build.Revision})
+	shown := metrics.New(metrics.Build{Version: o.o.Build.Version, Revision: o.o.Build.Revision}, health.Codes())
 	scraping, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	if o.o.Several {
 		shown.Several()

@@ -26,7 +26,7 @@ func get(t *testing.T, h http.Handler, method, path string) (int, string, http.H
 }
 
 func TestHandler(t *testing.T) {
-	m := metrics.New(metrics.Build{Version: "1.2.3"})
+	m := metrics.New(metrics.Build{Version: "1.2.3"}, nil)
 	checks := []Check{{Name: "database"}, {Name: "stream"}}
 	h := Handler(Options{
 		Ready: func(context.Context) []Check { return checks }, Metrics: m,

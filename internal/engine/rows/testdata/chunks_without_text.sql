@@ -1,7 +1,7 @@
 -- read
 SELECT k.place, f.row_key, f.keep, CASE WHEN octet_length(f.body) <= $3::bigint THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT octet_length(f.body) <= $3::bigint THEN CASE WHEN pg_client_encoding() <> 'SQL_ASCII' THEN sha256(convert_to('chunks 1 tokens 200 0 true ' || octet_length(convert_to(coalesce(f.title, ''), pg_client_encoding()::name)) || E'\n' || coalesce(f.title, '') || f.body, pg_client_encoding()::name)) END END, NULL::bytea, f.title, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
-LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')) END AS body, CASE WHEN true THEN left(NULL::text, 2000) END AS title
+LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')) END AS body, CASE WHEN true THEN left(NULL::text, 2000) END AS title
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
   LIMIT 1) AS f ON true
@@ -20,7 +20,7 @@ SELECT k.row_key
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
 WHERE NOT EXISTS (SELECT
   FROM ONLY "public"."docs" AS r
-  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND format('%s', r."id") = k.row_key AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END OFFSET 0);
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND (format('%s', r."id") COLLATE pg_catalog."C") = k.row_key AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END OFFSET 0);
 
 -- spell
 SELECT CAST(k.k1 AS bigint)
@@ -84,14 +84,14 @@ WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint);
 -- remove
 WITH stray AS MATERIALIZED (SELECT o.at, o.version
   FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
-  CROSS JOIN LATERAL (SELECT e.ctid AS at, e.xmin::text AS version, format('%s', e."id") AS row_key
+  CROSS JOIN LATERAL (SELECT e.ctid AS at, e.xmin::text AS version, (format('%s', e."id") COLLATE pg_catalog."C") AS row_key
     FROM "public"."docs_embedding" AS e
     WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) OFFSET 0) AS o
   WHERE o.row_key <> k.row_key AND NOT EXISTS (SELECT
     FROM embedsidecar.ledger AS g
     WHERE g.pipeline_id = 7 AND g.row_key = o.row_key OFFSET 0)) DELETE FROM "public"."docs_embedding" AS d
 USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
-WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND (format('%s', d."id") = k.row_key OR EXISTS (SELECT
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND ((format('%s', d."id") COLLATE pg_catalog."C") = k.row_key OR EXISTS (SELECT
     FROM stray AS s
     WHERE s.at = d.ctid AND s.version = d.xmin::text));
 
@@ -103,7 +103,7 @@ WHERE d.chunk_no = 0;
 
 -- vectors.first
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, NOT EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, NOT EXISTS (SELECT
     FROM ONLY "public"."docs" AS r
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
@@ -114,7 +114,7 @@ ORDER BY g.place;
 
 -- vectors.next
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, NOT EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, NOT EXISTS (SELECT
     FROM ONLY "public"."docs" AS r
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
@@ -126,9 +126,9 @@ ORDER BY g.place;
 
 -- rows.first
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, EXISTS (SELECT
     FROM embedsidecar.ledger AS l
-    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+    WHERE l.pipeline_id = 7 AND l.row_key = (format('%s', f."id") COLLATE pg_catalog."C") OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM ONLY "public"."docs" AS r
     WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END)
@@ -138,9 +138,9 @@ ORDER BY g.place;
 
 -- rows.next
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, EXISTS (SELECT
     FROM embedsidecar.ledger AS l
-    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+    WHERE l.pipeline_id = 7 AND l.row_key = (format('%s', f."id") COLLATE pg_catalog."C") OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM ONLY "public"."docs" AS r
     WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END) AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")
@@ -149,7 +149,7 @@ FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
 ORDER BY g.place;
 
 -- chunks.stored
-SELECT k.place, d.chunk_no, d.start_byte, d.end_byte, d.generation, d.text_hash, num_nonnulls(d.chunk_text) = 1, format('%s', d."id") <> k.row_key
+SELECT k.place, d.chunk_no, d.start_byte, d.end_byte, d.generation, d.text_hash, num_nonnulls(d.chunk_text) = 1, (format('%s', d."id") COLLATE pg_catalog."C") <> k.row_key
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
 JOIN "public"."docs_embedding" AS d ON d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
 WHERE d.chunk_no >= 0

@@ -1,7 +1,7 @@
 -- read
 SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::bytea, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, f.stored, NULL::integer
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
-LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, r."embedding" AS stored
+LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, r."embedding" AS stored
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
   LIMIT 1) AS f ON true
@@ -26,7 +26,7 @@ SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (OR
   FROM embedsidecar.ledger AS g
   WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END
 FROM judged AS k
-LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, r."embedding" AS stored
+LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, r."embedding" AS stored
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND k.verdict = 'now'
   LIMIT 1) AS f ON true
@@ -41,7 +41,7 @@ SELECT k.row_key
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
 WHERE NOT EXISTS (SELECT
   FROM ONLY "public"."docs" AS r
-  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND format('%s', r."id") = k.row_key AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END OFFSET 0);
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND (format('%s', r."id") COLLATE pg_catalog."C") = k.row_key AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END OFFSET 0);
 
 -- spell
 SELECT CAST(k.k1 AS bigint)
@@ -81,9 +81,9 @@ WHERE r."embedding" IS NOT NULL;
 
 -- rows.first
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, EXISTS (SELECT
     FROM embedsidecar.ledger AS l
-    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+    WHERE l.pipeline_id = 7 AND l.row_key = (format('%s', f."id") COLLATE pg_catalog."C") OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM ONLY "public"."docs" AS r
     WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END)
@@ -93,9 +93,9 @@ ORDER BY g.place;
 
 -- rows.next
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, EXISTS (SELECT
     FROM embedsidecar.ledger AS l
-    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+    WHERE l.pipeline_id = 7 AND l.row_key = (format('%s', f."id") COLLATE pg_catalog."C") OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM ONLY "public"."docs" AS r
     WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END) AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")

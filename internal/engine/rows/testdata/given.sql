@@ -9,7 +9,7 @@ ORDER BY k.place, v.no;
 
 -- sample
 SELECT f.row_key, f.body, coalesce(f.title, ''), v.vector
-FROM (SELECT format('%s', r."id") AS row_key, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, left(NULL::text, 2000) AS title, r."id" AS k1
+FROM (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, left(NULL::text, 2000) AS title, r."id" AS k1
   FROM ONLY "public"."docs" AS r TABLESAMPLE SYSTEM ($1::real)) AS f
 CROSS JOIN LATERAL (SELECT g."old" AS vector, false AS stale, '' AS chunk
   FROM "public"."docs" AS g
@@ -37,7 +37,7 @@ ORDER BY k.place, v.no;
 
 -- sample
 SELECT f.row_key, v.chunk, coalesce(f.title, ''), v.vector
-FROM (SELECT format('%s', r."id") AS row_key, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, left(((
+FROM (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, left(((
 title
 ))::text, 2000) AS title, r."id" AS k1, r."updated_at" AS changed
   FROM ONLY "public"."docs" AS r TABLESAMPLE SYSTEM ($1::real)) AS f

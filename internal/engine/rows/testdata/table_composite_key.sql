@@ -1,7 +1,7 @@
 -- read
 SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $4::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $4::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::bytea, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS k (k1, k2, row_key, place)
-LEFT JOIN LATERAL (SELECT replace(replace(format('%s', r."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', r."a ""b"""), '\', '\\'), '|', '\|') AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body
+LEFT JOIN LATERAL (SELECT replace(replace(format('%s', r."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', r."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND r."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default")
   LIMIT 1) AS f ON true
@@ -29,7 +29,7 @@ SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (OR
   FROM embedsidecar.ledger AS g
   WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END
 FROM judged AS k
-LEFT JOIN LATERAL (SELECT replace(replace(format('%s', r."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', r."a ""b"""), '\', '\\'), '|', '\|') AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body
+LEFT JOIN LATERAL (SELECT replace(replace(format('%s', r."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', r."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND r."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") AND k.verdict = 'now'
   LIMIT 1) AS f ON true
@@ -47,7 +47,7 @@ SELECT k.row_key
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS k (k1, k2, row_key, place)
 WHERE NOT EXISTS (SELECT
   FROM ONLY "public"."docs" AS r
-  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND r."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") AND replace(replace(format('%s', r."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', r."a ""b"""), '\', '\\'), '|', '\|') = k.row_key AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END OFFSET 0);
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND r."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") AND replace(replace(format('%s', r."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', r."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') = k.row_key AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END OFFSET 0);
 
 -- spell
 SELECT CAST(k.k1 AS bigint), (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default")
@@ -111,14 +111,14 @@ WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND d."a ""b""" OPERA
 -- remove
 WITH stray AS MATERIALIZED (SELECT o.at, o.version
   FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS k (k1, k2, row_key, place)
-  CROSS JOIN LATERAL (SELECT e.ctid AS at, e.xmin::text AS version, replace(replace(format('%s', e."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', e."a ""b"""), '\', '\\'), '|', '\|') AS row_key
+  CROSS JOIN LATERAL (SELECT e.ctid AS at, e.xmin::text AS version, replace(replace(format('%s', e."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', e."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') AS row_key
     FROM "public"."docs_embedding" AS e
     WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND e."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") OFFSET 0) AS o
   WHERE o.row_key <> k.row_key AND NOT EXISTS (SELECT
     FROM embedsidecar.ledger AS g
     WHERE g.pipeline_id = 7 AND g.row_key = o.row_key OFFSET 0)) DELETE FROM "public"."docs_embedding" AS d
 USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS k (k1, k2, row_key, place)
-WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND d."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") AND (replace(replace(format('%s', d."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', d."a ""b"""), '\', '\\'), '|', '\|') = k.row_key OR EXISTS (SELECT
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND d."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") AND (replace(replace(format('%s', d."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', d."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') = k.row_key OR EXISTS (SELECT
     FROM stray AS s
     WHERE s.at = d.ctid AND s.version = d.xmin::text));
 
@@ -130,7 +130,7 @@ WHERE d.chunk_no = 0;
 
 -- vectors.first
 SELECT g.row_key, g.answer
-FROM (SELECT replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') AS row_key, NOT EXISTS (SELECT
+FROM (SELECT replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') AS row_key, NOT EXISTS (SELECT
     FROM ONLY "public"."docs" AS r
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" AND r."a ""b""" OPERATOR("ext".=) f."a ""b""" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id", r."a ""b"""
@@ -141,7 +141,7 @@ ORDER BY g.place;
 
 -- vectors.next
 SELECT g.row_key, g.answer
-FROM (SELECT replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') AS row_key, NOT EXISTS (SELECT
+FROM (SELECT replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') AS row_key, NOT EXISTS (SELECT
     FROM ONLY "public"."docs" AS r
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" AND r."a ""b""" OPERATOR("ext".=) f."a ""b""" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id", r."a ""b"""
@@ -153,9 +153,9 @@ ORDER BY g.place;
 
 -- rows.first
 SELECT g.row_key, g.answer
-FROM (SELECT replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') AS row_key, EXISTS (SELECT
+FROM (SELECT replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') AS row_key, EXISTS (SELECT
     FROM embedsidecar.ledger AS l
-    WHERE l.pipeline_id = 7 AND l.row_key = replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') OFFSET 0) AS answer, row_number() OVER () AS place
+    WHERE l.pipeline_id = 7 AND l.row_key = replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id", r."a ""b"""
     FROM ONLY "public"."docs" AS r
     WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END)
@@ -165,9 +165,9 @@ ORDER BY g.place;
 
 -- rows.next
 SELECT g.row_key, g.answer
-FROM (SELECT replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') AS row_key, EXISTS (SELECT
+FROM (SELECT replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') AS row_key, EXISTS (SELECT
     FROM embedsidecar.ledger AS l
-    WHERE l.pipeline_id = 7 AND l.row_key = replace(replace(format('%s', f."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b"""), '\', '\\'), '|', '\|') OFFSET 0) AS answer, row_number() OVER () AS place
+    WHERE l.pipeline_id = 7 AND l.row_key = replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id", r."a ""b"""
     FROM ONLY "public"."docs" AS r
     WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END) AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id" OR CAST($2::text AS bigint) OPERATOR("pg_catalog".=) r."id" AND (CAST($3::text AS "ext"."citext") COLLATE "pg_catalog"."default") OPERATOR("ext".>) r."a ""b""")

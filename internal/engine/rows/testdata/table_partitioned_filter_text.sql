@@ -1,7 +1,7 @@
 -- read
 SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::bytea, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
-LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, ((
+LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, ((
 published
 ) IS TRUE) AS keep, ''::bytea AS source, CASE WHEN ((
 published
@@ -35,7 +35,7 @@ SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (OR
   FROM embedsidecar.ledger AS g
   WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END
 FROM judged AS k
-LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, ((
+LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, ((
 published
 ) IS TRUE) AS keep, ''::bytea AS source, CASE WHEN ((
 published
@@ -59,7 +59,7 @@ SELECT k.row_key
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
 WHERE NOT EXISTS (SELECT
   FROM "public"."docs" AS r
-  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND format('%s', r."id") = k.row_key AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END OFFSET 0);
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND (format('%s', r."id") COLLATE pg_catalog."C") = k.row_key AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END OFFSET 0);
 
 -- spell
 SELECT CAST(k.k1 AS bigint)
@@ -132,14 +132,14 @@ WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint);
 -- remove
 WITH stray AS MATERIALIZED (SELECT o.at, o.version
   FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
-  CROSS JOIN LATERAL (SELECT e.ctid AS at, e.xmin::text AS version, format('%s', e."id") AS row_key
+  CROSS JOIN LATERAL (SELECT e.ctid AS at, e.xmin::text AS version, (format('%s', e."id") COLLATE pg_catalog."C") AS row_key
     FROM "public"."docs_embedding" AS e
     WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) OFFSET 0) AS o
   WHERE o.row_key <> k.row_key AND NOT EXISTS (SELECT
     FROM embedsidecar.ledger AS g
     WHERE g.pipeline_id = 7 AND g.row_key = o.row_key OFFSET 0)) DELETE FROM "public"."docs_embedding" AS d
 USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
-WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND (format('%s', d."id") = k.row_key OR EXISTS (SELECT
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND ((format('%s', d."id") COLLATE pg_catalog."C") = k.row_key OR EXISTS (SELECT
     FROM stray AS s
     WHERE s.at = d.ctid AND s.version = d.xmin::text));
 
@@ -151,7 +151,7 @@ WHERE d.chunk_no = 0;
 
 -- vectors.first
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, NOT EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, NOT EXISTS (SELECT
     FROM "public"."docs" AS r
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
@@ -162,7 +162,7 @@ ORDER BY g.place;
 
 -- vectors.next
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, NOT EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, NOT EXISTS (SELECT
     FROM "public"."docs" AS r
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
@@ -174,9 +174,9 @@ ORDER BY g.place;
 
 -- rows.first
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, EXISTS (SELECT
     FROM embedsidecar.ledger AS l
-    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+    WHERE l.pipeline_id = 7 AND l.row_key = (format('%s', f."id") COLLATE pg_catalog."C") OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM "public"."docs" AS r
     WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END)
@@ -186,9 +186,9 @@ ORDER BY g.place;
 
 -- rows.next
 SELECT g.row_key, g.answer
-FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, EXISTS (SELECT
     FROM embedsidecar.ledger AS l
-    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+    WHERE l.pipeline_id = 7 AND l.row_key = (format('%s', f."id") COLLATE pg_catalog."C") OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM "public"."docs" AS r
     WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END) AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")

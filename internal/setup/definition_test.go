@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// Two sidecars with different configurations: whoever changes a pipeline says what it was, and with NoChange it stays.
+// Two sidecars with different configurations: whoever changes a pipeline says what it was.
 func TestInit_SaysWhatItChanges(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -23,16 +23,6 @@ func TestInit_SaysWhatItChanges(t *testing.T) {
 	}
 	before := columns()
 	o.Specs[0].Columns = []string{"body"}
-	o.NoChange = true
-	r := b.init(o)
-	if warnings := strings.Join(r.Warnings, "; "); !strings.Contains(warnings,
-		"is not changed (--no-change): columns (it was: "+strings.ReplaceAll(before, " ", ", ")) {
-		t.Errorf("--no-change: %s", warnings)
-	}
-	if got := columns(); got != before || len(r.Steps) != 0 {
-		t.Errorf("--no-change changed %s to %s: %v", before, got, whats(r))
-	}
-	o.NoChange = false
 	if warnings := strings.Join(b.init(o).Warnings, "; "); !strings.Contains(warnings,
 		"is changed to what is configured here, as version 2 of its definition: columns (it was: "+strings.ReplaceAll(before,
 			" ", ", ")) {

@@ -1,0 +1,341 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner: a role that may ask gets no pipeline over tables of others, and
+// has nothing of its own run with the rights of the sidecar.
+func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	tenant := s.db.Role("")
+	s.db.MustExecSuper(fmt.Sprintf(`GRANT CREATE, USAGE ON SCHEMA public TO %[1]s; GRANT USAGE ON SCHEMA embedsidecar TO %[1]s`, tenant))
+	pool, err := pgxpool.New(t.Context(), s.db.URL(tenant))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	as := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	as(`CREATE TABLE mine (id int PRIMARY KEY, body text);
+		INSERT INTO mine VALUES (1, 'one');
+		CREATE FUNCTION public.trap(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+			RAISE EXCEPTION 'the trap has run as %', current_user; END $$;
+		CREATE DOMAIN public.dom AS text CHECK (public.trap(VALUE) IS NULL);
+		CREATE OPERATOR public.|+| (FUNCTION = public.trap, RIGHTARG = text)`)
+	s.fails(pool, create(askBodies), "permission denied")
+	s.db.MustExecSuper("GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline, embedsidecar.change_pipeline, embedsidecar.drop_pipeline TO " + tenant)
+	s.db.MustExec("CREATE TABLE theirs (id int PRIMARY KEY, embedding vector(8)); CREATE SCHEMA closed")
+	d := s.start("--config", file, "--trust-owner", "nobody")
+	asked := func(call string) (id int64) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), "SELECT request_id FROM embedsidecar."+call).Scan(&id); err != nil {
+			t.Fatalf("%s: %v", call, err)
+		}
+		return id
+	}
+	mine := func(key, value string) string {
+		return create(`{"name": "mine", "table": "public.mine", "` + key + `": ` + value + `, "into": {"table": "mine_embedding"}}`)
+	}
+	for call, words := range map[string][]string{
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
+		create(askBodies): {"has not the rights of the owner of", "docs"},
+		"create_pipeline('" + askBodies + "', dry_run => true)":                                                             {"has not the rights of the owner of", "docs"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "closed.mine_embedding"}}`): {"has not the rights of the owner of", "closed.mine_embedding"},
+		create(`{"name": "public.docs", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`): {"means pipeline", "docs"},
+		mine("text", `"public.trap(body)"`):                                                {"trap"},
+		mine("text", `"body::public.dom::text"`):                                           {"dom"},
+		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"|+|"},
+		mine("text", `"pg_read_file('/etc/passwd')"`):                                      {"pg_read_file"},
+		mine("text", `"table_to_xml('embedsidecar.installation', true, false, '')::text"`): {"installation"},
+		mine("text", `"(SELECT secret::text FROM embedsidecar.installation)"`):             {"sub-select"},
+		mine("text", `"current_setting('data_directory')"`):                                {"current_setting"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "where": "public.trap(body) IS NULL", "into": {"table": "mine_embedding"}}`):                                  {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "priority": "public.trap(body)", "into": {"table": "mine_embedding"}}`):                                       {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "ignore": "public.trap(text)", "into": {"table": "mine_embedding"}}`):                                         {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "chunking": {"strategy": "sentences", "context": "public.trap(body)"}, "into": {"table": "mine_embedding"}}`): {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "overwrite": true, "into": {"table": "public.theirs"}}`):                                                      {"theirs"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "embedsidecar.ledger"}}`):                                                                   {"ledger"},
+	} {
+		s.has(s.comesTo(asked(call), "refused"), words...)
+	}
+	text := d.text()
+	if strings.Contains(text, "the trap has run") {
+		t.Error("the trap has run")
+	}
+	// Nor does a table in public take a name over from one elsewhere.
+	s.db.MustExec(`CREATE SCHEMA far; CREATE TABLE far.mine (id int PRIMARY KEY, body text)`)
+	s.does(create(`{"table": "far.mine", "columns": ["body"], "into": {"table": "far.mine_embedding"}}`))
+	s.has(s.comesTo(asked(create(`{"name": "own", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`)), "refused"),
+		`the name "mine" means pipeline "far.mine"`)
+	s.does("drop_pipeline('far.mine')")
+	// What computes only passes: who sets up is another matter. As the role that owns all, anything does.
+	good := asked(mine("text", `"concat_ws(' ', lower(body), left(body, 3))"`))
+	s.has(s.comesTo(good, "refused"), "mine") // the sidecar does not own the table
+	// A pipeline of another's.
+	s.does(create(askBodies))
+	s.has(s.comesTo(asked("drop_pipeline('bodies')"), "refused"), "has not the rights of the owner of")
+	s.has(s.comesTo(asked("drop_pipeline('bodies', dry_run => true)"), "refused"), "has not the rights of the owner of")
+	s.has(s.comesTo(asked(`change_pipeline('bodies', '{"where": "true"}')`), "refused"), "has not the rights of the owner of")
+	s.stands("bodies", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+
+	// Who is gone has no rights left, though another role has his name by then.
+	gone := tenant + "_gone"
+	s.db.MustExecSuper(fmt.Sprintf(`CREATE ROLE %[1]s; GRANT USAGE ON SCHEMA embedsidecar TO %[1]s;
+		GRANT EXECUTE ON FUNCTION embedsidecar.drop_pipeline TO %[1]s; SET SESSION AUTHORIZATION %[1]s;
+		SELECT embedsidecar.drop_pipeline('bodies'); RESET SESSION AUTHORIZATION;
+		DROP OWNED BY %[1]s; DROP ROLE %[1]s; CREATE ROLE %[1]s SUPERUSER`, gone))
+	t.Cleanup(func() { s.db.MustExecSuper("DROP ROLE " + gone) })
+	d = s.start("--config", file)
+	s.has(s.comesTo(testenv.Value[int64](s.db, "SELECT max(request_id) FROM embedsidecar.request"), "refused"), "is not there any more")
+	d.end(syscall.SIGTERM, 0)
+
+	// Bounds of what waits.
+	_, err = pool.Exec(t.Context(), `SELECT embedsidecar.create_pipeline(jsonb_build_object('name', 'p' || i)) FROM generate_series(1, 200) AS i`)
+	if err == nil || !strings.Contains(err.Error(), "100 requests") {
+		t.Errorf("200 at once: %v", err)
+	}
+	s.fails(pool, "next_request('x')", "permission denied")
+	s.fails(pool, "finish_request(1, NULL, '{}', NULL)", "permission denied")
+	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL, false)", "permission denied")
+}
+
+// TestTrust_ANameThatBecameAnothersIsJudgedAgain: what a role asked for over its own table does not go over to the
+// table of another owner that has the name by then, neither in a sidecar that runs, nor at a start, nor by init. It
+// does where the new table is the role's own again.
+func TestTrust_ANameThatBecameAnothersIsJudgedAgain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	asker, other := s.db.Role(""), s.db.Role("")
+	s.db.MustExecSuper(fmt.Sprintf(`GRANT CREATE, USAGE ON SCHEMA public TO %[1]s, %[2]s; GRANT %[1]s, %[2]s TO %[3]s;
+		GRANT USAGE ON SCHEMA embedsidecar TO %[1]s; GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline TO %[1]s`,
+		asker, other, testenv.Owner))
+	as := func(role, sql string) {
+		t.Helper()
+		s.db.MustExecSuper("SET SESSION AUTHORIZATION " + role + "; " + sql + "; RESET SESSION AUTHORIZATION")
+	}
+	table := func(name, body string) string {
+		return "CREATE TABLE " + name + " (id int PRIMARY KEY, body text); INSERT INTO " + name + " VALUES (1, '" + body + "')"
+	}
+	d := s.start("--config", file)
+	for _, name := range []string{"gone", "renamed"} {
+		as(asker, table(name, "own")+`; SELECT embedsidecar.create_pipeline('{"name": "`+name+`", "table": "public.`+name+
+			`", "columns": ["body"], "into": {"table": "`+name+`_embedding"}}')`)
+		s.stands(name, health.UpToDate)
+	}
+	as(asker, "DROP TABLE gone; ALTER TABLE renamed RENAME TO renamed_old")
+	before := testenv.Value[string](s.db, "SELECT string_agg(e::text, ' ') FROM renamed_embedding AS e")
+	as(other, table("gone", "secret")+"; "+table("renamed", "secret"))
+	words := []string{"role \"" + asker + "\", who asked for it, has not the rights of the owner of public."}
+	stay := func() {
+		t.Helper()
+		if n := testenv.Value[int](s.db, `SELECT count(*)::int FROM embedsidecar.pipeline AS p JOIN pg_class AS c
+			ON c.oid = p.table_oid WHERE c.relowner = $1::regrole`, other); n != 0 {
+			t.Errorf("%d pipelines read the tables of another", n)
+		}
+		if now := testenv.Value[string](s.db, "SELECT string_agg(e::text, ' ') FROM renamed_embedding AS e"); now != before {
+			t.Errorf("the vectors are %s, and were %s", now, before)
+		}
+	}
+	refused := func() {
+		t.Helper()
+		s.becomes("gone", health.Missing, words...)
+		s.becomes("renamed", health.Otherwise, words...)
+		stay()
+	}
+	refused()
+	d.end(syscall.SIGTERM, 0)
+	_, stderr := s.run(0, "init", "--config", file)
+	s.has(stderr, words...)
+	d = s.start("--config", file)
+	refused()
+	as(other, "DROP TABLE gone")
+	as(asker, table("gone", "own again"))
+	s.stands("gone", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// TestTrust_ANameGoesOnMeaningWhatItMeant: a table of the same name in another schema, and a pipeline over it, do not
+// come to be meant by who does not name a schema.
+func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	s.db.MustExec(`CREATE TABLE notes (id int PRIMARY KEY, body text)`)
+	s.db.MustExec(`CREATE SCHEMA lair`)
+	s.db.MustExec(`CREATE TABLE lair.notes (id int PRIMARY KEY, body text)`)
+	d := s.start("--config", file)
+	s.does(create(`{"table": "public.notes", "columns": ["body"], "into": {"table": "notes_embedding"}}`))
+	s.isRefused(create(`{"name": "notes", "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`), "means pipeline", "public.notes")
+	s.does(create(`{"table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`))
+	// Nor does a name mean several pipelines, or none, where somebody types or pastes it.
+	for _, name := range []string{"*", "not?s", "--yes", "label:team=a", " docs", "docs ", "do\u202ecs", ".."} {
+		s.isRefused(create(fmt.Sprintf(`{"name": %q, "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`, name)),
+			"could be taken for")
+	}
+	if got := testenv.Value[string](s.db, `SELECT name FROM embedsidecar.pipeline WHERE pipeline_id = embedsidecar.pipeline_meant('notes')`); got != "public.notes" {
+		t.Errorf("by SQL notes is %q", got)
+	}
+	stdout, _ := s.run(0, "pause", "notes", "-o", "json")
+	s.has(stdout, "public.notes")
+
+	// One that is called otherwise than its table is meant by the table's name, too. Whoever names a table after it, or
+	// after it with its schema, does not take its place.
+	s.db.MustExec(`CREATE TABLE news (id int PRIMARY KEY, body text)`)
+	for _, other := range []string{"lair.news", `lair."public.news"`} {
+		s.db.MustExec(`CREATE TABLE ` + other + ` (id int PRIMARY KEY, body text)`)
+	}
+	s.does(create(`{"name": "articles", "table": "public.news", "columns": ["body"], "into": {"table": "news_embedding"}}`))
+	s.does(create(`{"table": "lair.news", "columns": ["body"], "into": {"table": "lair.news_embedding"}}`))
+	s.does(create(`{"name": "x", "table": "lair.\"public.news\"", "columns": ["body"], "into": {"table": "lair.x_embedding"}}`))
+	for _, name := range []string{"news", "public.news"} {
+		if got := testenv.Value[string](s.db, `SELECT name FROM embedsidecar.pipeline WHERE pipeline_id = embedsidecar.pipeline_meant($1)`, name); got != "articles" {
+			t.Errorf("by SQL %s is %q", name, got)
+		}
+		stdout, _ := s.run(0, "pause", name, "-o", "json")
+		s.has(stdout, `"articles"`)
+	}
+	s.db.MustExec(`CREATE TABLE lair."n*" (id int PRIMARY KEY, body text)`)
+	s.does(create(`{"name": "star", "table": "lair.\"n*\"", "columns": ["body"], "into": {"table": "lair.star_embedding"}}`))
+	stdout, _ = s.run(0, "pause", "lair.n*", "-o", "json")
+	s.has(stdout, "lair.notes", "lair.news")
+	d.end(syscall.SIGTERM, 0)
+}
+
+// TestTrust_WhoAskedForAPipelineStopsNobody: one whose table its owner has dropped, or made of another form, stands in
+// the way of no set-up of others: neither of the file's, nor of those that are asked for.
+func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	file := s.configured(liveDocs)
+	written := func(plugin string, pipelines ...string) {
+		t.Helper()
+		s.rewrite(file, pipelines...)
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(file, append([]byte("models: [{name: fake, plugin: "+plugin+"}]\n"), text...), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	written("fake", liveDocs)
+	s.run(0, "init", "--config", file)
+	d := s.start("--config", file)
+	s.does(create(strings.Replace(strings.ReplaceAll(askTitles, "titles", "dumb"), "{", `{"model": "fake", `, 1)))
+	for _, name := range []string{"gone", "other"} {
+		s.db.MustExec("CREATE TABLE " + name + " (id int PRIMARY KEY, body text)")
+		s.does(create(`{"name": "` + name + `", "table": "public.` + name + `", "columns": ["body"], "into": {"table": "` + name + `_embedding"}}`))
+	}
+	s.db.MustExec(`DROP TABLE gone; ALTER TABLE other DROP COLUMN body`)
+	s.does(create(askBodies))
+	s.vectorsOf("bodies_embedding", 2)
+	s.does("drop_pipeline('bodies')")
+	d.end(syscall.SIGTERM, 0)
+
+	written("nowhere", liveDocs)
+	_, stderr := s.run(0, "init", "--config", file)
+	s.has(stderr, "gone", "other", "nowhere")
+	if strings.Contains(stderr, "not configured") {
+		t.Errorf("they are taken for left over:\n%s", stderr)
+	}
+	written("nowhere", liveDocs, liveBodies)
+	id, _, _ := s.asks(create(askTitles))
+	s.run(0, "apply", "--yes", "--config", file)
+	s.comesTo(id, "done")
+	written("fake", liveDocs, liveBodies)
+	d = s.start("--config", file)
+	s.vectorsOf("bodies_embedding", 2)
+	s.vectorsOf("titles_embedding", 2)
+	for _, name := range []string{"gone", "other", "dumb"} {
+		s.does("drop_pipeline('" + name + "')")
+	}
+	d.end(syscall.SIGTERM, 0)
+}
+
+// TestTrust_WhoAsksForAPipelineAsksHimself: maintenance of a table, and a foreign key, run the code of its owner in the
+// sessions of others. What it asks for there is not asked by them.
+func TestTrust_WhoAsksForAPipelineAsksHimself(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	s.run(0, "init", "--config", s.configured(liveDocs))
+	tenant := s.db.Role("")
+	s.db.MustExecSuper(fmt.Sprintf(`GRANT CREATE, USAGE ON SCHEMA public TO %[1]s; GRANT USAGE ON SCHEMA embedsidecar TO %[1]s;
+		GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline, embedsidecar.pause, embedsidecar.explain TO %[1]s;
+		CREATE TABLE others (id int PRIMARY KEY); INSERT INTO others VALUES (1); GRANT REFERENCES, SELECT ON others TO %[1]s`, tenant))
+	pool, err := pgxpool.New(t.Context(), s.db.URL(tenant))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), `
+		CREATE TABLE mine (id int REFERENCES others ON DELETE CASCADE, body text);
+		CREATE TABLE told (what text); GRANT SELECT ON told TO public;
+		CREATE FUNCTION asks() RETURNS void LANGUAGE plpgsql AS $$ DECLARE call text; BEGIN
+			FOREACH call IN ARRAY ARRAY['create_pipeline(''`+askBodies+`'')', 'pause(''docs'')', 'explain(''docs'', ''1'')'] LOOP
+				BEGIN
+					EXECUTE 'SELECT embedsidecar.' || call;
+					INSERT INTO public.told VALUES (call || ' is done for ' || session_user);
+				EXCEPTION WHEN insufficient_privilege THEN
+					INSERT INTO public.told VALUES (SQLERRM);
+				END;
+			END LOOP; END $$;
+		CREATE FUNCTION steady(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+			IF session_user <> current_user THEN PERFORM public.asks(); END IF; RETURN t; END $$;
+		CREATE INDEX ON mine (steady(body));
+		CREATE FUNCTION fires() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF session_user <> current_user THEN PERFORM public.asks(); END IF; RETURN OLD; END $$;
+		CREATE TRIGGER fires BEFORE DELETE ON mine FOR EACH ROW EXECUTE FUNCTION fires();
+		INSERT INTO mine VALUES (1, 'one')`); err != nil {
+		t.Fatal(err)
+	}
+	told := func(prefix string) int {
+		return testenv.Value[int](s.db, "SELECT count(*)::int FROM told WHERE what LIKE '"+prefix+"%'")
+	}
+	for _, sql := range []string{"ANALYZE mine", "REINDEX TABLE mine", "VACUUM FULL mine"} {
+		s.db.MustExecSuper(sql)
+	}
+	if n := told("code of a table asks"); n < 3 {
+		t.Errorf("%d were refused in the sessions of others", n)
+	}
+	s.db.MustExecSuper("DELETE FROM others")
+	if n := told("create_pipeline: a trigger may not ask"); n != 1 {
+		t.Errorf("%d were refused in a trigger of a foreign key", n)
+	}
+	if n := told("create_pipeline("); n > 0 {
+		t.Error("what code of a table asked for was taken for a request of its caller")
+	}
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.request"); n != 0 {
+		t.Errorf("there are %d requests", n)
+	}
+	// What is part of their own statements is theirs.
+	if _, err := pool.Exec(t.Context(), `
+		CREATE FUNCTION checked() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM public.asks(); RETURN true; END $$;
+		CREATE TABLE checks (body text CHECK (public.checked()))`); err != nil {
+		t.Fatal(err)
+	}
+	s.db.MustExecSuper("INSERT INTO checks VALUES ('one')")
+	if n := told("create_pipeline("); n != 1 {
+		t.Errorf("a CHECK has asked %d times: docs/security.md says that it can", n)
+	}
+}
