@@ -232,9 +232,9 @@ func TestStatus_PaintedOnATerminal(t *testing.T) {
 	painted(80, health.Working, &age, time.Second)
 	painted(60, health.Working, &age, 2*time.Second,
 		"^embedsidecar .* all is well; 1 pipeline, 60 rows to embed, 2 failed, 1 sidecar$",
-		`^docs +m +50\.0% \(est\.\) +0 +60 +0 +0 +2 +0 +12s .* working$`,
+		`^docs +m +50\.0% \(est\.\) +0 +60 +0 +0 +2 +0 +12 s .* working$`,
 		`^docs  \[########------------\] 40\.0%  40 of 100 rows, 20/s`,
-		"^slot s: streamed by one, 2.0 kB behind, WAL kept 1.0 MB$", "^one +streaming +0s ago +7 +0 +1.0.0$")
+		"^slot s: streamed by one, 2.0 kB behind, WAL kept 1.0 MB$", "^one +streaming +0 s ago +7 +0 +1.0.0$")
 	painted(0, health.NoSidecar, nil, 3*time.Second, "attention: 1 pipeline; 1 pipeline, 0 rows", "^docs .* no sidecar$")
 }
 

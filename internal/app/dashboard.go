@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
@@ -18,10 +17,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/folders"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/compare"
-	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
@@ -72,14 +69,7 @@ func (n *Database) service(name string, databases func() []admin.DatabaseState, 
 	o := of.serviceOptions()
 	o.Config, o.Log, o.Name, o.Databases, o.Check = n.config(), n.o.Log, name, databases, n.check
 	o.Snapshot, o.PlanModel = n.source.Snapshot, n.planModel
-	ask := o.Embed
-	o.Embed = func(ctx context.Context, p *pipeline.Pipeline, text string) (vector []float32, err error) {
-		err = n.backend.Book().Spend(ctx, p, []string{text}, func() (int, error) {
-			vector, err = ask(ctx, p, text)
-			return embed.Result{}.TokensOf(text), err
-		})
-		return vector, err
-	}
+	o.Embed, o.Score = n.backend.Embed, n.backend.Score
 	o.Registered = func(ctx context.Context) ([]registry.Known, error) { return registry.Of(n.embedders()).List(ctx) }
 	o.Folders = func() []models.Info { return folders.Of(n.embedders()).List() }
 	if n.o.Reread != nil {
@@ -95,10 +85,6 @@ func (n *Node) serviceOptions() admin.ServiceOptions {
 	source := n.o.source()
 	return admin.ServiceOptions{
 		Config: n.o.Config, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload,
-		Embed: query.Embedder(n.plugins),
-		Score: func(ctx context.Context, p *pipeline.Pipeline, text string, texts []string) ([]float32, error) {
-			return query.Score(ctx, n.plugins, n.o.Config, p, text, texts)
-		},
 		CompareModel: func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
 			access *search.Access,
 		) (compare.Result, error) {

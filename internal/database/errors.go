@@ -40,6 +40,8 @@ type Error struct {
 	Kind Kind
 	Err  error
 	Hint []string // ways out, each a sentence or a statement to run
+	// Trust are the owners whom --trust-owner would have to name.
+	Trust []string
 }
 
 func (e *Error) Error() string { return "connect to database: " + e.Err.Error() }
@@ -49,6 +51,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Hints returns the ways out.
 func (e *Error) Hints() []string { return e.Hint }
+
+// Owners are those whom --trust-owner would have to name.
+func (e *Error) Owners() []string { return e.Trust }
 
 // Temporary reports whether the same attempt may succeed later without anybody changing the configuration. A wrong
 // password counts as temporary too: passwords are rotated on both sides, and never at the same moment.

@@ -67,7 +67,7 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	return &Error{
 		Kind: Untrusted, Err: fmt.Errorf(
 			"it is not safe for role %q to use what is in the schema embedsidecar of this database: %s", role, text),
-		Hint: TrustHint(role, owners),
+		Hint: TrustHint(role, owners), Trust: owners,
 	}
 }
 
@@ -97,6 +97,7 @@ func unmasked(conn *pgx.Conn, role string) error {
 			"connect as " + role + ", or undo it: ALTER DATABASE " + Quote(conn.Config().Database) + " RESET role;",
 			TrustOwners(user, role),
 		},
+		Trust: []string{role},
 	}
 }
 

@@ -131,5 +131,6 @@ func (in *initializer) foreignPublication(tx pgx.Tx) error {
 			in.o.Publication, in.pub.Owner),
 		Hint: append([]string{"name another publication: a missing one is created"},
 			catalog.TrustHint(tx.Conn().Config().User, in.pub.Owner)...),
+		Trust: []string{in.pub.Owner},
 	}
 }

@@ -95,11 +95,18 @@ COMMENT ON FUNCTION embedsidecar.rests(embedsidecar.pipeline) IS
 
 CREATE OR REPLACE FUNCTION embedsidecar.age_words(seconds double precision) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
-SELECT CASE WHEN round(seconds) < 60 THEN round(seconds) || 's'
-            WHEN seconds < 3600 THEN floor(seconds / 60) || 'm' || floor(seconds)::bigint % 60 || 's'
-            ELSE floor(seconds / 3600) || 'h' || floor(seconds / 60)::bigint % 60 || 'm' END
+SELECT CASE WHEN seconds IS NULL THEN NULL
+            WHEN round(seconds) < 60 THEN round(seconds) || ' s'
+            WHEN round(seconds) < 3600
+            THEN concat_ws(' ', round(seconds)::bigint / 60 || ' min', nullif(round(seconds)::bigint % 60, 0) || ' s')
+            WHEN round(seconds) < 172800
+            THEN concat_ws(' ', round(seconds)::bigint / 3600 || ' h',
+                nullif(round(seconds)::bigint % 3600 / 60, 0) || ' min')
+            ELSE concat_ws(' ', round(seconds)::bigint / 86400 || ' days',
+                nullif(round(seconds)::bigint % 86400 / 3600, 0) || ' h') END
 $$;
-COMMENT ON FUNCTION embedsidecar.age_words(double precision) IS 'A time as people read it.';
+COMMENT ON FUNCTION embedsidecar.age_words(double precision) IS
+    'A time as people read it: 40 s, 8 min 6 s, 3 h 20 min.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rows_words(n bigint) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT n || CASE n WHEN 1 THEN ' row' ELSE ' rows' END $$;

@@ -18,21 +18,25 @@ import (
 
 // lack is something that keeps a set-up from being made.
 type lack struct {
-	what string
-	hint []string // words
-	sql  []string // statements for an administrator
-	err  error    // its kind
+	what  string
+	hint  []string // words
+	sql   []string // statements for an administrator
+	trust []string // the owners whom a superuser would have to trust: that is his choice, and no statement's
+	err   error    // its kind
 }
 
 // lack remembers something that is lacking, unless its statements are those of others.
 func (q *quickstart) lack(what string, err error, hints ...string) {
-	l := lack{what: what, err: err}
+	l := lack{what: what, err: err, trust: owners(err)}
 	known, mended := false, true
 	for _, hint := range hints {
 		if strings.HasPrefix(hint, database.Managed) && !q.managed {
 			continue
 		}
-		words, sql := apart(hint)
+		words, sql := hint, []string(nil)
+		if len(l.trust) == 0 {
+			words, sql = apart(hint)
+		}
 		if words != "" {
 			l.hint = append(l.hint, words)
 		}
@@ -52,6 +56,22 @@ func (q *quickstart) lack(what string, err error, hints ...string) {
 		return
 	}
 	q.lacks = append(q.lacks, l)
+}
+
+// owners are those whom a superuser would have to trust, by an error or one within it.
+func owners(err error) (list []string) {
+	if of, ok := err.(interface{ Owners() []string }); ok { //nolint:errorlint // one step at a time
+		return of.Owners()
+	}
+	switch wrapped := err.(type) { //nolint:errorlint // one step at a time
+	case interface{ Unwrap() error }:
+		return owners(wrapped.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range wrapped.Unwrap() {
+			list = append(list, owners(one)...)
+		}
+	}
+	return list
 }
 
 // scripted reports whether the administrator runs a statement anyway.
@@ -89,7 +109,7 @@ func terminated(sql []string) []string {
 }
 
 // inTheWay is the error of everything that keeps a set-up from being made. What takes no statement comes first. The
-// statements are one block, to be pasted, in which a comment says what each is for.
+// statements are one block, to be pasted.
 func (q *quickstart) inTheWay() error {
 	slices.SortStableFunc(q.lacks, func(a, b lack) int { return min(len(a.sql), 1) - min(len(b.sql), 1) })
 	var hints []string
@@ -120,14 +140,17 @@ func (q *quickstart) inTheWay() error {
 	return &problem.Error{Class: problem.Of(first.err), Code: problem.Code(first.err), Err: err, Hint: hints}
 }
 
-// script is the statements for an administrator, with a comment on what each is for. It reports whether the server has
-// to be restarted after them.
+// speaks are statements that say themselves what they are for.
+var speaks = regexp.MustCompile(`^(?:ALTER SYSTEM|ALTER ROLE|CREATE EXTENSION) `)
+
+// script is the statements for an administrator, with a comment on what each is for that does not say so itself. It
+// reports whether the server has to be restarted after them.
 func script(lacks []lack, comments bool) (lines []string, restart bool) {
 	for _, l := range lacks {
 		if len(l.sql) == 0 {
 			continue
 		}
-		if comments {
+		if comments && (len(l.hint) > 0 || !speaks.MatchString(l.sql[0])) {
 			_, why, _ := strings.Cut(l.what, ": ") // the statement names what it is about
 			lines = append(lines, "-- "+wording.OneLine(cmp.Or(why, l.what)))
 		}

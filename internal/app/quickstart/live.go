@@ -5,11 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -168,8 +173,12 @@ func (f *following) over(ctx context.Context, err error) error {
 	case err != nil:
 		return err
 	}
-	f.q.Say("%s in %s, and kept up to date while this runs. %s", what, time.Since(f.began).Round(time.Second),
-		f.q.asks())
+	asks := ""
+	if !f.asking.Load() { // else that is told already
+		asks = " " + f.q.asks()
+	}
+	f.q.Say("%s in %s, and kept up to date while this runs.%s", what,
+		wording.Age(math.Round(time.Since(f.began).Seconds())), asks)
 	return nil
 }
 
@@ -181,16 +190,37 @@ func (q *quickstart) asks() string {
 	return fmt.Sprintf("Ask something (Enter: %s); Ctrl-D ends.", q.example)
 }
 
-// exampleOf is a question for a terminal: the first words of a row, or "".
+// exampleOf is a question for a terminal, from the first rows, or "".
 func (q *quickstart) exampleOf(ctx context.Context, p *pipeline.Pipeline) string {
-	const words = 4
-	var text string
-	if q.Whole || q.pool.QueryRow(ctx, "SELECT left("+p.TextExpression()+", 200) FROM "+p.Rows()+
-		" AS r LIMIT 1").Scan(&text) != nil {
+	if q.Whole {
 		return ""
 	}
-	found := strings.Fields(text)
-	return strings.Join(found[:min(len(found), words)], " ")
+	rows, _ := q.pool.Query(ctx, "SELECT coalesce(left("+p.TextExpression()+", 200), '') FROM "+p.Rows()+" AS r LIMIT 20")
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return ""
+	}
+	return example(texts)
+}
+
+// sentence is the first line of a text, or the first sentence of it.
+var sentence = regexp.MustCompile(`^\s*([^\r\n]*?)(?:[.!?。！？](?:\s|$)|[\r\n]|$)`)
+
+// example is the first of some texts' first sentences that is short enough to be asked, or else the first words of one.
+func example(texts []string) string {
+	const few, most, cut = 2, 9, 5 // words
+	words := ""
+	for _, text := range texts {
+		found := strings.Fields(sentence.FindStringSubmatch(text)[1])
+		if len(found) >= few && len(found) <= most {
+			return strings.Join(found, " ")
+		}
+		if words == "" {
+			all := strings.Fields(text)
+			words = strings.Join(all[:min(len(all), cut)], " ")
+		}
+	}
+	return words
 }
 
 // prompt answers line after line.

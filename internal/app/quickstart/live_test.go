@@ -8,6 +8,23 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
+// TestExample: a question is a whole sentence or line, if one of the first rows has one that is short enough.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	const long = "one two three four five six seven eight nine ten eleven."
+	for want, texts := range map[string][]string{
+		"Invoice shows the wrong amount": {"Invoice shows the wrong amount\n\nThe invoice of last month", "x y"},
+		"Reset it":                       {long, "word\n\n" + long, "  Reset  it. Then try again."},
+		"version 1.5 is late":            {"version 1.5 is late!"},
+		"one two three four five":        {long, "word"},
+		"":                               {"", " "},
+	} {
+		if got := example(texts); got != want {
+			t.Errorf("example(%q) = %q, want %q", texts, got, want)
+		}
+	}
+}
+
 // TestFollowing_KeepsItsLine: while nobody knows how far it is, the line says how far it was.
 func TestFollowing_KeepsItsLine(t *testing.T) {
 	t.Parallel()

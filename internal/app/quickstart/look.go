@@ -84,7 +84,10 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 	}) {
 		switch {
 		case f.Status == check.Warn && f.Name == check.Extension:
-			q.Say("warning: %s %s; %s", f.Name, f.Detail, strings.Join(f.Hint, "; "))
+			if !q.warned {
+				q.Say("warning: %s %s; %s", f.Name, f.Detail, strings.Join(f.Hint, "; "))
+			}
+			q.warned = true
 		case f.Status == check.Wrong:
 			q.lack(f.Name+": "+f.Detail, f.Err, f.Hint...)
 		case f.Status == check.OK && !strings.HasPrefix(f.Name, "logical "):
@@ -98,11 +101,12 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 }
 
 // administered finds out who administers the server: a provider, by the roles that providers make, or the superuser who
-// made it.
+// made it; and whether it runs in a container, where it has another address than the one it is reached by.
 func (q *quickstart) administered(ctx context.Context) error {
 	err := q.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles
 		WHERE rolname IN ('rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin', 'supabase_admin', 'neon_superuser')),
-		pg_get_userbyid(10)`).Scan(&q.managed, &q.super)
+		pg_get_userbyid(10), NOT coalesce(inet_server_addr() <<= ANY ('{127.0.0.0/8, ::1}'::inet[]), true)`).
+		Scan(&q.managed, &q.super, &q.contained)
 	return wrap.Errorf(err, "look for a provider's roles")
 }
 
@@ -155,30 +159,32 @@ func (q *quickstart) source() string {
 func (q *quickstart) outline(spec *pipeline.Spec, steps []step.Step) {
 	const long = 30 // seconds, from which on a reader may hesitate
 	e := &q.takes
-	q.Say("\nThe plan, estimated:")
-	if !q.suggested {
-		q.Say("  embed     %s", q.source())
+	q.Say("")
+	if e.Seconds != nil && *e.Seconds > long {
+		q.Say("  Search works from the first rows on.")
 	}
-	if len(q.left) > 0 {
-		q.Say("  leaves    %s out: mostly single words (--columns %s takes them)", strings.Join(q.left, ", "),
-			strings.Join(append(q.left[:1:1], spec.Columns...), ","))
+	if !q.suggested {
+		not := ""
+		if len(q.left) > 0 {
+			not = " (not " + strings.Join(q.left, ", ") + ")"
+		}
+		q.Say("  embed     %s%s", q.source(), not)
 	}
 	q.Say("  model     %s", cmp.Or(spec.Model, spec.Plugin))
 	q.Say("  takes     %s", e.Brief())
-	if e.Seconds != nil && *e.Seconds > long {
-		q.Say("            Search works from the first rows on.")
-	}
 	if len(steps) == 0 {
 		q.Say("  makes     nothing: it is set up already")
 		return
 	}
-	var made []string
-	for i := range steps {
-		if !strings.HasPrefix(steps[i].What, "pipeline ") { // that is what all of this is for
-			made = append(made, steps[i].What)
+	if !q.Wait { // who is asked can see them
+		var made []string
+		for i := range steps {
+			if !strings.HasPrefix(steps[i].What, "pipeline ") { // that is what all of this is for
+				made = append(made, steps[i].What)
+			}
 		}
+		q.Say("  makes     %s", strings.Join(made, "; "))
 	}
-	q.Say("  makes     %s", strings.Join(made, "; "))
 	if !spec.InSource() {
 		q.Say("            Your table does not change.")
 	}
@@ -236,6 +242,7 @@ func (q *quickstart) choose(ctx context.Context) error {
 	}
 	const most = 4
 	for i := range found[1:min(len(found), most)] {
+		found[i+1].Left = nil
 		q.Say("  also %s", found[i+1].line())
 	}
 	if len(found) > 1 {

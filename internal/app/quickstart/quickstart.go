@@ -78,6 +78,7 @@ type quickstart struct {
 	lacks        []lack
 	known        *pipeline.Pipeline // as it is set up already; nil: it is not
 	idle         func()             // ends what doing began
+	loaded       func(stop bool)    // waits until the model is loaded, or has that stopped; nil: nobody loads it
 	release      int                // of the server: 18
 	database     string             // its name
 	changed      bool               // something of ours may be in the database
@@ -85,6 +86,8 @@ type quickstart struct {
 	takes        estimate.Estimate  // how much there is to do
 	managed      bool               // a provider runs the server
 	superuser    bool               // the role is one
+	contained    bool               // it runs in a container
+	warned       bool               // of pgvector
 	super        string             // the superuser who made the server
 	trusted      string             // owners, as it was asked
 	example      string             // of a question, from the first rows; "": none
@@ -128,6 +131,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	running := false
 	defer func() {
 		if !running {
+			if q.loaded != nil {
+				q.loaded(true)
+			}
 			err = errors.Join(err, q.node.Plugins().Close())
 		}
 	}()
@@ -195,6 +201,9 @@ func (q *quickstart) chosen(ctx context.Context) (specs []pipeline.Spec, err err
 	if near, is := errors.AsType[*nearError](failed); is {
 		failed = q.nearly(ctx, near)
 	}
+	if failed == nil {
+		q.load(ctx, specs)
+	}
 	about := described{}
 	if p := q.known; p != nil {
 		about[p.Name] = embed.Description{Dims: p.Dims, Fingerprint: p.Fingerprint}
@@ -220,12 +229,35 @@ func (q *quickstart) chosen(ctx context.Context) (specs []pipeline.Spec, err err
 	return nil, q.inTheWay()
 }
 
+// load has the model loaded while a user reads what is not ready, and mends it. What fails here fails again where that
+// is told.
+func (q *quickstart) load(ctx context.Context, specs []pipeline.Spec) {
+	if q.loaded != nil || !q.Wait {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = q.node.Plugins().Describe(ctx, specs)
+	}()
+	q.loaded = func(stop bool) {
+		if stop {
+			cancel()
+		}
+		<-done
+	}
+}
+
 // draft tells what the pipelines take and what will be made for them.
 func (q *quickstart) draft(ctx context.Context, chosen []pipeline.Spec) (specs []pipeline.Spec, about described,
 	plan setup.Report, err error,
 ) {
 	specs = chosen
 	q.doing("loading the model")
+	if q.loaded != nil {
+		q.loaded(false)
+	}
 	if about, err = q.node.Plugins().Describe(ctx, specs); err != nil {
 		return specs, about, plan, err
 	}

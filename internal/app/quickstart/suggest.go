@@ -43,8 +43,12 @@ func (t *table) text() float64 { return t.bytes * float64(t.Rows) }
 
 // line is the table with its columns, as a person chooses it.
 func (t *table) line() string {
-	return fmt.Sprintf("%s: %s (%s, %s of text)", database.Quote(t.Schema, t.Name), strings.Join(t.Columns, ", "),
-		wording.Count(t.Rows, "row"), wording.Size(int64(t.text())))
+	without := ""
+	if len(t.Left) > 0 {
+		without = "not " + strings.Join(t.Left, ", ") + "; "
+	}
+	return fmt.Sprintf("%s: %s (%s%s, %s of text)", database.Quote(t.Schema, t.Name), strings.Join(t.Columns, ", "),
+		without, wording.Count(t.Rows, "row"), wording.Size(int64(t.text())))
 }
 
 // How much is looked at before something is suggested. How long a text is, is known without reading it.

@@ -45,16 +45,36 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.0f %s", value, units[0])
 }
 
-// Age writes seconds.
+// Age writes seconds as people say them: 40 ms, 6 s, 8 min 6 s, 3 h 20 min, 2 days 5 h. embedsidecar.age_words does the
+// same.
 func Age(seconds float64) string {
+	const day = 24 * time.Hour
 	d := time.Duration(seconds * float64(time.Second))
 	switch {
+	case d < time.Millisecond/2:
+		return "0 s"
 	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Hour:
-		return d.Round(time.Second).String()
+		return strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + " ms"
+	case d.Round(time.Second) < time.Hour:
+		d = d.Round(time.Second)
+		return both(d/time.Minute, "min", d%time.Minute/time.Second, "s")
+	case d.Round(time.Minute) < 2*day:
+		d = d.Round(time.Minute)
+		return both(d/time.Hour, "h", d%time.Hour/time.Minute, "min")
 	}
-	return d.Round(time.Minute).String()
+	d = d.Round(time.Hour)
+	return both(d/day, "days", d%day/time.Hour, "h")
+}
+
+// both writes two parts of a time, without one that is 0.
+func both(large time.Duration, unit string, small time.Duration, part string) string {
+	switch {
+	case large == 0:
+		return strconv.FormatInt(int64(small), 10) + " " + part
+	case small == 0:
+		return strconv.FormatInt(int64(large), 10) + " " + unit
+	}
+	return strconv.FormatInt(int64(large), 10) + " " + unit + " " + strconv.FormatInt(int64(small), 10) + " " + part
 }
 
 // Percent writes a part of 1, cut to one digit, so that 100 means all.

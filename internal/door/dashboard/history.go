@@ -165,25 +165,13 @@ func quantiles(d *report.Did) string {
 	return "p50 " + spoken(*d.P50) + ", p99 " + spoken(*d.P99)
 }
 
-// spoken writes seconds as people say them: 40 ms, 1.5 s, 8 min 6 s, 3 h 20 min.
+// spoken writes seconds as people say them, and a part of one where there are few: 1.5 s.
 func spoken(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	const few = 10 * time.Second // of which a part of one counts
-	switch {
-	case d < time.Second:
-		return strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + " ms"
-	case d < few:
-		return strconv.FormatFloat(math.Round(d.Seconds()*10)/10, 'f', -1, 64) + " s" //nolint:mnd // one digit
-	case d < time.Hour:
-		d = d.Round(time.Second)
-		return both(d/time.Minute, "min", d%time.Minute/time.Second, "s")
-	case d < 48*time.Hour: //nolint:mnd // two days
-		d = d.Round(time.Minute)
-		return both(d/time.Hour, "h", d%time.Hour/time.Minute, "min")
+	const few = 10
+	if seconds < 1 || seconds >= few {
+		return wording.Age(seconds)
 	}
-	const day = 24 * time.Hour
-	d = d.Round(time.Hour)
-	return both(d/day, "days", d%day/time.Hour, "h")
+	return strconv.FormatFloat(math.Round(seconds*10)/10, 'f', -1, 64) + " s" //nolint:mnd // one digit
 }
 
 // power writes a power of ten of seconds, for the few signs of room beside a chart: 10 ms, 1 s, 1000 s.
@@ -192,17 +180,6 @@ func power(seconds float64) string {
 		return spoken(seconds)
 	}
 	return strconv.FormatFloat(seconds, 'f', 0, 64) + " s"
-}
-
-// both writes two parts of a time, without one that is 0.
-func both(large time.Duration, unit string, small time.Duration, part string) string {
-	switch {
-	case large == 0:
-		return strconv.FormatInt(int64(small), 10) + " " + part
-	case small == 0:
-		return strconv.FormatInt(int64(large), 10) + " " + unit
-	}
-	return strconv.FormatInt(int64(large), 10) + " " + unit + " " + strconv.FormatInt(int64(small), 10) + " " + part
 }
 
 // short writes a figure in a few digits: 0.05, 3.2, 940, 12.5k, 3M.

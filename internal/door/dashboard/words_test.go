@@ -166,7 +166,7 @@ func TestSentence_NotWell(t *testing.T) {
 		},
 		"old": {
 			report.Pipeline{State: health.Working, Pending: 5, OldestSeconds: seconds(1200)},
-			"warn docs: a row has waited for 20m0s. Because.",
+			"warn docs: a row has waited for 20 min. Because.",
 		},
 		"young": {
 			report.Pipeline{State: health.Working, Pending: 5, OldestSeconds: seconds(12)},

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -38,22 +39,28 @@ func TestP8_AKeyThatBecomesWiderCostsNothing(t *testing.T) {
 // process that remembers nothing.
 func TestP8_AKeyThatChangesCostsNothing(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t)
-	db.MustExec(`CREATE TABLE docs (id text PRIMARY KEY, body text)`)
-	db.MustExec(`INSERT INTO docs SELECT 'a' || i, 'text ' || i FROM generate_series(1, 1000) AS i`)
-	r := newRig(t, db, intoTable("docs", "body"))
-	_, stop := r.start()
-	r.settle()
-	for _, key := range []string{"'b'", "'a'"} { // old keys come first, new ones come first
-		stop()
-		s, again := r.start()
-		stop = again
-		r.works(s, "docs")
-		db.MustExec(`UPDATE docs SET id = ` + key + ` || substr(id, 2)`)
+	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
+		db := testenv.DB(t)
+		db.MustExec(`CREATE TABLE docs (id text PRIMARY KEY, body text)`)
+		db.MustExec(`INSERT INTO docs SELECT 'a' || i, 'text ' || i FROM generate_series(1, 1000) AS i`)
+		r := newRig(t, db, spec("docs", "body"))
+		_, stop := r.start()
 		r.settle()
-		if n := r.embedder.sent(); n != 1000 {
-			t.Errorf("%d texts were sent for 1000", n)
+		for _, key := range []string{"'b'", "'a'"} { // old keys come first, new ones come first
+			stop()
+			s, again := r.start()
+			stop = again
+			r.works(s, "docs")
+			db.MustExec(`UPDATE docs SET id = ` + key + ` || substr(id, 2)`)
+			r.settle()
+			if n := r.embedder.sent(); n != 1000 {
+				t.Errorf("%d texts were sent for 1000", n)
+			}
 		}
-	}
-	r.verify()
+		// A vector that is not of the text is none, whoever wrote it.
+		db.MustExec(`UPDATE docs SET id = 'c' || substr(id, 2), body = body || ' edited' WHERE id < 'a2'`)
+		r.settle()
+		r.verify()
+	})
 }

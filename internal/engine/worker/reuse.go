@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -43,7 +45,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	known, err := w.known(ctx, wanted)
+	known, err := w.known(ctx, wanted, w.held(items))
 	if err != nil {
 		if rows.Fault(err) != database.Data {
 			return fmt.Errorf("look for known vectors: %w", err)
@@ -65,12 +67,15 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 // keepGone remembers the vectors of rows that are gone, before they are removed: where a key has changed, the text
 // comes again under the new key, in a later batch. Without them that text is only embedded again.
 func (w *Worker) keepGone(ctx context.Context, items []item) {
-	if w.o.Pipeline.Stored.Lossy() {
-		return
-	}
 	var found []place
 	for i := range items {
-		if r := &items[i].row; items[i].action == gone && !items[i].nobody && r.Stored && r.LedgerText != nil {
+		r := &items[i].row
+		if items[i].action != gone || items[i].nobody || r.LedgerText == nil {
+			continue
+		}
+		if w.o.Pipeline.InSource() {
+			w.left.note([32]byte(r.LedgerText), r.LedgerVector)
+		} else if r.Stored && !w.o.Pipeline.Stored.Lossy() {
 			found = append(found, place{Key: items[i].task.RowKey, TextHash: r.LedgerText, VectorHash: r.LedgerVector})
 		}
 	}
@@ -83,8 +88,67 @@ func (w *Worker) keepGone(ctx context.Context, items []item) {
 	}
 }
 
+// held are the rows that hold a vector in a column of theirs and are new to the ledger, by the hash of their text.
+func (w *Worker) held(items []item) map[[32]byte]place {
+	held := map[[32]byte]place{}
+	for i := range items {
+		it := &items[i]
+		if w.o.Pipeline.InSource() && it.action == vectorIn && it.row.Stored && !it.row.Ledger {
+			text := it.row.TextHash
+			held[text] = place{Key: it.task.RowKey, TextHash: text[:], VectorHash: it.row.StoredHash}
+		}
+	}
+	return held
+}
+
+// own has texts found where rows hold their very vectors, as after a change of keys: the row that the ledger names is
+// gone, or the ledger does not name it any more.
+func (w *Worker) own(found []place, held map[[32]byte]place) []place {
+	for i := range found {
+		text := [32]byte(found[i].TextHash)
+		if at, ok := held[text]; ok && bytes.Equal(at.VectorHash, found[i].VectorHash) {
+			found[i] = at
+			delete(held, text)
+		}
+	}
+	for text, at := range held {
+		if bytes.Equal(at.VectorHash, w.left.vectorOf(text)) {
+			found = append(found, at)
+		}
+	}
+	return found
+}
+
+// left are the hashes of vectors of rows that are gone, by those of their texts: of the last few thousand rows, which is
+// more than are queued together.
+type left struct {
+	mu     sync.Mutex
+	newest map[[32]byte][]byte
+	before map[[32]byte][]byte
+}
+
+func (l *left) note(text [32]byte, vector []byte) {
+	const most = 4096
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.newest == nil || len(l.newest) >= most {
+		l.newest, l.before = map[[32]byte][]byte{}, l.newest
+	}
+	l.newest[text] = vector
+}
+
+// vectorOf returns the hash of the vector of a text; nil: it is not known.
+func (l *left) vectorOf(text [32]byte) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if hash, ok := l.newest[text]; ok {
+		return hash
+	}
+	return l.before[text]
+}
+
 // known looks for vectors of texts in the pipeline's own destination, then in those of its siblings.
-func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, error) {
+func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[32]byte]place) (vectors, error) {
 	p := w.o.Pipeline
 	var found []place
 	if asked := hashesOf(wanted, func(isNew bool) bool { return !isNew }); len(asked) > 0 {
@@ -93,6 +157,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 			return nil, err
 		}
 	}
+	found = w.own(found, held)
 	known, missing := vectors{}, maps.Clone(wanted)
 	take := func(from *pipeline.Pipeline, found []place, read func(context.Context, []string) (map[int][]float32, error),
 	) error {

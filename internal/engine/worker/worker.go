@@ -46,6 +46,7 @@ type Worker struct {
 	nap      nap
 	pace     pace.Pace
 	quick    quick
+	left     left
 	gate     gate // of Direct
 	// embedding is how long all loops together have waited for the embedder, in nanoseconds.
 	embedding atomic.Int64

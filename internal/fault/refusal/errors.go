@@ -20,6 +20,7 @@ type ConfigError struct {
 	Problem  string
 	Hint     []string  // ways out, each a sentence or a statement to run
 	Code     code.Code // "": that of any pipeline that does not fit
+	Trust    []string  // the owners whom --trust-owner would have to name
 }
 
 func (e *ConfigError) Error() string {
@@ -31,6 +32,9 @@ func (e *ConfigError) Error() string {
 
 // Hints returns the ways out.
 func (e *ConfigError) Hints() []string { return e.Hint }
+
+// Owners are those whom --trust-owner would have to name.
+func (e *ConfigError) Owners() []string { return e.Trust }
 
 // With adds ways out.
 func (e *ConfigError) With(hints ...string) *ConfigError {

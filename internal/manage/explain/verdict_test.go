@@ -168,7 +168,7 @@ var verdicts = []struct {
 		"to be tried again",
 		[]func(*Story){changed, task("retrying", failing, soon)},
 		Retrying,
-		[]string{"data refused: the text is poison", "again in 4s", "embedsidecar tasks retry"},
+		[]string{"data refused: the text is poison", "again in 4 s", "embedsidecar tasks retry"},
 	},
 	{
 		"waits for a pause to end",
@@ -302,13 +302,13 @@ func TestLines_TellTheWholeStory(t *testing.T) {
 		"public.docs embeds public.docs, generation 2; it is not at work: paused: paused: nothing is embedded.",
 		"Changes before LSN 0/20 have been read.",
 		"The row is there, the filter takes it, and its text has 12 characters (hash 0123456789ab).",
-		"A task stands for a change that was committed 0s ago (LSN 0/16), with others up to LSN 0/18. It failed and is" +
-			" tried again soon: data refused: the text is poison (failed tries: 3). The task was made 0s ago.",
-		"The ledger was last written 1m30s ago (LSN 0/15): text hash 0123456789ab, generation 2, and the row's text is" +
+		"A task stands for a change that was committed 0 s ago (LSN 0/16), with others up to LSN 0/18. It failed and is" +
+			" tried again soon: data refused: the text is poison (failed tries: 3). The task was made 0 s ago.",
+		"The ledger was last written 1 min 30 s ago (LSN 0/15): text hash 0123456789ab, generation 2, and the row's text is" +
 			" another now.",
-		"The destination holds the vector of the ledger, of generation 1 (the pipeline's is 2), which is at least 1m30s old.",
-		"Recently, the latest first: failed 3s ago (refused), reused 1m0s ago (its vector was known), unchanged 1m20s ago," +
-			" embedded 1m30s ago.",
+		"The destination holds the vector of the ledger, of generation 1 (the pipeline's is 2), which is at least 1 min 30 s old.",
+		"Recently, the latest first: failed 3 s ago (refused), reused 1 min ago (its vector was known), unchanged 1 min 20 s ago," +
+			" embedded 1 min 30 s ago.",
 		"Verdict: the row's text has changed since its vector was made, and the pipeline is not at work:" +
 			" paused: paused: nothing is embedded.",
 		"Next: embedsidecar resume",
@@ -324,9 +324,9 @@ func TestLines_TellTheWholeStory(t *testing.T) {
 	if err := s.tell(t.Context(), db.Pool); err != nil {
 		t.Fatal(err)
 	}
-	if told := s.Sentences[3].Text; told != "A task stands for a look that a scan or somebody asked for 0s ago. It was in"+
+	if told := s.Sentences[3].Text; told != "A task stands for a look that a scan or somebody asked for 0 s ago. It was in"+
 		" work by docs-0, whose lease is over, and waits with none before it in lane normal (failed tries: 3), and is not yet"+
-		" seen by other sessions. The task was made 0s ago." {
+		" seen by other sessions. The task was made 0 s ago." {
 		t.Errorf("a task of a scan: %s", told)
 	}
 }

@@ -181,7 +181,7 @@ func workCases() map[string]stateCase {
 		"the scan is about to begin": {facts{"scan_phase": "waiting"}, health.Comparing, "about to begin"},
 		"backfill": {
 			scan(facts{"scan_first": true, "scan_seen": 10, "scan_expected": 30, "scan_rate": 2.2, "scan_left": 70}),
-			health.Backfill, "10 of about 30 rows embedded, 2/s, about 1m10s to go",
+			health.Backfill, "10 of about 30 rows embedded, 2/s, about 1 min 10 s to go",
 		},
 		"comparing": {scan(facts{"scan_seen": 10}), health.Comparing, "(why), 10 rows done"},
 		"what is left of rows": {

@@ -58,17 +58,29 @@ func Embedder(plugins *embedders.Pool) search.Embedder {
 		if err != nil {
 			return nil, err
 		}
-		results, err := embedder.Embed(ctx, embed.Query, []string{text})
-		switch {
-		case err != nil:
-			return nil, err
-		case results[0].Err != nil:
-			return nil, problem.New(problem.Failed, results[0].Err)
-		case results[0].Empty:
-			return nil, problem.New(problem.Usage, errors.New("the text to search for holds nothing to embed"))
-		}
-		return results[0].Vector, nil
+		return vectorOf(embedder.Embed(ctx, embed.Query, []string{text}))
 	}
+}
+
+// Embed embeds a text to search for with the pipeline's own model.
+func (b *Backend) Embed(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
+	model, err := b.Ready(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return vectorOf(model.Ask(ctx, embed.Query, []string{text}))
+}
+
+func vectorOf(results []embed.Result, err error) ([]float32, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case results[0].Err != nil:
+		return nil, problem.New(problem.Failed, results[0].Err)
+	case results[0].Empty:
+		return nil, problem.New(problem.Usage, errors.New("the text to search for holds nothing to embed"))
+	}
+	return results[0].Vector, nil
 }
 
 // answerLimit is how long a sidecar that runs may take for an answer before the model is loaded here. It answers within

@@ -66,24 +66,13 @@ func Scorer(pool *pgxpool.Pool, plugins *embedders.Pool, c *config.Config) searc
 			return nil, problem.New(problem.Usage, fmt.Errorf("%w (%w)", hints, errors.Join(asked)),
 				problem.Hints(hints)...)
 		default:
-			return Score(ctx, plugins, c, p, query, texts)
+			reranker, err := plugins.Get("", name)
+			if err != nil {
+				return nil, err
+			}
+			return reranker.Rerank(ctx, query, texts)
 		}
 	}
-}
-
-// Score has texts scored by the reranker that a configuration names for a pipeline.
-func Score(ctx context.Context, plugins *embedders.Pool, c *config.Config, p *pipeline.Pipeline, query string,
-	texts []string,
-) ([]float32, error) {
-	name := c.SearchOf(p.Name).Rerank
-	if name == "" {
-		return nil, noReranker(p.Name)
-	}
-	reranker, err := plugins.Get("", name)
-	if err != nil {
-		return nil, err
-	}
-	return reranker.Rerank(ctx, query, texts)
 }
 
 // scoreLimit is how long a sidecar that runs may take for scores: a model reads every candidate.

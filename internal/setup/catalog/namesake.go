@@ -106,16 +106,16 @@ func trusted(ctx context.Context, tx pgx.Tx, t *Table, word, tree string) error 
 		return nil
 	}
 	f, role := found[0], tx.Conn().Config().User
-	var hints []string
+	var hints, trust []string
 	if f.Hint != "" {
 		hints = strings.Split(f.Hint, "\n")
 	}
 	if f.Owner != "PUBLIC" {
-		hints = append(hints, database.TrustOwners(role, f.Owner))
+		hints, trust = append(hints, database.TrustOwners(role, f.Owner)), []string{f.Owner}
 	}
 	return &refusal.ConfigError{
 		Problem: fmt.Sprintf("it is not safe for role %q to evaluate the %s: it calls %s, %s %s", role, word, f.Function,
 			f.Problem, f.Owner),
-		Hint: hints, Code: code.Untrusted,
+		Hint: hints, Code: code.Untrusted, Trust: trust,
 	}
 }

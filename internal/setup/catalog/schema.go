@@ -103,7 +103,7 @@ func strange(tx pgx.Tx, found []database.Stranger, err error) error {
 		e.Hint = []string{"ask its owner to remove it, or name another table: a missing one is created"}
 		return e
 	}
-	e.Hint = TrustHint(role, owners[0])
+	e.Hint, e.Trust = TrustHint(role, owners[0]), owners[:1]
 	return e
 }
 

@@ -118,7 +118,7 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 			return nil, &refusal.ConfigError{
 				Problem: fmt.Sprintf("it is not safe for role %q to use column %q of %s: its type %s, which belongs to role %q, %s",
 					role, s.Column, t.Quoted(), s.Type, s.Owner, problem),
-				Hint: TrustHint(role, s.Owner), Code: code.Untrusted,
+				Hint: TrustHint(role, s.Owner), Code: code.Untrusted, Trust: []string{s.Owner},
 			}
 		}
 		columns = append(columns, s.Column)
@@ -141,7 +141,7 @@ func (t *Table) comparable(tx pgx.Tx, s strangersType) error {
 	if s.Owner == "" {
 		whom = "PUBLIC"
 	} else {
-		e.Hint = []string{database.TrustOwners(role, s.Owner)}
+		e.Hint, e.Trust = []string{database.TrustOwners(role, s.Owner)}, []string{s.Owner}
 	}
 	e.Problem = fmt.Sprintf("it is not safe for role %q to compare column %q of %s: it is of a domain, for which %s could "+
 		"make an operator in schema %s", role, s.Column, t.Quoted(), whom, s.Type)
@@ -225,7 +225,7 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 	var fires bool
 	_, err := pgx.ForEachRow(rows, []any{&table, &role, &problem, &owner, &fires, &remedy}, func() error {
 		whom := "everybody"
-		var hint []string
+		var hint, trust []string
 		switch {
 		case remedy == "":
 			hint = []string{"run as the role that embedsidecar roles makes, or as " + owner}
@@ -240,16 +240,15 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 		}
 		if owner != "" {
 			whom = fmt.Sprintf("%q", owner)
-			hint = append(hint, database.TrustOwners(role, owner))
+			hint, trust = append(hint, database.TrustOwners(role, owner)), []string{owner}
 		}
 		if remedy != "" && !fires { // no statement to paste: the owner may be a stranger
 			hint = append(hint, "or, if "+owner+" may read all databases of this server, as REPLICATION allows: "+
 				strings.TrimSuffix(remedy, ";")+", and connect as "+owner)
 		}
 		err := &refusal.ConfigError{
-			Problem: fmt.Sprintf("%q is a superuser and %s %s, whose triggers and functions would run with all rights",
-				role, problem, whom),
-			Hint: hint, Code: code.Untrusted,
+			Problem: fmt.Sprintf("%s %s, whose triggers and functions would run as superuser %q", problem, whom, role),
+			Hint:    hint, Code: code.Untrusted, Trust: trust,
 		}
 		l := found[table]
 		if fires {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (e *Estimate) Takes() string {
 		line += fmt.Sprintf(", %d of the texts cut at %d tokens (chunking: {strategy: tokens} embeds all of each)", e.Cut,
 			e.MaxTokens)
 	}
-	return line + e.costs()
+	return line + e.costs(" on this machine")
 }
 
 // Brief is Takes in a few words, for a first look.
@@ -64,18 +65,33 @@ func (e *Estimate) Brief() string {
 	if e.Texts != e.Rows {
 		line += ", " + wording.Count(rounded(e.Texts), "text") + " to embed"
 	}
-	return line + e.costs()
+	return line + e.costs("")
 }
 
 // costs are time, money and space.
-func (e *Estimate) costs() (line string) {
+func (e *Estimate) costs(where string) (line string) {
 	if e.Seconds != nil {
-		line += ", about " + wording.Age(max(1, *e.Seconds)) + " on this machine"
+		line += ", about " + wording.Age(coarse(*e.Seconds)) + where
 	}
 	if e.Price != nil {
 		line += ", price " + wording.Money(*e.Price, e.Currency)
 	}
 	return line + ", " + wording.Size(e.DiskBytes) + " on disk"
+}
+
+// coarse is a time as well as it is known: whole minutes from ten on, ten minutes from an hour on, whole hours from ten.
+func coarse(seconds float64) float64 {
+	const minute, hour, few = 60, 3600, 10
+	unit := 1.
+	switch {
+	case seconds >= few*hour:
+		unit = hour
+	case seconds >= hour:
+		unit = few * minute
+	case seconds >= few*minute:
+		unit = minute
+	}
+	return max(1, math.Round(seconds/unit)*unit)
 }
 
 // rounded is a large number with its first three digits: it is known no better.

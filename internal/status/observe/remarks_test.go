@@ -25,7 +25,7 @@ func TestRemarks_TellACauseOnce(t *testing.T) {
 	want := []string{
 		"docs: 12 rows given up, data refused, such as row 1: no",
 		"docs: 1 row given up, data too_long, row 2: never",
-		"docs: 100000 rows or more failed, to be tried again, transient locked, such as row 9: later (next try in 3s)",
+		"docs: 100000 rows or more failed, to be tried again, transient locked, such as row 9: later (next try in 3 s)",
 	}
 	if got := d.Remarks(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

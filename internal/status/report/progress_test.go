@@ -15,13 +15,13 @@ func TestSpeedLine(t *testing.T) {
 	fast := speed.Speed{Rows: 20.4, Texts: 21, Calls: 2, CallMilliseconds: 480}
 	for want, p := range map[string]report.Pipeline{
 		"": {Name: "docs", State: health.Working, Works: true, Pending: 5},
-		"docs: 20 rows/s, 2040 rows to embed, about 1m42s to go; embedder: 21 texts/s, 480 ms a call": {
+		"docs: 20 rows/s, 2040 rows to embed, about 1 min 42 s to go; embedder: 21 texts/s, 480 ms a call": {
 			Name: "docs", State: health.Working, Works: true, Pending: 2000, Running: 40, Speed: fast, SecondsLeft: 102,
 		},
 		"docs: 20 rows/s, 100000 rows to embed or more; embedder: 21 texts/s, 480 ms a call": {
 			Name: "docs", State: health.Backfill, Works: true, Pending: 100_000, ScanPhase: "rows", ScanExpected: 10, SecondsLeft: 9, Speed: fast,
 		},
-		"docs: 20 rows/s, 100000 rows to embed or more, at least 1h22m0s to go; embedder: 21 texts/s, 480 ms a call": {
+		"docs: 20 rows/s, 100000 rows to embed or more, at least 1 h 22 min to go; embedder: 21 texts/s, 480 ms a call": {
 			Name: "docs", State: health.Working, Works: true, Pending: 100_000, Speed: fast, SecondsLeft: 4902, AtLeast: true,
 		},
 		"docs: 0.3 rows/s": {Name: "docs", State: health.UpToDate, Works: true, Speed: speed.Speed{Rows: 0.3}},
@@ -55,7 +55,7 @@ func TestCountdown(t *testing.T) {
 			"[#####---------------] 25.0%  25 of 100 rows",
 		},
 		{
-			report.Pipeline{State: health.Working, Works: true, Pending: 50}, "[##########----------] 50.0%  50 of 100 rows, 25/s, about 2s to go",
+			report.Pipeline{State: health.Working, Works: true, Pending: 50}, "[##########----------] 50.0%  50 of 100 rows, 25/s, about 2 s to go",
 		},
 		{report.Pipeline{State: health.Paused, Pending: 75}, ""},
 		{report.Pipeline{State: health.Working, Works: true, Pending: 400}, "[--------------------] 0.0%  0 of 400 rows"},
@@ -63,7 +63,7 @@ func TestCountdown(t *testing.T) {
 			report.Pipeline{
 				State: health.Backfill, Works: true, Pending: 9, ScanPhase: "rows", ScanSeen: 15, ScanExpected: 10, ScanRate: 7, ScanLeft: 61,
 			},
-			"[####################] 100.0%  10 of 10 rows, 7/s, about 1m1s to go",
+			"[####################] 100.0%  10 of 10 rows, 7/s, about 1 min 1 s to go",
 		},
 		{report.Pipeline{State: health.UpToDate, Works: true}, ""},
 		{report.Pipeline{State: health.Working, Works: true, Pending: 1}, "[--------------------] 0.0%  0 of 1 row"},

@@ -37,7 +37,7 @@ func TestPipeline_InAWord(t *testing.T) {
 		"more than were expected":       {func(p *Pipeline) { p.ScanSeen = 2000 }, "backfill 100%"},
 		"orphans are looked for":        {func(p *Pipeline) { p.ScanPhase = "orphans" }, "backfill 100%"},
 		"its rate is known":             {func(p *Pipeline) { p.ScanRate = 12.4 }, "backfill 50%, 12/s"},
-		"and how long it takes":         {func(p *Pipeline) { p.ScanRate, p.ScanLeft = 12.4, 40 }, "backfill 50%, 12/s, 40s"},
+		"and how long it takes":         {func(p *Pipeline) { p.ScanRate, p.ScanLeft = 12.4, 40 }, "backfill 50%, 12/s, 40 s"},
 		"another comparison":            {func(p *Pipeline) { p.State = health.Comparing }, health.Comparing.Word() + " 50%"},
 		"no scan runs":                  {func(p *Pipeline) { p.State = health.Working }, health.Working.Word()},
 	} {
