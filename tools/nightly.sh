@@ -36,10 +36,10 @@ step() {
 
 export EVENTS=1
 # The tests of e2e start programs that neither the race detector nor the count of what is covered sees into.
-step race make test-race COVER=1 TEST="-timeout 90m $(go list ./... | grep -v /internal/e2e | tr '\n' ' ')"
+step race make test-race COVER=1 PG_TEST=18 TEST="-timeout 90m $(go list ./... | grep -v /internal/e2e | tr '\n' ' ')"
 step fuzz make fuzz
 step vuln make vuln
-EMBEDSIDECAR_EACH=1 step majors make test-all PG_TEST='14 16 17'
+step majors make test-all PG_TEST='14 16 17'
 step kills make test-kills
 step long make test-long
 step life make test-life

@@ -141,7 +141,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 }
 
 // waitsBehind: of the two rows that wait, one is told to be behind the other, also by SQL.
-// TestTrust_APastedKeyIsNoFlag: a line that is offered for a row acts on that row, also if its key is called like a flag.
+// TestTrust_APastedKeyIsNoFlag: a line that is offered for a row acts on that row, also if its key looks like a flag.
 func TestTrust_APastedKeyIsNoFlag(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)

@@ -358,8 +358,11 @@ func (s *several) states() []admin.DatabaseState {
 	return states
 }
 
-// find returns what is shown of a database, or why nothing is.
+// find returns what is shown of a database, or why nothing is; neither where none is named.
 func (s *several) find(name string) (*shown, *gate.Problem) {
+	if name == "" {
+		return nil, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.list[name]; t != nil {
@@ -374,11 +377,8 @@ type choice = func(r *http.Request, database string) (*gate.API, http.Handler, *
 // administers chooses what administrators are answered by.
 func (s *several) administers(base *admin.Service) choice {
 	return func(r *http.Request, name string) (*gate.API, http.Handler, *gate.Problem) {
-		if name == "" {
-			return nil, nil, nil
-		}
 		is, p := s.find(name)
-		if p != nil {
+		if is == nil {
 			return nil, nil, p
 		}
 		is.mu.Lock()
@@ -404,11 +404,8 @@ func (s *several) queried(base serve.Options) choice {
 			return nil, nil, gate.ChooseDatabase(slices.DeleteFunc(s.names(),
 				func(name string) bool { return !who.SeesDatabase(name) }))
 		}
-		if name == "" {
-			return nil, nil, nil
-		}
 		is, p := s.find(name)
-		if p != nil {
+		if is == nil {
 			return nil, nil, p
 		}
 		is.mu.Lock()

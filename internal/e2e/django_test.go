@@ -38,15 +38,18 @@ func TestClients_ASearchPageInDjango(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(paper), "### A search page in Django")
-	_, section, _ = strings.Cut(section, "```python\n")
-	block, _, _ := strings.Cut(section, "```")
+	next := func(language string) (block string) {
+		_, section, _ = strings.Cut(section, "```"+language+"\n")
+		block, section, _ = strings.Cut(section, "```")
+		return block
+	}
+	block, view, template := next("python"), next("python"), next("html")
 	dir := t.TempDir()
-	pages := filepath.Join(dir, "pages")
-	if err := os.Mkdir(pages, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, "pages", "templates", "pages"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"pages/__init__.py": "", "pages/search.py": block,
+		"pages/__init__.py": "", "pages/search.py": block, "pages/views.py": view, "pages/templates/pages/search.html": template,
 		"pages/models.py": `from django.db import models
 
 class Doc(models.Model):
@@ -61,7 +64,8 @@ class Doc(models.Model):
         db_table = "docs"
 `, "try.py": `import os, django
 from django.conf import settings
-settings.configure(INSTALLED_APPS=["pages"], DATABASES={"default": {"ENGINE": "django.db.backends.postgresql",
+settings.configure(INSTALLED_APPS=["pages"], ROOT_URLCONF="pages.views", ALLOWED_HOSTS=["*"], TEMPLATES=[
+    {"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}], DATABASES={"default": {"ENGINE": "django.db.backends.postgresql",
     "HOST": os.environ["AT"], "PORT": os.environ["PORT"], "NAME": os.environ["NAME"], "USER": os.environ["ROLE"],
     "PASSWORD": os.environ["PASSWORD"]}})
 django.setup()
@@ -84,6 +88,16 @@ with transaction.atomic():
     except DatabaseError as err:
         assert err.__cause__.diag.message_primary.startswith("embed:"), err
     assert len(search("reset")[0]) == 10
+from django.test import Client
+def page(**asked):
+    answer = Client().get("/search/", asked)
+    return answer.status_code, answer.content.decode()
+status, text = page(q="reset", status="published")
+assert status == 200 and text.count("<h2>") == 10 and "page=1" in text and "Back" not in text, text
+status, text = page(q="reset", status="published", page="2")
+assert status == 200 and text.count("<h2>") == 10 and "page=1" in text and "More" not in text, text
+assert page()[0] == 200 and page(q="reset", page="x")[0] == 200 and page(q="reset", page="99999999")[0] == 200
+assert page(q="a\x00b")[0] in (200, 503)
 `,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

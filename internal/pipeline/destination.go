@@ -75,3 +75,11 @@ func (s Spec) DestinationName() string {
 	}
 	return s.Into()
 }
+
+// TriggersOf is an SQL expression that tells the triggers of the table with an OID, and of its partitions, from those of
+// any other moment.
+func TriggersOf(oid string) string {
+	return "(SELECT 'triggers' || coalesce(pg_catalog.string_agg(' ' || t.oid::text || ' ' || t.xmin::text, '' ORDER BY t.oid)," +
+		" '') FROM pg_catalog.pg_trigger AS t WHERE NOT t.tgisinternal AND (t.tgrelid = " + oid +
+		" OR t.tgrelid IN (SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(" + oid + "::regclass) AS p)))"
+}

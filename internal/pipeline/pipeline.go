@@ -91,6 +91,7 @@ type Pipeline struct {
 	ByOutput    []string
 	Partitioned bool
 	Triggers    bool   // triggers of the user's may fire on a write-back to a column
+	TriggerMark string // of a superuser: the triggers that the table had when it was looked at; "": any may be there
 	Dims        int    // width of the destination
 	Extension   string // the schema of pgvector, quoted
 	Generation  int32

@@ -38,10 +38,7 @@ type playground struct {
 	Snippets             []snippet
 }
 
-const (
-	mostQuestion = 8 << 10
-	usualRows    = 10
-)
+const usualRows = 10
 
 func (d *Dashboard) search(r *http.Request) (view, error) {
 	ctx := r.Context()
@@ -71,12 +68,7 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 	if o.Pipeline == "" && len(o.Pipelines) > 0 {
 		o.Pipeline = o.Pipelines[0]
 	}
-	if len(o.Text) > mostQuestion {
-		err = misuse("the text to search for is too long: 8 kB at most")
-	} else {
-		err = d.find(ctx, &o)
-	}
-	if err != nil { // told beside the question, which stays
+	if err = d.find(ctx, &o); err != nil { // told beside the question, which stays
 		p := d.o.Service.ProblemOf(ctx, err)
 		o.Trouble, v.status = &trouble{p.Detail, p.Hints}, p.Status
 		return v, nil

@@ -76,7 +76,24 @@ func (*column) current(*Row) bool { return true } // a column does not say, and 
 
 func (c *column) VectorHash(w *Write) [pipeline.VectorHashSize]byte { return c.p.Stored.Hash(w.Vector) }
 
-func (*column) QueueGuard(*pgx.Batch) {}
+// QueueGuard makes sure, for a superuser, that no trigger is on the table but those that were looked at: a role that
+// gets the privilege, or the table, can make one at any moment but while the lock is held.
+func (c *column) QueueGuard(batch *pgx.Batch) {
+	if c.p.TriggerMark == "" {
+		return
+	}
+	batch.Queue("LOCK TABLE ONLY " + c.p.Source() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
+	batch.Queue("SELECT "+pipeline.TriggersOf("$1")+" = $2", c.p.OID, c.p.TriggerMark).QueryRow(func(row pgx.Row) error {
+		var same bool
+		if err := row.Scan(&same); err != nil {
+			return err
+		}
+		if !same {
+			return ErrOtherTriggers
+		}
+		return nil
+	})
+}
 
 func (*column) atOnce() statement { return statement{} }
 

@@ -16,6 +16,10 @@ var ErrOtherColumn = errors.New("another column has the name of the destination"
 // ErrTrigger means that somebody hung a trigger on an embedding table, which would run with the rights of our role.
 var ErrTrigger = errors.New("the embedding table has a trigger, which embedsidecar does not run: DROP TRIGGER removes it")
 
+// ErrOtherTriggers means that the source table has other triggers than when it was looked at. They would run with the
+// rights of a superuser.
+var ErrOtherTriggers = errors.New("the triggers of the table changed since they were checked")
+
 // ErrMoved means that stored chunks are no longer what they were when they were read. It counts as a conflict: a new
 // look helps.
 var ErrMoved = errors.New("stored chunks changed meanwhile")

@@ -140,6 +140,7 @@ type rig struct {
 	embedder  *counter
 	options   func(*sidecar.Options)
 	patience  time.Duration // of the sidecar's pools
+	trusted   []string      // whom it trusts
 }
 
 // newRig sets pipelines up as the tables' owner, who is no superuser.
@@ -210,11 +211,11 @@ func connect(t *testing.T, url string, n int32) *pgxpool.Pool {
 	return waitingPool(t, url, n, 0)
 }
 
-func waitingPool(t *testing.T, url string, n int32, patience time.Duration) *pgxpool.Pool {
+func waitingPool(t *testing.T, url string, n int32, patience time.Duration, trusted ...string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := database.Connect(t.Context(), slowly(url), database.Options{
 		MaxConns: n, IdleInTransaction: -1, Patience: patience,
-		Log: logger(t),
+		Log: logger(t), TrustedOwners: trusted,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +253,8 @@ func (w *testWriter) Write(b []byte) (int, error) {
 func (r *rig) start() (*sidecar.Sidecar, func()) {
 	r.t.Helper()
 	// Cleanups run in reverse order: the pools close after the sidecar has stopped.
-	pool, direct := waitingPool(r.t, r.url, 8, r.patience), waitingPool(r.t, r.url, 3, r.patience)
+	pool := waitingPool(r.t, r.url, 8, r.patience, r.trusted...)
+	direct := waitingPool(r.t, r.url, 3, r.patience, r.trusted...)
 	at, err := pgx.ParseConfig(r.url)
 	if err != nil {
 		r.t.Fatal(err)
@@ -348,7 +350,7 @@ func (r *rig) verify() {
 
 func (r *rig) reports() []worker.Report {
 	r.t.Helper()
-	pool := connect(r.t, r.url, 2)
+	pool := waitingPool(r.t, r.url, 2, 0, r.trusted...)
 	var loaded []pipeline.Pipeline
 	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		var err error

@@ -31,10 +31,10 @@ func TestP1_RandomHistoriesOfChunksConverge(t *testing.T) {
 // roundSteps is how many transactions a database is given before all of its rows are looked at.
 const roundSteps = 20_000
 
-// steps is how many transactions there are on each server: EMBEDSIDECAR_STEPS, else 6,000 in all.
+// steps is how many transactions there are on each server, of EMBEDSIDECAR_STEPS in all, else 6,000.
 func steps(t *testing.T) int {
 	t.Helper()
-	return testenv.FromEnvironment(t, "EMBEDSIDECAR_STEPS", 6000/len(testenv.Majors(t)))
+	return testenv.FromEnvironment(t, "EMBEDSIDECAR_STEPS", 6000) / len(testenv.Majors(t))
 }
 
 // converge lets writers work on shapes and checks what comes of it, on every server: in rounds, each with a database

@@ -50,6 +50,8 @@ type Table struct {
 	As          string               `db:"-"` // what expressions call it; "": r
 	Joined      []string             `db:"-"` // names that texts have beside the columns: those of joins
 
+	TriggerMark string `db:"-"` // pipeline.TriggersOf it, where the session is a superuser's and has examined it
+
 	lent // why a superuser should not work on it
 
 	examined bool            // this, and the rest, is known

@@ -53,6 +53,10 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 			typed = append(typed, t.OID)
 		}
 	}
+	marks, err := triggerMarks(ctx, tx, all) // first: what comes after it is noticed by who writes
+	if err != nil {
+		return err
+	}
 	lent, err := ofOthers(ctx, tx, all)
 	if err != nil {
 		return err
@@ -69,7 +73,7 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 		}
 	}
 	for _, t := range tables {
-		t.examined, t.lent, t.foreign = true, lent[t.OID], foreign[t.OID]
+		t.examined, t.lent, t.foreign, t.TriggerMark = true, lent[t.OID], foreign[t.OID], marks[t.OID]
 	}
 	return nil
 }
@@ -195,6 +199,20 @@ func Unruly(ctx context.Context, tx pgx.Tx, table uint32) error {
 
 // lent is why a superuser should not work on a table at all, and why he should not write into it; nil: nothing.
 type lent struct{ unruly, fired error }
+
+// triggerMarks are pipeline.TriggersOf tables, where the session is a superuser's.
+func triggerMarks(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]string, error) {
+	rows, _ := tx.Query(ctx, "SELECT u.oid, "+pipeline.TriggersOf("u.oid")+" FROM unnest($1::oid[]) AS u (oid) WHERE EXISTS ("+
+		"SELECT FROM pg_roles AS r WHERE r.rolsuper AND r.rolname IN (session_user, current_user))", tables)
+	marks := map[uint32]string{}
+	var table uint32
+	var mark string
+	_, err := pgx.ForEachRow(rows, []any{&table, &mark}, func() error {
+		marks[table] = mark
+		return nil
+	})
+	return marks, wrap.Errorf(err, "look for triggers")
+}
 
 // ofOthers is Unruly and UnrulyIntoColumn of some tables.
 func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent, error) {

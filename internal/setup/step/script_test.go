@@ -23,7 +23,7 @@ func TestLines(t *testing.T) {
 	t.Parallel()
 	got := slices.Concat(hostile[0].Lines("made"), hostile[1].Lines("would make"))
 	want := []string{
-		"made schema \"x\ny\"", "    CREATE SCHEMA x;", "    -- by hand: \"a DROP TABLE b\"", "    GRANT\n    USAGE;",
+		"made schema \"x y\"", "    CREATE SCHEMA x;", "    -- by hand: \"a DROP TABLE b\"", "    GRANT\n    USAGE;",
 		"would make table", "  undo: DROP TABLE t;",
 	}
 	if !slices.Equal(got, want) {
