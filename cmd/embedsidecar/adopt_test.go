@@ -132,7 +132,8 @@ func TestP1_AnAdoptionThatIsKilledGoesOn(t *testing.T) {
 	s.set(failpoint.Env + "=")
 	s.db.MustExec("UPDATE docs SET body = 'meanwhile ' || id WHERE id <= 10")
 	stdout, _ := s.run(0, append(adopt, "--trust")...)
-	if got := decoded[adopted](t, stdout).Pipelines[0]; got.Known == 0 || got.Known+got.Adopted != 2490 || got.Stale != 10 {
+	got := decoded[adopted](t, stdout).Pipelines[0]
+	if got.Known == 0 || got.Known+got.Adopted != 2490 || got.Stale != 10 {
 		t.Errorf("adopted %+v", got)
 	}
 	s.run(0, "run", "--once")

@@ -117,7 +117,7 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	if err == nil { // others shall see what is configured here before it is set up
 		n.declare(ctx, p.work)
 	}
-	return n.setUp(ctx, p, o, specs, ours, true)
+	return n.setUp(ctx, p, specs, ours, true)
 }
 
 // accept takes the pipelines as they are set up, where this process sets none up.
@@ -164,12 +164,12 @@ func (n *Database) notSetUp(specs []pipeline.Spec, ours []pipeline.Pipeline) (fi
 
 // setUp sets up what the pipelines lack. Those that cannot be set up are left out: it fails where none is left. With
 // fresh the configuration has come now.
-func (n *Database) setUp(ctx context.Context, p *pools, o RunOptions, specs []pipeline.Spec, ours []pipeline.Pipeline,
+func (n *Database) setUp(ctx context.Context, p *pools, specs []pipeline.Spec, ours []pipeline.Pipeline,
 	fresh bool,
 ) error {
 	const tries = 5
 	for i := 1; ; i++ {
-		err := n.setUpNamed(ctx, p, o, specs, ours, fresh)
+		err := n.setUpNamed(ctx, p, specs, ours, fresh)
 		if i == tries || !errors.Is(err, setup.ErrExchanged) {
 			return err
 		}
@@ -180,7 +180,7 @@ func (n *Database) setUp(ctx context.Context, p *pools, o RunOptions, specs []pi
 }
 
 // setUpNamed is setUp, which fails if schemas exchange their names meanwhile.
-func (n *Database) setUpNamed(ctx context.Context, p *pools, o RunOptions, specs []pipeline.Spec,
+func (n *Database) setUpNamed(ctx context.Context, p *pools, specs []pipeline.Spec,
 	ours []pipeline.Pipeline, fresh bool,
 ) error {
 	exchanged, err := exchangeNames(ctx, n.config(), p.owner(), ours)

@@ -224,7 +224,7 @@ func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 	if r.o.NoInit || r.o.Role == Stream {
 		err = n.accept(ctx, r.p, r.o, d.specs, d.ours)
 	} else {
-		err = n.setUp(ctx, r.p, r.o, d.specs, d.ours, true)
+		err = n.setUp(ctx, r.p, d.specs, d.ours, true)
 	}
 	if err != nil {
 		return errors.Join(err, n.restore(ctx, r, before, d.plugins == nil))

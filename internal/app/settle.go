@@ -238,7 +238,7 @@ func (n *Database) settle(ctx context.Context, r *run) (acted bool, err error) {
 		}
 		return n.mended(ctx, p, due, ours), nil
 	}
-	err = n.setUp(ctx, p, o, due, ours, false)
+	err = n.setUp(ctx, p, due, ours, false)
 	if err != nil {
 		for _, spec := range due {
 			n.deployed.fails(spec, err)

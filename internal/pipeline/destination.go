@@ -76,7 +76,7 @@ func (s Spec) DestinationName() string {
 	return s.Into()
 }
 
-// TriggersOf is an SQL expression that tells the triggers of the table with an OID, and of its partitions, from those of
+// TriggersOf is an SQL expression that tells the triggers of a table, by its OID, and of its partitions, from those of
 // any other moment.
 func TriggersOf(oid string) string {
 	return "(SELECT 'triggers' || coalesce(pg_catalog.string_agg(' ' || t.oid::text || ' ' || t.xmin::text, '' ORDER BY t.oid)," +

@@ -83,7 +83,8 @@ func initialize(ctx context.Context, o Options) (Report, error) {
 
 // dial opens the connection that makes a slot. Where the server has none free, only what needs a slot fails.
 func (in *initializer) dial(ctx context.Context) error {
-	repl, err := database.ConnectReplication(ctx, in.o.ReplicationDSN, database.Options{ApplicationName: "embedsidecar init"})
+	repl, err := database.ConnectReplication(ctx, in.o.ReplicationDSN,
+		database.Options{ApplicationName: "embedsidecar init"})
 	if failed, ok := errors.AsType[*database.Error](err); ok && failed.Kind == database.Full && !in.o.Sketch {
 		in.full = err
 		return nil

@@ -40,7 +40,8 @@ func TestInit_ServersThatAreNotReady(t *testing.T) {
 	o := b.options(b.SlotName(), docs())
 	before := b.catalogue()
 	_, err = setup.Init(t.Context(), o)
-	wantError[*refusal.ConfigError](t, err, "wal_level: it is replica, want logical", "ALTER SYSTEM SET wal_level", "restart")
+	wantError[*refusal.ConfigError](t, err, "wal_level: it is replica, want logical",
+		"ALTER SYSTEM SET wal_level", "restart")
 	if len(find(b.check(o), check.Wrong, "want logical")) != 1 {
 		t.Errorf("check: %+v", b.check(o))
 	}

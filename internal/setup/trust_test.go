@@ -371,8 +371,10 @@ func TestTrust_ASuperuserOverATableOfSomebodyElse(t *testing.T) {
 	tenant := b.Role("")
 	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + tenant)
 	_, err = setup.Init(t.Context(), o)
-	wantError[*refusal.ConfigError](t, err, "if "+tenant+" may read all databases", "ALTER ROLE "+tenant+" REPLICATION, and")
-	if refused, is := errors.AsType[*refusal.ConfigError](err); !is || strings.Contains(strings.Join(refused.Hint, "\n"), "REPLICATION;") {
+	wantError[*refusal.ConfigError](t, err, "if "+tenant+" may read all databases",
+		"ALTER ROLE "+tenant+" REPLICATION, and")
+	if refused, is := errors.AsType[*refusal.ConfigError](err); !is ||
+		strings.Contains(strings.Join(refused.Hint, "\n"), "REPLICATION;") {
 		t.Errorf("a statement to paste would let the stranger read everything: %v", err)
 	}
 	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Owner)

@@ -60,7 +60,7 @@ func (q *quickstart) lack(what string, err error, hints ...string) {
 
 // owners are those whom a superuser would have to trust, by an error or one within it.
 func owners(err error) (list []string) {
-	if of, ok := err.(interface{ Owners() []string }); ok { //nolint:errorlint // one step at a time
+	if of, ok := err.(interface{ Owners() []string }); ok {
 		return of.Owners()
 	}
 	switch wrapped := err.(type) { //nolint:errorlint // one step at a time

@@ -160,7 +160,7 @@ func (q *quickstart) confirmed(ctx context.Context, lacks []lack, statements []s
 			q.Say("%s", l.what)
 		}
 	}
-	yes := false
+	var yes bool
 	switch {
 	case len(owners) == 0:
 		yes, err = q.Ask(ctx, "Run this now?")

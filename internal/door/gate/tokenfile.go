@@ -180,11 +180,11 @@ func checkWriters(path string) error {
 		return fmt.Errorf("%s may be written by others than its owner (%s), who could let themselves in: chmod go-w %s", path,
 			info.Mode().Perm(), path)
 	}
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return err
 	}
-	for _, folder := range []string{filepath.Dir(path), filepath.Dir(real)} {
+	for _, folder := range []string{filepath.Dir(path), filepath.Dir(target)} {
 		at, err := os.Stat(folder)
 		if err != nil {
 			return err

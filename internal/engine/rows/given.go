@@ -69,7 +69,8 @@ var givenFormats = pgx.QueryResultFormats{
 // read is the statement that reads the given vectors of rows.
 func (g *Given) read(p *pipeline.Pipeline) statement {
 	return build(p, func(b *builder) string {
-		return "SELECT k.place, v.vector, v.stale OR " + sinceSetUp(p) + ", v.chunk FROM " + b.list() + " JOIN " + source(p) + " ON " +
+		return "SELECT k.place, v.vector, v.stale OR " + sinceSetUp(p) + ", v.chunk FROM " +
+			b.list() + " JOIN " + source(p) + " ON " +
 			b.matchSource() + " CROSS JOIN LATERAL (SELECT " + g.columns("r."+database.Quote(g.Changed)) +
 			", row_number() OVER (ORDER BY g.ctid" + g.order() + ") AS no FROM " + g.from(p, ofSource(p)) +
 			") AS v ORDER BY k.place, v.no"

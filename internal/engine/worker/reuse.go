@@ -119,8 +119,8 @@ func (w *Worker) own(found []place, held map[[32]byte]place) []place {
 	return found
 }
 
-// left are the hashes of vectors of rows that are gone, by those of their texts: of the last few thousand rows, which is
-// more than are queued together.
+// left are the hashes of vectors of rows that are gone, by those of their texts: of the last few thousand rows, more
+// than are queued together.
 type left struct {
 	mu     sync.Mutex
 	newest map[[32]byte][]byte

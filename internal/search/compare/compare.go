@@ -66,8 +66,8 @@ const (
 )
 
 // Run asks all questions of both generations, for somebody who may see what access says.
-func Run(ctx context.Context, db search.DB, generations [2]*pipeline.Pipeline, embed search.Embedder, questions []Question,
-	access *search.Access,
+func Run(ctx context.Context, db search.DB, generations [2]*pipeline.Pipeline, embed search.Embedder,
+	questions []Question, access *search.Access,
 ) (r Result, err error) {
 	r.Questions = len(questions)
 	var took [2][]float64

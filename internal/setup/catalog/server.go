@@ -64,7 +64,7 @@ func (s *Server) CreateVector() (sql []string, schema string) {
 // Major is the number of the server's major version.
 func (s *Server) Major() int { return s.Version / release }
 
-// TooOld, OnStandby and NotLogical return *ConfigError where no sidecar can work with the server.
+// TooOld returns *ConfigError where no sidecar can work with the server, as OnStandby and NotLogical do.
 func (s *Server) TooOld() error {
 	if s.Version >= minVersion {
 		return nil

@@ -79,7 +79,7 @@ func (e *Estimate) costs(where string) (line string) {
 	return line + ", " + wording.Size(e.DiskBytes) + " on disk"
 }
 
-// coarse is a time as well as it is known: whole minutes from ten on, ten minutes from an hour on, whole hours from ten.
+// coarse is a time as well as it is known: whole minutes from ten on, ten minutes from an hour, whole hours from ten.
 func coarse(seconds float64) float64 {
 	const minute, hour, few = 60, 3600, 10
 	unit := 1.

@@ -95,8 +95,8 @@ func (k *Taker) stays(s *Stored) bool {
 
 // takeGeneration says what becomes of a pipeline that is configured with another model than serves or, where that is
 // asked for, with another recipe. It goes on with what serves where the other is known: it is that of a generation
-// beside it, or one of before. What is new to it is a change, for who sets up to make. Other weights under the same name
-// are no change that anybody has asked for.
+// beside it, or one of before. What is new to it is a change, for who sets up to make. Other weights under the same
+// name are no change that anybody has asked for.
 func (k *Taker) takeGeneration(t *Taken) error {
 	s, other := t.Stored, t.Stored.BesideOf(k.Stored)
 	if t.Description.Fingerprint == "" && SameModel(t.Configured, s.Spec) { // it was not asked
