@@ -103,7 +103,7 @@ func (h *Host) ofBatches(ctx context.Context, texts []string, limit time.Duratio
 	if !inst.desc.Batches {
 		return configuration("no_batches", fmt.Errorf("model %q: %w", inst.desc.Model, embed.ErrNoBatches))
 	}
-	began := sent{time.Now(), limit, inst.memory.Load()}
+	began := sent{at: time.Now(), limit: limit, memory: inst.memory.Load()}
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	err = call(callCtx, inst)
 	cancel()
@@ -117,7 +117,7 @@ func (h *Host) ofBatches(ctx context.Context, texts []string, limit time.Duratio
 		return h.explainCall(ctx, inst, texts, err, began)
 	}
 	if whole, is := errors.AsType[*embed.Error](err); is && whole.Class == embed.Data {
-		h.answeredBadly(inst, err)
+		h.answeredBadly(inst, began, err)
 	}
 	return err
 }

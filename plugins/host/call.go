@@ -225,7 +225,10 @@ func (h *Host) exchange(ctx context.Context, p *permit, e exchange) error {
 		h.stats.calls.Add(1)
 		h.stats.texts.Add(uint64(texts))
 	}
-	call := sent{time.Now(), inst.slot.opts.CallTimeout(int(inFlight), int(inFlightBytes)), inst.memory.Load()}
+	call := sent{
+		at: time.Now(), limit: inst.slot.opts.CallTimeout(int(inFlight), int(inFlightBytes)), memory: inst.memory.Load(),
+		halved: len(e.texts) > 1 && e.query == "",
+	}
 	callCtx, cancel := context.WithTimeout(ctx, call.limit)
 	err := e.send(callCtx)
 	cancel()
@@ -236,7 +239,7 @@ func (h *Host) exchange(ctx context.Context, p *permit, e exchange) error {
 		}
 		err = h.explainCall(ctx, inst, quotable, err, call)
 	} else if err = e.read(); err != nil {
-		h.answeredBadly(inst, err)
+		h.answeredBadly(inst, call, err)
 	}
 	switch {
 	case !e.works:
@@ -263,9 +266,13 @@ func VectorBytes(d embed.Description) int {
 	return 4 * d.Dims
 }
 
-// answeredBadly counts an answer that cannot be believed and restarts a plugin that gives nothing else.
-func (h *Host) answeredBadly(inst *instance, err error) {
+// answeredBadly counts an answer that cannot be believed and restarts a plugin that gives nothing else. A text that
+// spoils the answer to each half that it is in is held against the plugin once.
+func (h *Host) answeredBadly(inst *instance, call sent, err error) {
 	h.stats.bad.Add(1)
+	if call.halved {
+		return
+	}
 	if n := inst.bad.Add(1); n >= int64(inst.slot.opts.MaxBadAnswers) {
 		inst.slot.opts.Log.Warn("plugin restarted for its bad answers", "pid", inst.process.pid, "in_a_row", n, "last", err)
 		reason := fmt.Sprintf("it gave %d bad answers in a row", n)
@@ -279,6 +286,7 @@ type sent struct {
 	at     time.Time
 	limit  time.Duration
 	memory int64 // of the process then, in bytes; 0: not measured
+	halved bool  // when it fails, for the text that is the matter
 }
 
 // explainCall classes a failed call, and kills the plugin when it hangs.
@@ -314,7 +322,7 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 	}
 	whole := fromStatus(err, texts)
 	if whole.Code == "internal" || whole.Code == "message_size" {
-		h.answeredBadly(inst, whole)
+		h.answeredBadly(inst, call, whole)
 	}
 	return whole
 }

@@ -212,7 +212,14 @@ func TestEmbed_RestartsAfterManyBadAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := h.Pid()
+	for range 5 { // calls that are halved for the text that is the matter
+		_, err := h.Embed(t.Context(), embed.Document, []string{"a", "b"})
+		wantError(t, err, embed.Data, "wrong_count")
+	}
 	for range 3 {
+		if h.Pid() != pid {
+			t.Fatal("restarted before the third text")
+		}
 		_, err := h.Embed(t.Context(), embed.Document, []string{"a"})
 		wantError(t, err, embed.Data, "wrong_count")
 	}

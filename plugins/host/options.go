@@ -57,7 +57,8 @@ type Options struct {
 	// RestartDelay is the first pause before a plugin that ended is started again; it doubles with each failure in a
 	// row, up to RestartDelayMax, and varies by 20 %. Defaults: 100 ms and 30 s.
 	RestartDelay, RestartDelayMax time.Duration
-	// MaxBadAnswers in a row (wrong count, wrong width, nonsense) make the host restart the plugin. Default 20.
+	// MaxBadAnswers in a row (wrong count, wrong width, nonsense), each to a text alone, make the host restart the
+	// plugin. Default 20.
 	MaxBadAnswers int
 	// Redact takes secrets out of whatever the plugin says, before anybody sees it. Values of Env whose names are those
 	// of keys, tokens or passwords are taken out before, also when it is nil.
