@@ -59,7 +59,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 
 	_, stderr := s.typing(0, "", "quickstart", url, "--dry-run")
 	s.has(stderr, "wal_level logical", `the most text is in "public"."docs": title, body (40 rows`,
-		`also "public"."notes": note`, "takes     40 rows, about ", `makes     schema embedsidecar`, `embedding table "public"."docs_embedding"`)
+		`or "public"."notes" (1 row): `, "takes     40 rows, about ", `makes     schema embedsidecar`, `embedding table "public"."docs_embedding"`)
 	if strings.Contains(stderr, "people") {
 		t.Errorf("addresses and categories are taken for text:\n%s", stderr)
 	}
@@ -303,9 +303,9 @@ func TestQuickstart_SuggestsWhereMostTextIs(t *testing.T) {
 		INSERT INTO tickets SELECT i, CASE WHEN i < 500 THEN repeat('at first they were long ', 25) ELSE 'short ' || i END,
 			'it does not work any more ' || i FROM generate_series(1, 60000) AS i`)
 	_, stderr := s.typing(0, "", "quickstart", "--dry-run")
-	s.has(stderr, `the most text is in "kb"."articles": body (300 rows`, `also "public"."tickets": subject, problem (`)
+	s.has(stderr, `the most text is in "kb"."articles": body (300 rows`, `or "public"."tickets" (`)
 	var rows int
-	_, rest, _ := strings.Cut(stderr, `also "public"."tickets": subject, problem (`)
+	_, rest, _ := strings.Cut(stderr, `or "public"."tickets" (`)
 	if _, err := fmt.Sscanf(rest, "%d rows", &rows); err != nil || rows < 40000 || rows > 90000 {
 		t.Errorf("about %d rows are told, want 60000: %v", rows, err)
 	}

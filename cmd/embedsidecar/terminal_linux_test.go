@@ -193,4 +193,15 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 		}
 	}
 	s.untouched()
+
+	// The question that Enter asks is of a row that is embedded first.
+	_, ended, types = begun()
+	types("", "Trust "+testenv.Owner+"? [y/N] ")
+	types("y\n", "s: SQL] ")
+	types("y\n", "Ask something (Enter: title 3)")
+	types("\n", "DISTANCE")
+	types("\x04", "From an application")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }

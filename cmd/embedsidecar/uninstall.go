@@ -65,6 +65,8 @@ func (c *uninstallCommand) show(env *environment, done []string, dry bool) error
 	}
 	if dry {
 		env.say("nothing was done: --yes does it")
+	} else {
+		env.say("removed, by these statements")
 	}
 	return nil
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -190,12 +192,16 @@ func (q *quickstart) asks() string {
 	return fmt.Sprintf("Ask something (Enter: %s); Ctrl-D ends.", q.example)
 }
 
-// exampleOf is a question for a terminal, from the first rows, or "".
+// exampleOf is a question for a terminal, from those rows that are embedded first, or "".
 func (q *quickstart) exampleOf(ctx context.Context, p *pipeline.Pipeline) string {
 	if q.Whole {
 		return ""
 	}
-	rows, _ := q.pool.Query(ctx, "SELECT coalesce(left("+p.TextExpression()+", 200), '') FROM "+p.Rows()+" AS r LIMIT 20")
+	order := lists.Map(p.Key, func(k pipeline.KeyColumn) string {
+		return "r." + database.Quote(k.Name) + " USING " + k.Greater
+	})
+	rows, _ := q.pool.Query(ctx, "SELECT coalesce(left("+p.TextExpression()+", 200), '') FROM "+p.Rows()+
+		" AS r ORDER BY "+strings.Join(order, ", ")+" LIMIT 20")
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return ""

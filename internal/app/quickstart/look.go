@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -188,7 +189,7 @@ func (q *quickstart) outline(spec *pipeline.Spec, steps []step.Step) {
 	if !spec.InSource() {
 		q.Say("            Your table does not change.")
 	}
-	q.Say("  undo      %s uninstall", q.Program)
+	q.Say("  undo      one command, shown at the end")
 	if q.known == nil {
 		if words := faster(spec.Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
 			q.Say("  %s", words)
@@ -241,12 +242,11 @@ func (q *quickstart) choose(ctx context.Context) error {
 		q.Say("%s", found[0].line())
 	}
 	const most = 4
-	for i := range found[1:min(len(found), most)] {
-		found[i+1].Left = nil
-		q.Say("  also %s", found[i+1].line())
-	}
 	if len(found) > 1 {
-		q.Say("  another one: %s quickstart URL TABLE", q.Program)
+		others := lists.Map(found[1:min(len(found), most)], func(t table) string {
+			return fmt.Sprintf("%s (%s)", database.Quote(t.Schema, t.Name), wording.Count(t.Rows, "row"))
+		})
+		q.Say("  or %s: %s quickstart URL TABLE", strings.Join(others, ", "), q.Program)
 	}
 	q.Config.UsePipelines(spec)
 	return nil
@@ -314,8 +314,7 @@ func (q *quickstart) wantsChunks(ctx context.Context, spec *pipeline.Spec, e *es
 	if e.Cut == 0 || spec.InSource() || q.known != nil {
 		return false, nil
 	}
-	q.Say("%d of %s are longer than the model reads (%d tokens): the rest of each would not be found", e.Cut,
-		wording.Count(e.Texts, "text"), e.MaxTokens)
+	q.Say("%s are longer than the model reads (%d tokens): the rest of each would not be found", e.CutOf(), e.MaxTokens)
 	wanted := q.Chunks != "no"
 	if q.Chunks == "" && !q.DryRun {
 		q.idle()
@@ -324,7 +323,7 @@ func (q *quickstart) wantsChunks(ctx context.Context, spec *pipeline.Spec, e *es
 			return false, err
 		}
 	}
-	if wanted {
+	if wanted && !q.Wait { // nobody was asked
 		q.Say("chunks are used, so that all of each text is found (--chunks no cuts the texts instead)")
 	}
 	return wanted, nil

@@ -23,11 +23,13 @@ import (
 // waits for that: nothing has to be called, or read, a second time.
 func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 	const (
-		seldom = 5 * time.Second
-		enough = 3 // looks that fail at a server that answers
+		seldom   = 5 * time.Second
+		patience = 30 * time.Second
+		enough   = 3 // looks that fail at a server that answers
 	)
 	told, failed := map[string]bool{}, 0
 	var began time.Time // of the wait
+	helped := false
 	for {
 		specs, err := q.looked(ctx)
 		can := err != nil && len(q.lacks) > 0 && q.mendable()
@@ -64,6 +66,11 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 				began = time.Now()
 			}
 			names = lists.Map(q.lacks, func(l lack) string { return strings.SplitN(l.what, ": ", 2)[0] })
+		}
+		if !helped && !q.superuser && !q.managed && !q.contained && q.local() && time.Since(began) > patience {
+			helped = true
+			q.Say("if psql asks for a password that nobody knows: sudo -u postgres psql -p %d -d %s",
+				q.pool.Config().ConnConfig.Port, health.Quoted(q.database))
 		}
 		q.Waiting("waiting for " + strings.Join(names, ", ") + ": " + wording.Age(math.Round(time.Since(began).Seconds())))
 		select {
@@ -128,10 +135,6 @@ func (q *quickstart) mend(ctx context.Context, lacks []lack, failed error) (trus
 		q.Say("Not ready yet. Paste into psql in database %s, as %s:\n\n%s\n", database.Quote(q.database),
 			q.administrator(), block)
 	default:
-		if q.local() && !q.contained {
-			block = fmt.Sprintf("-- without a password: sudo -u postgres psql -p %d -d %s\n", at.Port,
-				health.Quoted(q.database)) + block
-		}
 		q.Say("Not ready yet. Paste as %s in another terminal:\n\npsql -h %s -p %d -U %s -d %s <<'SQL'\n%s\nSQL\n",
 			q.administrator(), health.Quoted(at.Host), at.Port, health.Quoted(q.super), health.Quoted(q.database), block)
 	}

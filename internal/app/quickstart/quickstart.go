@@ -261,7 +261,7 @@ func (q *quickstart) draft(ctx context.Context, chosen []pipeline.Spec) (specs [
 	if about, err = q.node.Plugins().Describe(ctx, specs); err != nil {
 		return specs, about, plan, err
 	}
-	q.doing("embedding a sample of the texts, to tell how long all of them take")
+	q.doing("estimating")
 	if specs, err = q.estimated(ctx, specs, about); err != nil {
 		return specs, about, plan, err
 	}

@@ -59,6 +59,14 @@ func (e *Estimate) Takes() string {
 	return line + e.costs(" on this machine")
 }
 
+// CutOf is how many of the texts are cut: of many, as a part.
+func (e *Estimate) CutOf() string {
+	if e.Texts > int64(e.Sampled) {
+		return fmt.Sprintf("about %.0f %% of the texts", 100*float64(e.Cut)/float64(e.Texts)) //nolint:mnd // percent
+	}
+	return fmt.Sprintf("%d of %s", e.Cut, wording.Count(e.Texts, "text"))
+}
+
 // Brief is Takes in a few words, for a first look.
 func (e *Estimate) Brief() string {
 	line := wording.Count(rounded(e.Rows), "row")
