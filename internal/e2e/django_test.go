@@ -98,6 +98,7 @@ status, text = page(q="reset", status="published", page="2")
 assert status == 200 and text.count("<h2>") == 10 and "page=1" in text and "More" not in text, text
 assert page()[0] == 200 and page(q="reset", page="x")[0] == 200 and page(q="reset", page="99999999")[0] == 200
 assert page(q="a\x00b")[0] in (200, 503)
+assert "Nothing found" in page(q="reset", status="gone")[1] and "Nothing found" not in page()[1]
 `,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

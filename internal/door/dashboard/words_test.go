@@ -73,7 +73,7 @@ func TestCharts(t *testing.T) {
 
 func TestFigures(t *testing.T) {
 	for seconds, want := range map[float64]string{
-		0: "0 ms", 0.0214: "21 ms", 1.26: "1.3 s", 12: "12 s", 60: "1 min", 485.9: "8 min 6 s", 3600: "1 h",
+		0: "0 s", 0.0214: "21 ms", 1.26: "1.3 s", 12: "12 s", 60: "1 min", 485.9: "8 min 6 s", 3600: "1 h",
 		12000: "3 h 20 min", 3 * 86400: "3 days", 200000: "2 days 8 h",
 	} {
 		if got := spoken(seconds); got != want {
