@@ -141,7 +141,7 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 		s.db.Pool.Reset()
 	}
 	seen, ended, types := begun()
-	types("", "waiting for wal_level, extension vector: ")
+	types("", "waiting: ")
 	_, script, _ := strings.Cut(seen.String(), "<<'SQL'\r\n")
 	script, _, _ = strings.Cut(script, "\r\nSQL\r\n")
 	for line := range strings.Lines(script) { // as psql does it
@@ -171,7 +171,7 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 	seen, ended, types = begun()
 	types("", "Run this, and trust "+testenv.Owner+"? [y/N] ") // one question
 	types("y\n", "Then restart the server: ")
-	types("", "waiting for wal_level: ")
+	types("", "waiting: ")
 	restarted()
 	types("", "s: SQL] ")
 	types("\x03", "interrupted: nothing was set up")

@@ -314,12 +314,12 @@ func (q *quickstart) wantsChunks(ctx context.Context, spec *pipeline.Spec, e *es
 	if e.Cut == 0 || spec.InSource() || q.known != nil {
 		return false, nil
 	}
-	q.Say("%s are longer than the model reads (%d tokens): the rest of each would not be found", e.CutOf(), e.MaxTokens)
+	q.Say("%s are longer than the model reads (%d tokens).", e.CutOf(), e.MaxTokens)
 	wanted := q.Chunks != "no"
 	if q.Chunks == "" && !q.DryRun {
 		q.idle()
 		var err error
-		if wanted, err = q.Ask(ctx, "Use chunks, each with a vector of its own?"); err != nil {
+		if wanted, err = q.Ask(ctx, "Use chunks, so that all of each is found?"); err != nil {
 			return false, err
 		}
 	}

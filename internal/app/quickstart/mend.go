@@ -29,7 +29,7 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 	)
 	told, failed := map[string]bool{}, 0
 	var began time.Time // of the wait
-	helped := false
+	helped, most := false, 0
 	for {
 		specs, err := q.looked(ctx)
 		can := err != nil && len(q.lacks) > 0 && q.mendable()
@@ -72,7 +72,11 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 			q.Say("if psql asks for a password that nobody knows: sudo -u postgres psql -p %d -d %s",
 				q.pool.Config().ConnConfig.Port, health.Quoted(q.database))
 		}
-		q.Waiting("waiting for " + strings.Join(names, ", ") + ": " + wording.Age(math.Round(time.Since(began).Seconds())))
+		doing := "waiting"
+		if most = max(most, len(names)); len(names) < most { // what is left
+			doing += " for " + strings.Join(names, ", ")
+		}
+		q.Waiting(doing + ": " + wording.Age(math.Round(time.Since(began).Seconds())))
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

@@ -47,8 +47,8 @@ func (t *table) line() string {
 	if len(t.Left) > 0 {
 		without = "not " + strings.Join(t.Left, ", ") + "; "
 	}
-	return fmt.Sprintf("%s: %s (%s%s, %s of text)", database.Quote(t.Schema, t.Name), strings.Join(t.Columns, ", "),
-		without, wording.Count(t.Rows, "row"), wording.Size(int64(t.text())))
+	return fmt.Sprintf("%s: %s (%s%s)", database.Quote(t.Schema, t.Name), strings.Join(t.Columns, ", "), without,
+		wording.Count(t.Rows, "row"))
 }
 
 // How much is looked at before something is suggested. How long a text is, is known without reading it.
