@@ -142,7 +142,7 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 	}
 	seen, ended, types := begun()
 	types("", "waiting: ")
-	_, script, _ := strings.Cut(seen.String(), "<<'SQL'\r\n")
+	_, script, _ := strings.Cut(seen.String(), "<<'SQL';\r\n")
 	script, _, _ = strings.Cut(script, "\r\nSQL\r\n")
 	for line := range strings.Lines(script) { // as psql does it
 		s.db.MustExecSuper(line)
@@ -194,11 +194,11 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 	}
 	s.untouched()
 
-	// The question that Enter asks is of a row that is embedded first.
+	// The question that Enter asks is of a row that is embedded.
 	_, ended, types = begun()
 	types("", "Trust "+testenv.Owner+"? [y/N] ")
 	types("y\n", "s: SQL] ")
-	types("y\n", "Ask something (Enter: title 3)")
+	types("y\n", "Ask something (Enter: title ")
 	types("\n", "DISTANCE")
 	types("\x04", "From an application")
 	if err := <-ended; err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
-	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -65,7 +64,7 @@ func (q *quickstart) answer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.pipeline, q.example = all[0].ID, q.exampleOf(ctx, &all[0])
+	f.pipeline = &all[0]
 	wait := caughtup.Wait{
 		Pool: q.pool, Slot: q.Config.Slot.Name, LSN: lsn, Redact: q.Redact, Tell: f.tell, Every: q.Every,
 		Progress: f.progress,
@@ -88,7 +87,7 @@ func (q *quickstart) answer(ctx context.Context) error {
 // following is a backfill under way, and who asks meanwhile.
 type following struct {
 	q        *quickstart
-	pipeline int32
+	pipeline *pipeline.Pipeline
 	began    time.Time
 	clock    report.Countdown // of the wait
 	drawn    string           // how far it was, when it was last known
@@ -99,7 +98,7 @@ type following struct {
 
 // embedded is how far the pipeline is.
 func (f *following) embedded(ctx context.Context) (p report.Pipeline, err error) {
-	st, err := report.Options{Only: f.pipeline, AtOnce: true}.Read(ctx, f.q.pool)
+	st, err := report.Options{Only: f.pipeline.ID, AtOnce: true}.Read(ctx, f.q.pool)
 	if err != nil || len(st.Pipelines) == 0 {
 		return p, err
 	}
@@ -153,7 +152,7 @@ func (f *following) first(ctx context.Context) error {
 			continue // the wait itself meets the error as well, and tells of the end
 		}
 		f.q.idle()
-		f.q.Say("%d of %d rows can be found. %s", p.Known, p.Rows, f.q.asks())
+		f.q.Say("%d of %d rows can be found. %s", p.Known, p.Rows, f.asks(ctx))
 		return nil
 	}
 }
@@ -177,7 +176,7 @@ func (f *following) over(ctx context.Context, err error) error {
 	}
 	asks := ""
 	if !f.asking.Load() { // else that is told already
-		asks = " " + f.q.asks()
+		asks = " " + f.asks(ctx)
 	}
 	f.q.Say("%s in %s, and kept up to date while this runs.%s", what,
 		wording.Age(math.Round(time.Since(f.began).Seconds())), asks)
@@ -185,23 +184,30 @@ func (f *following) over(ctx context.Context, err error) error {
 }
 
 // asks invites to ask something.
-func (q *quickstart) asks() string {
-	if q.example == "" {
+func (f *following) asks(ctx context.Context) string {
+	q := f.q
+	if q.example = q.exampleOf(ctx, f.pipeline); q.example == "" {
 		return "Ask something; Ctrl-D ends."
 	}
 	return fmt.Sprintf("Ask something (Enter: %s); Ctrl-D ends.", q.example)
 }
 
-// exampleOf is a question for a terminal, from those rows that are embedded first, or "".
+// exampleOf is a question for a terminal, from rows that are embedded, or "".
 func (q *quickstart) exampleOf(ctx context.Context, p *pipeline.Pipeline) string {
 	if q.Whole {
 		return ""
 	}
-	order := lists.Map(p.Key, func(k pipeline.KeyColumn) string {
-		return "r." + database.Quote(k.Name) + " USING " + k.Greater
-	})
-	rows, _ := q.pool.Query(ctx, "SELECT coalesce(left("+p.TextExpression()+", 200), '') FROM "+p.Rows()+
-		" AS r ORDER BY "+strings.Join(order, ", ")+" LIMIT 20")
+	const few = " LIMIT 20"
+	var order, same []string
+	for _, k := range p.Key {
+		name := database.Quote(k.Name)
+		order, same = append(order, "r."+name+" USING "+k.Greater), append(same, "r."+name+" "+k.Equal+" e."+name)
+	}
+	from := p.Rows() + " AS r WHERE " + p.VectorOf("r") + " IS NOT NULL ORDER BY " + strings.Join(order, ", ") + few
+	if !p.InSource() {
+		from = "(SELECT * FROM " + p.Into() + few + ") AS e JOIN " + p.Rows() + " AS r ON " + strings.Join(same, " AND ")
+	}
+	rows, _ := q.pool.Query(ctx, "SELECT coalesce(left("+p.TextExpression()+", 200), '') FROM "+from)
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return ""

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -34,7 +35,7 @@ func TestFollowing_KeepsItsLine(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	const before = "embedded 3 of 9 rows"
-	f := &following{q: &quickstart{pool: pool}, pipeline: 1, drawn: before}
+	f := &following{q: &quickstart{pool: pool}, pipeline: &pipeline.Pipeline{ID: 1}, drawn: before}
 	if got := f.progress(t.Context()); got != before {
 		t.Errorf("%q, want %q as before", got, before)
 	}

@@ -139,7 +139,8 @@ func (q *quickstart) mend(ctx context.Context, lacks []lack, failed error) (trus
 		q.Say("Not ready yet. Paste into psql in database %s, as %s:\n\n%s\n", database.Quote(q.database),
 			q.administrator(), block)
 	default:
-		q.Say("Not ready yet. Paste as %s in another terminal:\n\npsql -h %s -p %d -U %s -d %s <<'SQL'\n%s\nSQL\n",
+		// The semicolon: pasted into psql, the first line alone is an error.
+		q.Say("Not ready yet. Paste as %s in another terminal:\n\npsql -h %s -p %d -U %s -d %s <<'SQL';\n%s\nSQL\n",
 			q.administrator(), health.Quoted(at.Host), at.Port, health.Quoted(q.super), health.Quoted(q.database), block)
 	}
 	if restart {
