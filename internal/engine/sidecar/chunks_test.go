@@ -154,6 +154,12 @@ func TestChunks_SayWhereTheyAre(t *testing.T) {
 	if last := lines[len(lines)-1]; last.context != "The title > Häading > Under" {
 		t.Errorf("the last chunk has the context %q", last.context)
 	}
+	db.MustExec(`UPDATE docs SET title = 'Häading'`) // as the heading, which is not repeated
+	r.settle()
+	context := testenv.Value[string](db, `SELECT context FROM docs_embedding ORDER BY chunk_no DESC LIMIT 1`)
+	if context != "Häading > Under" {
+		t.Errorf("the last chunk has the context %q", context)
+	}
 }
 
 func TestChunks_SettingsMayChange(t *testing.T) {
