@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -303,6 +304,28 @@ func (s *Server) Addr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.
 
 // Log returns the path of the server's log.
 func (s *Server) Log() string { return filepath.Join(s.dir, "server.log") }
+
+// breakdown is a line of a server's log that tells that one of its processes ended as none should, for which all
+// others lose their connections. DETAIL, the line after it, names the statement.
+var breakdown = regexp.MustCompile(`(?m)^.*(?: PANIC: |was terminated by signal |all server processes terminated).*$`)
+
+// Broke returns an error that tells what a server's log says of its own breakdowns, and what came before the first;
+// nil: there was none.
+func (s *Server) Broke() error {
+	if s.bin == "" {
+		return nil
+	}
+	log, err := os.ReadFile(s.Log())
+	if err != nil {
+		return err
+	}
+	at := breakdown.FindIndex(log)
+	if at == nil {
+		return nil
+	}
+	const before, after = 2000, 2000
+	return fmt.Errorf("PostgreSQL %d broke down:\n...%s", s.major, log[max(0, at[0]-before):min(len(log), at[1]+after)])
+}
 
 // Bin returns the folder with the server's programs: psql, pg_recvlogical, ...
 func (s *Server) Bin() string { return s.bin }

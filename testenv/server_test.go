@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,6 +38,33 @@ func child(string) int {
 	}
 	fmt.Println(s.PID(), filepath.Dir(s.Log()))
 	select {}
+}
+
+// A server that breaks down fails tests that have nothing to do with it, each with a lost connection: its log knows why.
+func TestServer_TellsWhyItBrokeDown(t *testing.T) {
+	t.Parallel()
+	s, err := testenv.Start(t.Context(), testenv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	db := testenv.DB(t, testenv.On(s))
+	if err := s.Broke(); err != nil {
+		t.Error(err)
+	}
+	pid := testenv.Value[int](db, `SELECT pg_backend_pid()`)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, waitLimit, func() (bool, string) {
+		err := s.Broke()
+		return err != nil && strings.Contains(err.Error(), fmt.Sprintf("(PID %d) was terminated by signal 9", pid)),
+			fmt.Sprintf("told: %v", err)
+	})
 }
 
 func TestServer_KeepsCommittedRowsThroughEveryWayToStop(t *testing.T) {

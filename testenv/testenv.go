@@ -154,7 +154,7 @@ func stopShared() (err error) {
 	defer shared.mu.Unlock()
 	for _, one := range shared.servers {
 		if server, failed := one(); failed == nil {
-			err = errors.Join(err, server.Close())
+			err = errors.Join(err, server.Broke(), server.Close())
 		}
 	}
 	clear(shared.servers)
