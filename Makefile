@@ -39,8 +39,8 @@ last_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))')
 # Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
 # CI has vetted them by then.
 TEST_FLAGS ?= -p 2 -timeout 45m $(if $(CI),-vet=off)
-# Those that make test leaves to make test-all, where all packages are tested.
-skip       = $(if $(filter ./...,$(TEST)),$(if $(ALL),,-skip="^($$(grep ^Test testenv/long.txt | paste -sd '|'))\$$"))
+# Those that make test leaves to make test-all, where all packages are tested or SHORT=1.
+skip       = $(if $(SHORT)$(filter ./...,$(TEST)),$(if $(ALL),,-skip="^($$(grep ^Test testenv/long.txt | paste -sd '|'))\$$"))
 # The longest first, or the last of them would run alone.
 TEST      ?= ./internal/engine/sidecar ./internal/e2e ./cmd/embedsidecar ./...
 FUZZTIME  ?= 20s
@@ -153,7 +153,8 @@ demo: build runtime model ## show it at work on a throw-away server; KEEP=1 leav
 test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## get everything the tests need, then run all but the long ones; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	@mkdir -p $(CANARY)
-	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(skip) $(TEST)
+	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(skip) $(if $(COVER),$(cover)) $(TEST)
+	@$(if $(COVER),$(covered))
 	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) $(go_test) $(TEST_FLAGS) ./...))
 	@$(if $(filter ./...,$(TEST)),tools/canary.sh $(CANARY))
 
@@ -203,7 +204,7 @@ test-life: build runtime model ## the life of a model at size: 20,000 rows chang
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=1000000 $(go_test) -count=1 -timeout 60m -v -run '^TestP9_AParentOfManyRows$$' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=100000 $(go_test) -count=1 -timeout 60m -v -run '^(TestAdopt_VectorsInAColumn|TestIndex_IsBuilt)' ./cmd/embedsidecar
 
-nightly: ## all of it in its long form: race with coverage, fuzz, vuln, PostgreSQL 14, 16 and 17, kills, test-long, test-life; then docs/faults.md tells how it ended. NIGHTLY='race kills' for some
+nightly: ## all of it in its long form: race, fuzz, vuln, PostgreSQL 14, 16 and 17 with coverage, kills, test-long; two hours on two cores. Then docs/faults.md tells how it ended. NIGHTLY='race kills' for some
 	@tools/nightly.sh
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
@@ -214,10 +215,9 @@ soak: ## the long forms of what make test-all does in short: kills, a transactio
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./internal/e2e
 
-test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## the same under the race detector; COVER=1 counts what they cover, too
+test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))
-	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 -timeout 30m $(if $(COVER),-covermode=atomic $(cover)) $(TEST)
-	@$(if $(COVER),$(covered))
+	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 -timeout 30m $(skip) $(TEST)
 	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 ./...))
 
 comma := ,

@@ -52,11 +52,15 @@ func TestServer_TellsWhyItBrokeDown(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	db := testenv.DB(t, testenv.On(s))
 	if err := s.Broke(); err != nil {
 		t.Error(err)
 	}
-	pid := testenv.Value[int](db, `SELECT pg_backend_pid()`)
+	conn, err := pgx.Connect(t.Context(), s.URL("", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	pid := int(conn.PgConn().PID())
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
