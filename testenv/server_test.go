@@ -40,7 +40,8 @@ func child(string) int {
 	select {}
 }
 
-// A server that breaks down fails tests that have nothing to do with it, each with a lost connection: its log knows why.
+// A server that breaks down fails tests that have nothing to do with it, each with a lost connection:
+// its log knows why.
 func TestServer_TellsWhyItBrokeDown(t *testing.T) {
 	t.Parallel()
 	s, err := testenv.Start(t.Context(), testenv.Options{})
