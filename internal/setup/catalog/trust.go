@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -272,11 +273,34 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) error {
 	refuse := func(why string) error {
 		return refusal.Coded(code.Untrusted, word+" "+why,
-			"who asks may not act as the role that evaluates it: such expressions call functions of PostgreSQL that compute",
+			"who asks may not act as the role that evaluates it: such expressions name columns without their table, and call "+
+				"functions of PostgreSQL that compute",
 			"or declare the pipeline as a role that may, or in the file")
 	}
+	alias := cmp.Or(t.As, "r")
+	if _, column := t.Column(alias); column {
+		alias = ""
+	}
+	if name := foreignName(alias, expression); name != "" {
+		return refuse("names " + name)
+	}
 	return database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
-		if err := ParseExpression(ctx, tx, t, word, expression); err != nil {
+		// The lock keeps the types of its columns as they are.
+		if _, err := tx.Conn().PgConn().Prepare(ctx, "", "SELECT"+over(word, t), nil); err != nil {
+			return fmt.Errorf("lock %s: %w", t.Quoted(), err)
+		}
+		locked, err := TableByOID(ctx, tx, t.OID)
+		if err != nil {
+			return err
+		}
+		foreign, err := locked.StrangersTypes(ctx, tx, nil)
+		if err == nil {
+			err = locked.MeantByStrangers(tx, foreign, expression)
+		}
+		if err == nil {
+			err = ParseExpression(ctx, tx, locked, word, expression)
+		}
+		if err != nil {
 			return err
 		}
 		rule, tree, err := ruleOf(ctx, tx, t, word, expression)
