@@ -21,7 +21,8 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	file := s.configured(liveDocs)
 	s.run(0, "init", "--config", file)
 	tenant := s.db.Role("")
-	s.db.MustExecSuper(fmt.Sprintf(`GRANT CREATE, USAGE ON SCHEMA public TO %[1]s; GRANT USAGE ON SCHEMA embedsidecar TO %[1]s`, tenant))
+	s.db.MustExecSuper(fmt.Sprintf(`GRANT CREATE, USAGE ON SCHEMA public TO %[1]s; GRANT USAGE ON SCHEMA embedsidecar TO %[1]s;
+		GRANT CREATE ON DATABASE %[2]q TO %[1]s`, tenant, s.db.Name))
 	pool, err := pgxpool.New(t.Context(), s.db.URL(tenant))
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,11 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		CREATE FUNCTION public.trap(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
 			RAISE EXCEPTION 'the trap has run as %', current_user; END $$;
 		CREATE DOMAIN public.dom AS text CHECK (public.trap(VALUE) IS NULL);
-		CREATE OPERATOR public.|+| (FUNCTION = public.trap, RIGHTARG = text)`)
+		CREATE OPERATOR public.|+| (FUNCTION = public.trap, RIGHTARG = text);
+		CREATE TYPE public.pair AS (a public.dom);
+		CREATE TYPE public.span AS RANGE (subtype = public.dom);
+		CREATE TABLE odd (id int PRIMARY KEY, body text, tags public.dom[], note public.dom);
+		CREATE SCHEMA r; CREATE DOMAIN r.body AS public.dom`)
 	s.fails(pool, create(askBodies), "permission denied")
 	s.db.MustExecSuper("GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline, embedsidecar.change_pipeline, embedsidecar.drop_pipeline TO " + tenant)
 	s.db.MustExec("CREATE TABLE theirs (id int PRIMARY KEY, embedding vector(8)); CREATE SCHEMA closed")
@@ -53,7 +58,26 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	mine := func(key, value string) string {
 		return create(`{"name": "mine", "table": "public.mine", "` + key + `": ` + value + `, "into": {"table": "mine_embedding"}}`)
 	}
+	odd := func(filter string) string {
+		return create(`{"name": "odd", "table": "public.odd", "columns": ["body"], "where": "` + filter +
+			`", "into": {"table": "odd_embedding"}}`)
+	}
 	for call, words := range map[string][]string{
+		// The server reads literals while it parses.
+		mine("text", `"('{1}'::public.dom[])::text"`):                                 {"names"},
+		mine("text", `"CAST('(1)' AS /* of */ \"public\" -- a type\n . pair)::text"`): {"names"},
+		mine("text", `"concat(public.span '[1,2]')"`):                                 {"names"},
+		mine("text", `"concat(E'\\'' , '{1}'::public.dom[], ' \\''')"`):               {"names"},
+		mine("text", `"concat($a$'$a$, '{1}'::public.dom[], $a$'$a$)"`):               {"names"},
+		mine("text", `"body || -- ' \n ('{1}'::public.dom[])::text -- '"`):            {"names"},
+		mine("text", `"('{1}'::U&\"p!0075blic\" UESCAPE '!' . dom[])::text"`):         {"names"},
+		mine("text", `"concat(E''\n'\\', ' || ('{1}'::public.dom[])::text || ')"`):    {"names"},
+		mine("text", `"('{1}'::r.body[])::text"`):                                     {"names"},
+		mine("text", `"('{1}'::`+s.db.Name+`.public.dom[])::text"`):                   {"names"},
+		mine("columns", `["body"], "ignore": "text || ('{1}'::public.dom[])::text"`):  {"names"},
+		odd(`tags = '{1}'`):                                      {"tags"},
+		odd(`coalesce(r, '(1,a,\"{b}\",c)') IS NULL`):            {"whole row"},
+		odd(`coalesce(U&\"\\0072\", '(1,a,\"{b}\",c)') IS NULL`): {"names"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
 		create(askBodies): {"has not the rights of the owner of", "docs"},
 		"create_pipeline('" + askBodies + "', dry_run => true)":                                                             {"has not the rights of the owner of", "docs"},
@@ -64,7 +88,7 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"|+|"},
 		mine("text", `"pg_read_file('/etc/passwd')"`):                                      {"pg_read_file"},
 		mine("text", `"table_to_xml('embedsidecar.installation', true, false, '')::text"`): {"installation"},
-		mine("text", `"(SELECT secret::text FROM embedsidecar.installation)"`):             {"sub-select"},
+		mine("text", `"(SELECT secret::text FROM embedsidecar.installation)"`):             {"names embedsidecar.installation"},
 		mine("text", `"current_setting('data_directory')"`):                                {"current_setting"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "where": "public.trap(body) IS NULL", "into": {"table": "mine_embedding"}}`):                                  {"trap"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "priority": "public.trap(body)", "into": {"table": "mine_embedding"}}`):                                       {"trap"},
@@ -77,7 +101,7 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	}
 	text := d.text()
 	if strings.Contains(text, "the trap has run") {
-		t.Error("the trap has run")
+		t.Errorf("the trap has run: %s", text)
 	}
 	// Nor does a table in public take a name over from one elsewhere.
 	s.db.MustExec(`CREATE SCHEMA far; CREATE TABLE far.mine (id int PRIMARY KEY, body text)`)

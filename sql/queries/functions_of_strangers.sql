@@ -17,10 +17,15 @@ known AS (
         AND d.datdba IN (SELECT f.oid FROM friend AS f)),
 called AS (
     SELECT p.oid, p.proname, p.proowner, n.oid AS schema, n.nspname, n.nspowner, n.nspacl,
-           c.args >= 0 AND (c.loose OR c.args <> p.pronargs OR p.provariadic <> 0 OR EXISTS (
+           c.args >= 0 AND (c.loose OR c.args <> p.pronargs AND p.prokind <> 'a' OR p.provariadic <> 0 OR EXISTS (
                SELECT FROM unnest(p.proargtypes) AS a (typ) JOIN pg_type AS t ON t.oid = a.typ WHERE t.typtype = 'p'))
            AS loose
-    FROM   unnest(@functions::oid[], @counts::integer[], @loose::boolean[]) AS c (oid, args, loose)
+    FROM   (SELECT * FROM unnest(@functions::oid[], @counts::integer[], @loose::boolean[])
+            UNION ALL
+            SELECT m.oid, -1, false FROM pg_aggregate AS a CROSS JOIN LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn,
+                a.aggcombinefn, a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[])
+                AS m (oid)
+            WHERE  a.aggfnoid = ANY (@functions::oid[])) AS c (oid, args, loose)
            JOIN pg_proc AS p ON p.oid = c.oid JOIN pg_namespace AS n ON n.oid = p.pronamespace
     WHERE  p.oid >= 16384)
 SELECT c.oid::regprocedure::text AS function, 'which belongs to role' AS problem,

@@ -50,6 +50,9 @@ type Reading struct {
 // finds out what it reads. *ConfigError is the user's to mend; other errors are failures to find out. Nothing stays in
 // the database.
 func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, err error) {
+	if err := strangersNamed(ctx, tx, t, word, expression, 0, nil); err != nil {
+		return r, err
+	}
 	if err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		return ParseExpression(ctx, tx, t, word, expression)
 	}); err != nil {
@@ -201,6 +204,9 @@ func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) 
 		return r, "", err
 	}
 	called := functionsIn(tree)
+	if err := strangersNamed(ctx, tx, t, word, expression, rule, called); err != nil {
+		return r, "", err
+	}
 	if word == IgnoreWord {
 		if problem, err = volatile(ctx, tx, tree, called); err != nil || problem != "" {
 			return r, problem, err
@@ -223,7 +229,7 @@ func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) 
 var (
 	wholeRow     = regexp.MustCompile(`:varattno 0 `)
 	systemColumn = regexp.MustCompile(`:varattno -\d`)
-	function     = regexp.MustCompile(`:(?:funcid|opfuncid) (\d+)`)
+	function     = regexp.MustCompile(`:(?:funcid|opfuncid|aggfnoid) (\d+)`)
 	clock        = regexp.MustCompile(`(?:^|[^\\])\{SQLVALUEFUNCTION `)
 )
 

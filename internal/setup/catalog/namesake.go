@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -23,7 +24,8 @@ type aCall struct {
 }
 
 var (
-	named    = regexp.MustCompile(`^\{(?:FUNCEXPR|OPEXPR|DISTINCTEXPR|NULLIFEXPR|SCALARARRAYOPEXPR) .*?:(?:funcid|opfuncid) (\d+)`)
+	named = regexp.MustCompile(`^\{(?:FUNCEXPR|OPEXPR|DISTINCTEXPR|NULLIFEXPR|SCALARARRAYOPEXPR|AGGREF) ` +
+		`.*?:(?:funcid|opfuncid|aggfnoid) (\d+)`)
 	isCast   = regexp.MustCompile(`:funcformat [12]\b`)
 	implicit = regexp.MustCompile(`:\w+format 2\b`)
 	// a literal without a type, which is a text where it may; others are numbers, true and false, nearly always
@@ -46,7 +48,10 @@ func callsIn(tree string) (calls []aCall) {
 			continue
 		}
 		calls = append(calls, aCall{uint32(oid), len(inner), slices.ContainsFunc(inner, func(arg string) bool {
-			own, _ := parts(arg)
+			own, inside := parts(arg)
+			if strings.HasPrefix(own, "{TARGETENTRY ") { // an argument of an aggregate
+				own, _ = parts(inside[0])
+			}
 			return implicit.MatchString(own) || strings.HasPrefix(own, "{CONST ") && !plain.MatchString(own)
 		})})
 	}
@@ -117,5 +122,33 @@ func trusted(ctx context.Context, tx pgx.Tx, t *Table, word, tree string) error 
 		Problem: fmt.Sprintf("it is not safe for role %q to evaluate the %s: it calls %s, %s %s", role, word, f.Function,
 			f.Problem, f.Owner),
 		Hint: hints, Code: code.Untrusted, Trust: trust,
+	}
+}
+
+// strangersNamed returns *ConfigError when an expression names a type of somebody who is not trusted and does not own
+// the table, or when its rule (0: it was not parsed yet) or functions of it have one.
+func strangersNamed(ctx context.Context, tx pgx.Tx, t *Table, word, expression string, rule uint32, functions []uint32,
+) error {
+	schemas, names := typesNamed(cmp.Or(t.As, "r"), expression)
+	if rule == 0 && len(names) == 0 {
+		return nil
+	}
+	type strangers struct{ Type, Owner string }
+	found, err := database.Collect(ctx, tx, "types_in_expression", pgx.RowToStructByName[strangers], pgx.StrictNamedArgs{
+		"schemas": schemas, "names": names, "rule": rule, "functions": append([]uint32{}, functions...),
+		"table": t.OID, "trusted": database.Trusted(tx.Conn()),
+	})
+	if err != nil {
+		return fmt.Errorf("look up the owners of types: %w", err)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	f, role := found[0], tx.Conn().Config().User
+	return &refusal.ConfigError{
+		Problem: fmt.Sprintf("it is not safe for role %q to evaluate the %s: it uses the type %s, which belongs to role %q",
+			role, word, f.Type, f.Owner),
+		Hint: []string{"use a type of PostgreSQL or of the table's owner", database.TrustOwners(role, f.Owner)},
+		Code: code.Untrusted, Trust: []string{f.Owner},
 	}
 }

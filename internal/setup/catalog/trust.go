@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 			typed = append(typed, t.OID)
 		}
 	}
-	marks, err := triggerMarks(ctx, tx, all) // first: what comes after it is noticed by who writes
+	marks, err := marksOf(ctx, tx, all) // first: what comes after it is noticed by who writes
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,8 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 		}
 	}
 	for _, t := range tables {
-		t.examined, t.lent, t.foreign, t.TriggerMark = true, lent[t.OID], foreign[t.OID], marks[t.OID]
+		t.examined, t.lent, t.foreign = true, lent[t.OID], foreign[t.OID]
+		t.TriggerMark, t.OwnerMark = marks[t.OID].triggers, marks[t.OID].owners
 	}
 	return nil
 }
@@ -200,18 +202,21 @@ func Unruly(ctx context.Context, tx pgx.Tx, table uint32) error {
 // lent is why a superuser should not work on a table at all, and why he should not write into it; nil: nothing.
 type lent struct{ unruly, fired error }
 
-// triggerMarks are pipeline.TriggersOf tables, where the session is a superuser's.
-func triggerMarks(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]string, error) {
-	rows, _ := tx.Query(ctx, "SELECT u.oid, "+pipeline.TriggersOf("u.oid")+" FROM unnest($1::oid[]) AS u (oid) WHERE EXISTS ("+
-		"SELECT FROM pg_roles AS r WHERE r.rolsuper AND r.rolname IN (session_user, current_user))", tables)
-	marks := map[uint32]string{}
+// marks are pipeline.TriggersOf a table, where the session is a superuser's, and pipeline.OwnersOf it.
+type marks struct{ triggers, owners string }
+
+func marksOf(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]marks, error) {
+	rows, _ := tx.Query(ctx, "SELECT u.oid, CASE WHEN EXISTS (SELECT FROM pg_roles AS r WHERE r.rolsuper"+
+		" AND r.rolname IN (session_user, current_user)) THEN "+pipeline.TriggersOf("u.oid")+" ELSE '' END,"+
+		" coalesce("+pipeline.OwnersOf("u.oid")+", '') FROM unnest($1::oid[]) AS u (oid)", tables)
+	found := map[uint32]marks{}
 	var table uint32
-	var mark string
-	_, err := pgx.ForEachRow(rows, []any{&table, &mark}, func() error {
-		marks[table] = mark
+	var m marks
+	_, err := pgx.ForEachRow(rows, []any{&table, &m.triggers, &m.owners}, func() error {
+		found[table] = m
 		return nil
 	})
-	return marks, wrap.Errorf(err, "look for triggers")
+	return found, wrap.Errorf(err, "look for triggers and owners")
 }
 
 // ofOthers is Unruly and UnrulyIntoColumn of some tables.
@@ -268,11 +273,34 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) error {
 	refuse := func(why string) error {
 		return refusal.Coded(code.Untrusted, word+" "+why,
-			"who asks may not act as the role that evaluates it: such expressions call functions of PostgreSQL that compute",
+			"who asks may not act as the role that evaluates it: such expressions name columns without their table, and call "+
+				"functions of PostgreSQL that compute",
 			"or declare the pipeline as a role that may, or in the file")
 	}
+	alias := cmp.Or(t.As, "r")
+	if _, column := t.Column(alias); column {
+		alias = ""
+	}
+	if name := foreignName(alias, expression); name != "" {
+		return refuse("names " + name)
+	}
 	return database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
-		if err := ParseExpression(ctx, tx, t, word, expression); err != nil {
+		// The lock keeps the types of its columns as they are.
+		if _, err := tx.Conn().PgConn().Prepare(ctx, "", "SELECT"+over(word, t), nil); err != nil {
+			return fmt.Errorf("lock %s: %w", t.Quoted(), err)
+		}
+		locked, err := TableByOID(ctx, tx, t.OID)
+		if err != nil {
+			return err
+		}
+		foreign, err := locked.StrangersTypes(ctx, tx, nil)
+		if err == nil {
+			err = locked.MeantByStrangers(tx, foreign, expression)
+		}
+		if err == nil {
+			err = ParseExpression(ctx, tx, locked, word, expression)
+		}
+		if err != nil {
 			return err
 		}
 		rule, tree, err := ruleOf(ctx, tx, t, word, expression)
