@@ -19,15 +19,10 @@ import (
 
 // setAside keeps changes and requests for scans for later.
 func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
-	scans := maps.Clone(b.Scans)
-	for id := range b.Owners { // of these it is not kept which rows are meant: all are compared
-		if scans == nil {
-			scans = map[int32][]uint32{}
-		}
-		scans[id] = nil
-	}
+	// Which partitions or rows of others are meant is not kept: all rows are compared.
+	scans := slices.AppendSeq(slices.Collect(maps.Keys(b.Scans)), maps.Keys(b.Owners))
 	args := argsOf(changes)
-	args["scans"], args["reason"] = slices.Collect(maps.Keys(scans)), b.ScanReason
+	args["scans"], args["reason"] = scans, b.ScanReason
 	_, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), args)
 	return wrap.Errorf(err, "set %d changes aside", len(changes))
 }

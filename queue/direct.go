@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -141,7 +142,7 @@ func (w *Work) Note(outcomes []Outcome) {
 func (w *Work) Ended() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.ended
+	return maps.Clone(w.ended)
 }
 
 // tookMS is how long it has taken so far, in milliseconds, for history; nil: nobody knows.

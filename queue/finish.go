@@ -61,10 +61,9 @@ func QueueHold(batch *pgx.Batch, l Lease, generation int32, held *bool) {
 	})
 }
 
-// FinishArgs returns the arguments of the statement finish_tasks, for use in a pgx.Batch: the last statement before
-// the commit, on its way together with it. All outcomes are of one lease; generation 0 does not ask for that of the
-// pipeline.
-func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.StrictNamedArgs {
+// finishArgs returns the arguments of the statement finish_tasks. All outcomes are of one lease; generation 0 does not
+// ask for that of the pipeline.
+func finishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.StrictNamedArgs {
 	n := len(outcomes)
 	var (
 		ids      = make([]int64, n)
@@ -111,27 +110,29 @@ func TellArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.S
 	}
 }
 
-// CollectFinished reads the rows of finish_tasks.
-func CollectFinished(rows pgx.Rows) (Finished, error) {
-	var (
-		f     Finished
-		id    int64
-		state string
-	)
-	_, err := pgx.ForEachRow(rows, []any{&id, &state}, func() error {
-		switch state {
-		case "done":
-			f.Done++
-		case "todo":
-			f.Reopened++
-		case "retrying":
-			f.Retrying++
-		case "failed":
-			f.Failed++
-		}
-		return nil
-	})
-	return f, wrap.Errorf(err, "finish tasks")
+// QueueFinish adds the statement that ends the lease of tasks, the last before the commit. done becomes what it did.
+func QueueFinish(batch *pgx.Batch, worker int64, l Lease, generation int32, outcomes []Outcome, done *Finished) {
+	batch.Queue(sqlfiles.Query("finish_tasks"), finishArgs(worker, l, generation, outcomes)).
+		Query(func(rows pgx.Rows) error {
+			var (
+				id    int64
+				state Action
+			)
+			_, err := pgx.ForEachRow(rows, []any{&id, &state}, func() error {
+				switch state {
+				case Done:
+					done.Done++
+				case Again:
+					done.Reopened++
+				case Later:
+					done.Retrying++
+				case Fail:
+					done.Failed++
+				}
+				return nil
+			})
+			return wrap.Errorf(err, "finish tasks")
+		})
 }
 
 // Finish ends the lease of tasks that have nothing to write back. Generation 0 does not ask for that of the pipeline.
@@ -143,8 +144,7 @@ func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation in
 	}
 	batch := &pgx.Batch{}
 	database.PlanOnce(q.db, batch, len(outcomes))
-	batch.Queue(sqlfiles.Query("finish_tasks"), FinishArgs(worker, l, generation, outcomes)).
-		Query(func(rows pgx.Rows) (err error) { done, err = CollectFinished(rows); return err })
+	QueueFinish(batch, worker, l, generation, outcomes, &done)
 	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
 		return Finished{}, fmt.Errorf("finish %d tasks: %w", len(outcomes), err)
 	}

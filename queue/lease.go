@@ -22,8 +22,7 @@ const cursorSlack = 4096
 // turns are the claims out of eight in which another lane than the most urgent goes first, so that none starves.
 var turns = map[int]pipeline.Lane{3: pipeline.Normal, 5: pipeline.High, 7: pipeline.Low}
 
-// cursorReset is how often the true oldest place is looked up, wholeLook how often from the very beginning, unless
-// SetLooks says otherwise.
+// cursorReset is how often the true oldest place is looked up, wholeLook how often from the very beginning.
 const (
 	cursorReset = 2 * time.Second
 	wholeLook   = 5 * time.Minute

@@ -171,10 +171,6 @@ func (q *Queue) Told() <-chan struct{} {
 	return q.told
 }
 
-// SetLooks says how often tasks are looked for before the places from which they are claimed, and how often from the
-// very beginning; unless it is called, every two seconds and every five minutes. It is called before anything else.
-func (q *Queue) SetLooks(reset, whole time.Duration) { q.cursorReset, q.wholeLook = reset, whole }
-
 // Who says what a claimer takes.
 type Who int
 
@@ -280,16 +276,13 @@ func (c *cursor) openLocked(lane pipeline.Lane, place int64) {
 // tellLocked wakes one who works a pipeline; live says that the work is also for those who leave the low lane
 // alone.
 func (q *Queue) tellLocked(pipelineID int32, live bool) {
-	select {
-	case q.told <- struct{}{}: // never, while nobody asked
-	default:
-	}
+	sleep.Wake(q.told)
 	w := q.wakersLocked(pipelineID)
-	c := w.low
 	if live {
-		c = w.live
+		sleep.Wake(w.live)
+	} else {
+		sleep.Wake(w.low)
 	}
-	sleep.Wake(c) // already woken
 }
 
 func (q *Queue) wakersLocked(pipelineID int32) waker {

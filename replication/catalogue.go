@@ -139,7 +139,7 @@ func (w *watcher) pause(ctx context.Context, d time.Duration) {
 // look compares tables, publication and pipelines with what they were.
 func (w *watcher) look(ctx context.Context) error {
 	s := w.s
-	asking, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("the heartbeat took over 30s"))
+	asking, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("the heartbeat took over 30s"))
 	defer cancel()
 	select {
 	case <-w.told: // by now

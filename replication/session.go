@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -94,8 +95,8 @@ func (s *Stream) session(ctx context.Context) error {
 				strings.ReplaceAll(database.Quote(st.Publication), "'", "''") + "'",
 		},
 	})
-	if slotBusy(err) {
-		return errStandby
+	if database.HasCode(err, pgerrcode.ObjectInUse) {
+		return slot.ErrBusy
 	}
 	if err != nil { // if the slot is broken, what the next session finds out about it says so
 		return fmt.Errorf("start replication on slot %q: %w", s.o.Slot, err)

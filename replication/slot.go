@@ -2,7 +2,6 @@ package replication
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -34,7 +33,7 @@ func (s *Stream) state(ctx context.Context) (slot.State, error) {
 	return st, err
 }
 
-// standby returns errStandby if somebody else holds the slot: anyone who streams from it looks after it. It takes no
+// standby returns slot.ErrBusy if somebody else holds the slot: anyone who streams from it looks after it. It takes no
 // connection that streams.
 func (s *Stream) standby(ctx context.Context, st *slot.State) error {
 	if !st.Active || !st.Ours() {
@@ -51,12 +50,12 @@ func (s *Stream) standby(ctx context.Context, st *slot.State) error {
 	if !st.Making() {
 		s.stats.Blockers.Store(nil)
 		log.Log(ctx, level, "slot held by another process")
-		return errStandby
+		return slot.ErrBusy
 	}
 	list, err := st.Blockers(ctx, s.o.DB)
 	if err != nil { // the slot is being made all the same, and by whom it was held up a moment ago is what is known
 		log.DebugContext(ctx, "no answer for whom the slot waits", "error", err)
-		return errStandby
+		return slot.ErrBusy
 	}
 	s.stats.Blockers.Store(&list)
 	if level > slog.LevelDebug {
@@ -64,7 +63,7 @@ func (s *Stream) standby(ctx context.Context, st *slot.State) error {
 	}
 	log.Log(ctx, level, "slot being made by another process, which waits for open transactions", "transactions",
 		strings.Join(database.Named(list), "; "))
-	return errStandby
+	return slot.ErrBusy
 }
 
 // check compares slot, publication, checkpoint and server. It returns a *gapError if changes may be missing, a
@@ -93,7 +92,7 @@ func (s *Stream) check(ctx context.Context, st *slot.State, system pglogrepl.Ide
 func kindOf(c slot.Condition) Kind {
 	switch c {
 	case slot.OnStandby:
-		return Standby
+		return ReadOnly
 	case slot.OtherServer:
 		return OtherServer
 	default:
@@ -130,7 +129,7 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	// Another sidecar, or an init, has made it since, or makes it: then it is there and past the checkpoint.
 	remade := s.judged.gap != slot.Moved && st.Judge(system).Condition == slot.Moved
 	if st.Epoch != s.judged.epoch || remade {
-		return errStandby
+		return slot.ErrBusy
 	}
 	if st.PublicationNow == 0 {
 		// A slot made before its publication cannot read what happens between.
@@ -143,9 +142,6 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 		Tell: func(list []database.Blocker) { s.stats.Blockers.Store(&list) }, // known until the slot is read
 	}
 	ids, err := m.Make(ctx, &st, reason)
-	if errors.Is(err, slot.ErrBusy) {
-		return errStandby
-	}
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/replication/slot"
@@ -46,7 +45,7 @@ func TestP2_WhatASlotCannotCoverIsAGap(t *testing.T) {
 		"another plugin's":            {func(s *slot.State) { s.Plugin = "wal2json" }, Conflict},
 		"another database's":          {func(s *slot.State) { s.Database = "other" }, Conflict},
 		"another server's":            {func(s *slot.State) { s.SystemID = "8" }, OtherServer},
-		"a server that cannot write":  {func(s *slot.State) { s.Standby = true }, Standby},
+		"a server that cannot write":  {func(s *slot.State) { s.Standby = true }, ReadOnly},
 	} {
 		s := New(Options{Slot: "docs", Log: slog.New(slog.DiscardHandler)})
 		err := s.check(t.Context(), recorded(c.change), pglogrepl.IdentifySystemResult{SystemID: "7", Timeline: 2})
@@ -92,7 +91,7 @@ func TestStandby_LeavesTheSlotToWhoHoldsIt(t *testing.T) {
 		s.stats.Blockers.Store(&[]database.Blocker{})
 		held := recorded(func(st *slot.State) { st.Active, st.PID, st.Application = true, 4711, "embedsidecar/two" })
 		for range 3 {
-			if err := s.standby(t.Context(), held); !errors.Is(err, errStandby) {
+			if err := s.standby(t.Context(), held); !errors.Is(err, slot.ErrBusy) {
 				t.Fatal(err)
 			}
 			s.stats.Standby.Store(true)
@@ -112,15 +111,5 @@ func TestStandby_LeavesTheSlotToWhoHoldsIt(t *testing.T) {
 		if err := s.standby(t.Context(), recorded(change)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-func TestSlotBusy(t *testing.T) {
-	t.Parallel()
-	if !slotBusy(&pgconn.PgError{Code: "55006"}) || slotBusy(&pgconn.PgError{Code: "55000"}) || slotBusy(nil) {
-		t.Error("only a slot that is in use is busy")
-	}
-	if got := database.Quote("docs_1"); got != `"docs_1"` {
-		t.Errorf("quoted: %s", got)
 	}
 }

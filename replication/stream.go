@@ -29,6 +29,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // Options are what a Stream needs. What may be nil says so; the rest of the first group is required.
@@ -155,7 +156,7 @@ const (
 	NotSetUp    Kind = iota // the slot has no checkpoint
 	Conflict                // the slot is somebody else's
 	Lost                    // there is a gap, and recreating the slot was not allowed
-	Standby                 // the server cannot write
+	ReadOnly                // the server cannot write
 	OtherServer             // the data came from another server
 )
 
@@ -176,9 +177,6 @@ type gapError struct{ reason string }
 
 func (e *gapError) Error() string { return e.reason }
 
-// errStandby means that another sidecar holds the slot.
-var errStandby = errors.New("the slot is active elsewhere")
-
 // Run streams until ctx ends, through reconnects, standing by while another sidecar holds the slot. It returns nil
 // when asked to stop, or a *FatalError.
 func (s *Stream) Run(ctx context.Context) error {
@@ -192,7 +190,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		s.epoch.Store(0)
 		s.stats.Connected.Store(false)
 		s.stats.Streaming.Store(false)
-		s.stats.Standby.Store(errors.Is(err, errStandby) || errors.Is(err, queue.ErrEpochLost))
+		s.stats.Standby.Store(standby(err))
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -202,7 +200,7 @@ func (s *Stream) Run(ctx context.Context) error {
 				s.stats.Trouble.Store(nil)
 				continue
 			}
-			s.stats.Standby.Store(errors.Is(err, errStandby))
+			s.stats.Standby.Store(standby(err))
 		}
 		var (
 			fatal    *FatalError
@@ -214,7 +212,7 @@ func (s *Stream) Run(ctx context.Context) error {
 			return panicked // anyone who keeps this going begins it again
 		case errors.As(err, &fatal):
 			return fatal
-		case errors.Is(err, errStandby), errors.Is(err, queue.ErrEpochLost):
+		case standby(err):
 			s.stats.Trouble.Store(nil)
 			s.o.Log.DebugContext(ctx, "standing by", "slot", s.o.Slot)
 			if !wait(ctx, s.o.StandbyRetry) {
@@ -234,6 +232,11 @@ func (s *Stream) Run(ctx context.Context) error {
 		}
 		pause = min(2*pause, longest)
 	}
+}
+
+// standby reports whether an attempt ended because another sidecar has the slot.
+func standby(err error) bool {
+	return errors.Is(err, slot.ErrBusy) || errors.Is(err, queue.ErrEpochLost)
 }
 
 // trouble notes why the stream was interrupted, or could not begin.
@@ -281,7 +284,7 @@ func (e *undecodedError) Unwrap() error { return e.PgError }
 func (w *wedge) judge(err error, at uint64) error {
 	pg, ok := errors.AsType[*undecodedError](err)
 	if !ok || !forGood(pg.Code) {
-		if err == nil || !errors.Is(err, errStandby) {
+		if err == nil || !errors.Is(err, slot.ErrBusy) {
 			*w = wedge{}
 		}
 		return err
@@ -302,12 +305,6 @@ func forGood(code string) bool {
 	return pgerrcode.IsDataException(code) || pgerrcode.IsProgramLimitExceeded(code) || pgerrcode.IsInternalError(code) ||
 		slices.Contains([]string{pgerrcode.UndefinedFile, pgerrcode.UndefinedObject, pgerrcode.ObjectNotInPrerequisiteState},
 			code)
-}
-
-// slotBusy reports whether START_REPLICATION or a drop failed because the slot is in use.
-func slotBusy(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == pgerrcode.ObjectInUse
 }
 
 // recover answers a gap: a new slot, and a scan of every pipeline from there on.

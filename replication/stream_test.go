@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // running returns a Stream whose sessions end as they are told: the n-th, from 1, with what ends says.
@@ -30,7 +31,7 @@ func running(o Options, ends func(s *Stream, n int64) error) (*Stream, *atomic.I
 	}
 	s.renew = func(_ context.Context, reason string) error {
 		if reason == mended {
-			return errStandby
+			return slot.ErrBusy
 		}
 		return nil
 	}
@@ -52,7 +53,7 @@ func TestRun_AnswersTheEndOfASession(t *testing.T) {
 		reconnects, gaps int64
 	}{
 		"the connection broke":       {lost, 200 * time.Millisecond, false, true, 1, 0},
-		"another one streams":        {errStandby, 4 * time.Second, true, false, 0, 0},
+		"another one streams":        {slot.ErrBusy, 4 * time.Second, true, false, 0, 0},
 		"another one took over":      {queue.ErrEpochLost, 4 * time.Second, true, false, 0, 0},
 		"something is missing":       {&gapError{"the slot does not exist"}, time.Millisecond, false, true, 0, 1},
 		"another one mends it":       {&gapError{mended}, 4 * time.Second, true, false, 0, 0},

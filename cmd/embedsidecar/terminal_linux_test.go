@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -57,11 +57,19 @@ func TestStatus_WatchPaintsATerminal(t *testing.T) {
 // sits runs a command on a terminal. What it writes has been seen once it has ended.
 func (s *stage) sits(keys, screen *os.File, args ...string) (seen *logs.Buffer, ended <-chan error) {
 	s.t.Helper()
+	const last = "\x00" // a terminal shows things in the order they were written
 	seen = &logs.Buffer{}
 	read, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer close(read)
-		_, _ = io.Copy(seen, keys) // until the last who has the terminal open closes it
+		for part := make([]byte, 4096); ; { //nolint:mnd // bytes
+			n, err := keys.Read(part)
+			shown, ended := bytes.CutSuffix(part[:n], []byte(last))
+			_, _ = seen.Write(shown)
+			if ended || err != nil {
+				return
+			}
+		}
 	}()
 	c := s.command(args...)
 	c.Stdin, c.Stdout, c.Stderr = screen, screen, screen
@@ -72,6 +80,8 @@ func (s *stage) sits(keys, screen *os.File, args ...string) (seen *logs.Buffer, 
 	s.t.Cleanup(func() { _ = c.Process.Kill() })
 	go func() {
 		err := c.Wait()
+		_, _ = screen.WriteString(last)
+		<-read
 		done <- err
 	}()
 	return seen, done

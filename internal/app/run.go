@@ -343,6 +343,6 @@ var fatalKinds = map[replication.Kind]struct {
 	replication.NotSetUp:    {problem.NotSetUp, code.NotSetUp},
 	replication.Conflict:    {problem.Conflict, code.OtherSlot},
 	replication.Lost:        {problem.Failed, code.SlotLost},
-	replication.Standby:     {problem.Connect, code.Standby},
+	replication.ReadOnly:    {problem.Connect, code.Standby},
 	replication.OtherServer: {problem.Usage, code.Copied},
 }

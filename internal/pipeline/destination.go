@@ -16,6 +16,8 @@ type Destination struct {
 // Form is how a destination is made, as the catalogue has it. rows goes by it, and by InSource.
 type Form struct {
 	IntoOID     uint32 // of the embedding table that was looked at; 0: there is none, or it is not known
+	IntoOwners  string // OwnersOf it, when it was looked at
+	IntoParts   bool   // it is partitioned
 	IntoNumber  int16  // of the column that was looked at; 0: an embedding table, or it is not known
 	Stored      Stored // the type of the vectors, or what it is to be
 	Chunked     bool   // the embedding table has the columns of chunks: text_hash is that of a chunk
@@ -76,10 +78,21 @@ func (s Spec) DestinationName() string {
 	return s.Into()
 }
 
+// TreeOf is an SQL expression for the OIDs of a table, by its own, and of its partitions.
+func TreeOf(oid string) string {
+	return "(" + oid + "::oid || ARRAY(SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(" + oid +
+		"::regclass) AS p))"
+}
+
 // TriggersOf is an SQL expression that tells the triggers of a table, by its OID, and of its partitions, from those of
 // any other moment.
 func TriggersOf(oid string) string {
 	return "(SELECT 'triggers' || coalesce(pg_catalog.string_agg(' ' || t.oid::text || ' ' || t.xmin::text, '' ORDER BY t.oid)," +
-		" '') FROM pg_catalog.pg_trigger AS t WHERE NOT t.tgisinternal AND (t.tgrelid = " + oid +
-		" OR t.tgrelid IN (SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(" + oid + "::regclass) AS p)))"
+		" '') FROM pg_catalog.pg_trigger AS t WHERE NOT t.tgisinternal AND t.tgrelid = ANY (" + TreeOf(oid) + "))"
+}
+
+// OwnersOf is an SQL expression for the owners of a table, by its OID, and of its partitions.
+func OwnersOf(oid string) string {
+	return "(SELECT pg_catalog.string_agg(c.relowner::text, ' ' ORDER BY c.oid) FROM pg_catalog.pg_class AS c" +
+		" WHERE c.oid = ANY (" + TreeOf(oid) + "))"
 }

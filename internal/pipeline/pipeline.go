@@ -92,6 +92,7 @@ type Pipeline struct {
 	Partitioned bool
 	Triggers    bool   // triggers of the user's may fire on a write-back to a column
 	TriggerMark string // of a superuser: the triggers that the table had when it was looked at; "": any may be there
+	OwnerMark   string // the owners that it had then, and its partitions
 	Dims        int    // width of the destination
 	Extension   string // the schema of pgvector, quoted
 	Generation  int32

@@ -76,19 +76,24 @@ func (*column) current(*Row) bool { return true } // a column does not say, and 
 
 func (c *column) VectorHash(w *Write) [pipeline.VectorHashSize]byte { return c.p.Stored.Hash(w.Vector) }
 
-// QueueGuard makes sure, for a superuser, that no trigger is on the table but those that were looked at: a role that
-// gets the privilege, or the table, can make one at any moment but while the lock is held.
+// QueueGuard makes sure, for a superuser, that the table and its partitions have the owners and triggers that were
+// looked at: a role that gets the table can put code into its indexes, and one with the privilege make triggers, at any
+// moment but while the lock is held.
 func (c *column) QueueGuard(batch *pgx.Batch) {
 	if c.p.TriggerMark == "" {
 		return
 	}
-	batch.Queue("LOCK TABLE ONLY " + c.p.Source() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
-	batch.Queue("SELECT "+pipeline.TriggersOf("$1")+" = $2", c.p.OID, c.p.TriggerMark).QueryRow(func(row pgx.Row) error {
-		var same bool
-		if err := row.Scan(&same); err != nil {
+	batch.Queue("LOCK TABLE " + c.p.Rows() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
+	batch.Queue("SELECT "+pipeline.OwnersOf("$1")+" = $2, "+pipeline.TriggersOf("$1")+" = $3", c.p.OID, c.p.OwnerMark,
+		c.p.TriggerMark).QueryRow(func(row pgx.Row) error {
+		var owners, triggers bool
+		if err := row.Scan(&owners, &triggers); err != nil {
 			return err
 		}
-		if !same {
+		switch {
+		case !owners:
+			return ErrOtherOwner
+		case !triggers:
 			return ErrOtherTriggers
 		}
 		return nil

@@ -20,6 +20,9 @@ var ErrTrigger = errors.New("the embedding table has a trigger, which embedsidec
 // rights of a superuser.
 var ErrOtherTriggers = errors.New("the triggers of the table changed since they were checked")
 
+// ErrOtherOwner means that a table has another owner than when it was looked at, whose code our statements would run.
+var ErrOtherOwner = errors.New("the owner of the table changed since it was checked")
+
 // ErrMoved means that stored chunks are no longer what they were when they were read. It counts as a conflict: a new
 // look helps.
 var ErrMoved = errors.New("stored chunks changed meanwhile")

@@ -28,15 +28,16 @@ func (r told) Scan(into ...any) error {
 func TestTrust_WhatStandsInTheEmbeddingTablesPlace(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []string{"table", "chunks"} {
-		for want, c := range map[error]struct{ same, trigger bool }{
-			nil: {true, false}, ErrOtherTable: {false, true}, ErrTrigger: {true, true},
+		for want, c := range map[error]struct{ same, owner, trigger bool }{
+			nil: {true, true, false}, ErrOtherTable: {false, true, true}, ErrOtherOwner: {true, false, false},
+			ErrTrigger: {true, true, true},
 		} {
 			p := shapes()[shape]
 			p.IntoOID = 4711
 			batch := &pgx.Batch{}
 			New(p, nil, Options{}).QueueGuard(batch)
 			guard := batch.QueuedQueries[1]
-			if err := guard.Fn(told{values: []bool{c.same, c.trigger}}); !errors.Is(err, want) {
+			if err := guard.Fn(told{values: []bool{c.same, c.owner, c.trigger}}); !errors.Is(err, want) {
 				t.Errorf("%s: %+v: %v, want %v", shape, c, err, want)
 			}
 		}

@@ -45,8 +45,8 @@ type destination interface {
 	VectorHash(w *Write) [pipeline.VectorHashSize]byte
 
 	// QueueGuard adds to the batch that begins a write-back what makes sure that the destination is the one that was
-	// looked at, and stays so until the transaction ends. The batch fails otherwise, with ErrOtherTable, ErrTrigger or
-	// ErrOtherTriggers.
+	// looked at, and stays so until the transaction ends. The batch fails otherwise, with ErrOtherTable, ErrTrigger,
+	// ErrOtherTriggers or ErrOtherOwner.
 	QueueGuard(batch *pgx.Batch)
 	// QueueLock adds what locks those rows of users' that a write-back changes, but for those that are locked by
 	// somebody. It returns nil where nobody else writes the rows.

@@ -3,6 +3,7 @@ package rows
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Changes that are worked at once cost what their statements cost, so there are two: one says which of them need no
@@ -179,8 +181,9 @@ func atOnceSQL(b *builder) string {
 	}
 	same := ""
 	if p.IntoOID != 0 {
-		same = fmt.Sprintf(" AND pg_catalog.to_regclass(%s)::oid = %d AND NOT "+hasTrigger, database.Literal(p.Into()), p.IntoOID,
-			p.IntoOID)
+		oid := strconv.Itoa(int(p.IntoOID))
+		same = " AND pg_catalog.to_regclass(" + database.Literal(p.Into()) + ")::oid = " + oid +
+			" AND " + pipeline.OwnersOf(oid) + " = " + database.Literal(p.IntoOwners) + " AND NOT " + hasTrigger(oid)
 	}
 	columns := func(alias string) string {
 		names := append(append([]string{}, keys...), "text_hash", "vector")

@@ -36,7 +36,7 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 	for i, k := range p.Key {
 		same[i] = "r." + database.Quote(k.Name) + " " + k.Equal + " f." + database.Quote(k.Name)
 	}
-	return &embeddingTable{p, tableStatements{
+	t := &embeddingTable{p, tableStatements{
 		write: build(p, func(b *builder) string {
 			return insert(p, "chunk_no, generation, text_hash, embedded_at, embedding",
 				fmt.Sprintf("0, %d, k.text_hash, now(), %s", p.Generation, p.ToStored("k.vector")),
@@ -55,10 +55,13 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 			return "SELECT k.place, d.embedding FROM " + b.list() + " JOIN " + p.Into() + " AS d ON " + b.match("d") +
 				" WHERE d.chunk_no = 0"
 		}),
-		atOnce: build(p, atOnceSQL),
 		pages: newPageStatements(p, p.Into()+" AS r", "",
 			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(same, " AND ")+" OFFSET 0)"),
 	}}
+	if !p.IntoParts { // the statement locks a partition when it comes to it, which is after the guard
+		t.sql.atOnce = build(p, atOnceSQL)
+	}
+	return t
 }
 
 // removeSQL takes away what is stored for rows that are gone. The key must be spelled alike, too: by the time that is
@@ -126,25 +129,30 @@ func (t *embeddingTable) pages() pageStatements { return t.sql.pages }
 
 func (*embeddingTable) Chunks() *Chunks { return nil }
 
-// hasTrigger is whether the table of this OID has a trigger, of users or of a foreign key to it.
-const hasTrigger = "EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = %v)"
+// hasTrigger is whether the table of this OID, or a partition of it, has a trigger, of users or of a foreign key to it.
+func hasTrigger(oid string) string {
+	return "EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = ANY (" + pipeline.TreeOf(oid) + "))"
+}
 
-// QueueGuard makes sure that the table's name means the one that was looked at, and that no trigger is on it: the one
-// who owns the schema, or may make triggers, can change that at any moment but while the lock is held.
+// QueueGuard makes sure that the table's name means the one that was looked at, that its owner is the one who was
+// judged, and that no trigger is on it: the owner, the one of the schema, or who may make triggers, can change that at
+// any moment but while the lock is held.
 func (t *embeddingTable) QueueGuard(batch *pgx.Batch) {
 	if t.p.IntoOID == 0 {
 		return
 	}
 	batch.Queue("LOCK TABLE " + t.p.Into() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
-	batch.Queue(fmt.Sprintf("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false), "+hasTrigger, "$2"),
-		t.p.Into(), t.p.IntoOID).QueryRow(func(row pgx.Row) error {
-		var same, trigger bool
-		if err := row.Scan(&same, &trigger); err != nil {
+	batch.Queue("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false), coalesce("+pipeline.OwnersOf("$2")+
+		" = $3, false), "+hasTrigger("$2"), t.p.Into(), t.p.IntoOID, t.p.IntoOwners).QueryRow(func(row pgx.Row) error {
+		var same, owner, trigger bool
+		if err := row.Scan(&same, &owner, &trigger); err != nil {
 			return err
 		}
 		switch {
 		case !same:
 			return ErrOtherTable
+		case !owner:
+			return ErrOtherOwner
 		case trigger:
 			return ErrTrigger
 		}

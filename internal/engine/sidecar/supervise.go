@@ -323,7 +323,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry,
 		Quick:    s.o.Quick,
 		UserPath: s.userPath,
-		Fresh:    fresh, Broken: func(*pipeline.Pipeline) { s.forget(); s.Reload() },
+		Fresh:    fresh, Broken: func() { s.forget(); s.Reload() },
 		Siblings: func() map[int32]*pipeline.Pipeline { return s.siblings(r) }, Budget: s.budget, Keeper: s.keeper,
 		Limit:  s.o.Limit,
 		InWork: s.o.InWork,

@@ -19,7 +19,7 @@ const mostJobs = 8
 // gathers reports whether what a step of the scan finds goes into a batch job. What it is asked to compare because of
 // single changes does not: they are live.
 func (s *Scan) gathers(st *scanState) bool {
-	return s.w.o.Jobs != nil && s.w.o.Pipeline.Batch.On() && st.Phase == "rows" && !st.Parts
+	return s.w.o.Jobs != nil && s.w.o.Pipeline.Batch.On() && st.Phase == phaseRows && !st.Parts
 }
 
 // jobsFull reports whether enough jobs are under way, and lets one go whose rows have more texts than it may have.
@@ -33,7 +33,7 @@ func (s *Scan) jobsFull(ctx context.Context) (bool, error) {
 
 // jobsLeft reports whether the scan waits for batch jobs after its last row. If another one is asked for it does not.
 func (s *Scan) jobsLeft(ctx context.Context, st *scanState) (bool, error) {
-	if s.w.o.Jobs == nil || st.Phase != "rows" {
+	if s.w.o.Jobs == nil || st.Phase != phaseRows {
 		return false, nil
 	}
 	open, _, gathered, err := s.w.o.Jobs.Open(ctx)
@@ -49,7 +49,7 @@ func (w *Worker) batched(ctx context.Context, items []item, wanted map[[32]byte]
 	if w.o.Jobs == nil || len(wanted) == 0 || items[0].task.Now() {
 		return nil
 	}
-	given, err := w.o.Jobs.Known(ctx, hashesOf(wanted, func(bool) bool { return true }))
+	given, err := w.o.Jobs.Known(ctx, hashesOf(wanted))
 	if err != nil {
 		return fmt.Errorf("look for vectors of batch jobs: %w", err)
 	}

@@ -134,7 +134,9 @@ func (w *Worker) readLarge(ctx context.Context, one []item) error {
 	if err != nil {
 		return err
 	}
-	w.decide(found)
+	if err := w.decideAll(ctx, found); err != nil {
+		return err
+	}
 	if it := &found[0]; it.size() > 0 {
 		it.action, it.err = broken, &embed.TextError{
 			Class: embed.Data, Code: "too_long",
@@ -142,7 +144,7 @@ func (w *Worker) readLarge(ctx context.Context, one []item) error {
 		}
 	}
 	one[0] = found[0]
-	return w.lookAgain(ctx, found)
+	return nil
 }
 
 // prepare cuts the texts of items and finds out which of their chunks have a vector already.

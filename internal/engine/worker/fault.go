@@ -97,7 +97,8 @@ func (w *Worker) refusal(it *item, err error) string {
 func unfits(err error) bool {
 	fault := rows.Fault(err)
 	return fault == database.Schema || fault == database.Forbidden || errors.Is(err, rows.ErrOtherTable) ||
-		errors.Is(err, rows.ErrOtherColumn) || errors.Is(err, rows.ErrTrigger) || errors.Is(err, rows.ErrOtherTriggers)
+		errors.Is(err, rows.ErrOtherColumn) || errors.Is(err, rows.ErrTrigger) || errors.Is(err, rows.ErrOtherTriggers) ||
+		errors.Is(err, rows.ErrOtherOwner)
 }
 
 // unfilled reports whether an embedding table has a NOT NULL column that we do not write: no row is at fault.

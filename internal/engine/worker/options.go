@@ -44,8 +44,8 @@ type Options struct {
 	Retry Retry
 	// UserPath is the search_path that the user's triggers run under in a write-back to a column; "": "$user", public.
 	UserPath string
-	Fresh    func(time.Duration)        // called per written row with the time from commit to visible vector; may be nil
-	Broken   func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
+	Fresh    func(time.Duration) // called per written row with the time from commit to visible vector; may be nil
+	Broken   func()              // called when the pipeline no longer fits its table; may be nil
 	// Found is called by Verify for each row that another look, or, if anew, another vector would mend; may be nil.
 	Found func(key string, anew bool)
 	// Siblings returns other pipelines, by number, whose vectors the same embedder made, so that theirs can be used again;

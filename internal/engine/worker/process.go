@@ -59,8 +59,7 @@ func (w *Worker) work(ctx context.Context, items []item, room *room) error {
 	if err := reached(items[0].task, "after-read"); err != nil {
 		return err
 	}
-	w.decide(items)
-	if err := w.lookAgain(ctx, items); err != nil {
+	if err := w.decideAll(ctx, items); err != nil {
 		return err
 	}
 	return w.way.embed(ctx, items, room, items[0].task.Alone())
@@ -141,6 +140,12 @@ func (w *Worker) decide(items []item) {
 			it.action = vectorIn
 		}
 	}
+}
+
+// decideAll decides, and asks for a look at rows under the present spelling of their key.
+func (w *Worker) decideAll(ctx context.Context, items []item) error {
+	w.decide(items)
+	return w.lookAgain(ctx, items)
 }
 
 // settled reports whether it is known that the row, as it is, needs no new vector, and nothing has come since: the same
@@ -387,7 +392,7 @@ func (w *Worker) backoff(attempt int) time.Duration {
 func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error {
 	w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", database.SQLState(err))
 	if w.o.Broken != nil {
-		w.o.Broken(w.o.Pipeline)
+		w.o.Broken()
 	}
 	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
 }

@@ -218,7 +218,7 @@ func TestP5_WhatFailsForAllIsNobodysFault(t *testing.T) {
 		{"somebody made a trigger", nil, rows.ErrTrigger, "configuration", "table", true},
 	} {
 		parked := false
-		w, m, _ := inMemory(t, forms()["table"], func(o *Options) { o.Broken = func(*pipeline.Pipeline) { parked = true } })
+		w, m, _ := inMemory(t, forms()["table"], func(o *Options) { o.Broken = func() { parked = true } })
 		m.source = map[string]string{"a": textA, "b": textB}
 		m.refuseRead = func([]string) error { return c.read }
 		m.refuseWrite = func(*rows.Change) error { return c.write }

@@ -151,9 +151,11 @@ func (l *left) vectorOf(text [32]byte) []byte {
 func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[32]byte]place) (vectors, error) {
 	p := w.o.Pipeline
 	var found []place
-	if asked := hashesOf(wanted, func(isNew bool) bool { return !isNew }); len(asked) > 0 {
+	asked := maps.Clone(wanted)
+	maps.DeleteFunc(asked, func(_ [32]byte, isNew bool) bool { return isNew })
+	if len(asked) > 0 {
 		var err error
-		if found, err = w.store.known(ctx, asked); err != nil {
+		if found, err = w.store.known(ctx, hashesOf(asked)); err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +187,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[
 		return known, nil
 	}
 	ids := slices.Collect(maps.Keys(siblings))
-	found, err := w.store.elsewhere(ctx, ids, hashesOf(missing, func(bool) bool { return true }))
+	found, err := w.store.elsewhere(ctx, ids, hashesOf(missing))
 	if err != nil {
 		return nil, err
 	}
@@ -208,12 +210,10 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[
 	return known, nil
 }
 
-func hashesOf(texts map[[32]byte]bool, which func(bool) bool) [][]byte {
+func hashesOf(texts map[[32]byte]bool) [][]byte {
 	hashes := make([][]byte, 0, len(texts))
-	for hash, value := range texts {
-		if which(value) {
-			hashes = append(hashes, append([]byte(nil), hash[:]...))
-		}
+	for hash := range texts {
+		hashes = append(hashes, hash[:])
 	}
 	return hashes
 }

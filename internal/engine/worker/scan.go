@@ -55,7 +55,7 @@ func (s *Scan) work(ctx context.Context, heartbeat time.Duration) {
 		next, err := s.step(ctx)
 		if err != nil && ctx.Err() == nil {
 			if unfits(err) && s.w.o.Broken != nil {
-				s.w.o.Broken(s.w.o.Pipeline)
+				s.w.o.Broken()
 			}
 			s.w.o.Log.WarnContext(ctx, "scan interrupted", "pipeline", s.w.o.Pipeline.Name, "error", quiet(err))
 			next = stepLater
@@ -101,9 +101,9 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	var (
 		keys, look []string
 		before     = st
-		begin      = st.Phase == "waiting"
+		begin      = st.Phase == phaseWaiting
 	)
-	if st.Phase != "orphans" || !st.Life.Equal(s.life) {
+	if st.Phase != phaseOrphans || !st.Life.Equal(s.life) {
 		s.stray = nil
 	}
 	s.life = st.Life
@@ -113,13 +113,13 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 			return stepLater, nil
 		}
 		s.waits = time.Time{}
-		st.Phase, st.AfterKey, st.Started = "rows", nil, st.Requested
+		st.Phase, st.AfterKey, st.Started = phaseRows, nil, st.Requested
 		s.w.o.Log.InfoContext(ctx, "scan started", "pipeline", p.Name, "reason", st.Reason)
 	} else {
 		if full, err := s.full(ctx, &st); err != nil || full {
 			return stepLater, err
 		}
-		if st.Phase == "rows" {
+		if st.Phase == phaseRows {
 			keys, look, err = s.rows(ctx, &st, st.AfterKey)
 			if err != nil && st.AfterKey != nil && !s.w.table.IsKey(ctx, *st.AfterKey) {
 				keys, look, err = s.rows(ctx, &st, nil) // the key has another type than when the scan began
@@ -140,7 +140,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		}
 	}
 	seen := len(keys)
-	if before.Phase != "rows" {
+	if before.Phase != phaseRows {
 		seen = 0 // entries of the ledger: their rows were seen
 	}
 	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
@@ -159,7 +159,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	if len(look) > 0 && !s.gathers(&before) {
 		s.w.tasks.Wake(p.ID)
 	}
-	if st.Phase == "done" {
+	if st.Phase == phaseDone {
 		s.w.o.Log.InfoContext(ctx, "scan finished", "pipeline", p.Name, "reason", st.Reason)
 	}
 	return stepNow, nil
@@ -186,12 +186,12 @@ func (s *Scan) tellBlockers(ctx context.Context, barrier string) {
 func (s *Scan) advance(st *scanState) {
 	st.AfterKey = nil
 	switch {
-	case st.Phase == "rows" && (st.Lost || !st.Parts):
-		st.Phase = "orphans"
+	case st.Phase == phaseRows && (st.Lost || !st.Parts):
+		st.Phase = phaseOrphans
 	case st.Requested > st.Started:
-		st.Phase = "waiting"
+		st.Phase = phaseWaiting
 	default:
-		st.Phase = "done"
+		st.Phase = phaseDone
 	}
 }
 

@@ -125,8 +125,7 @@ func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done qu
 	}
 	batch := &pgx.Batch{}
 	database.PlanOnce(b.s.db, batch, b.items)
-	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(b.s.id, b.lease, b.s.p.Generation, outcomes)).
-		Query(func(r pgx.Rows) (err error) { done, err = queue.CollectFinished(r); return err })
+	queue.QueueFinish(batch, b.s.id, b.lease, b.s.p.Generation, outcomes, &done)
 	database.PlanAnew(b.s.db, batch, b.items) // triggers of users may run with the commit
 	batch.Queue("COMMIT AND CHAIN")           // the transaction that begins is what the driver still has to end
 	return done, b.tx.SendBatch(ctx, batch).Close()

@@ -117,6 +117,14 @@ type place struct {
 	VectorHash []byte
 }
 
+// The phases of a scan, as they are stored.
+const (
+	phaseWaiting = "waiting" // for transactions that were open when it was requested
+	phaseRows    = "rows"    // each row is compared with the ledger
+	phaseOrphans = "orphans" // each entry of the ledger with the rows
+	phaseDone    = "done"
+)
+
 // scanState is the stored progress.
 type scanState struct {
 	Phase, Reason      string

@@ -52,8 +52,7 @@ func (w *Worker) embedLarge(ctx context.Context, group, rest []item, size int, a
 	if err != nil {
 		return false, w.lookFailed(ctx, append(tasksOf(group), tasksOf(rest)...), err)
 	}
-	w.decide(found)
-	if err := w.lookAgain(ctx, found); err != nil {
+	if err := w.decideAll(ctx, found); err != nil {
 		return false, err
 	}
 	return w.embedAndFinish(ctx, found, rest, alone)

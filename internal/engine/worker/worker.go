@@ -79,6 +79,7 @@ func (w *Worker) Run(ctx, hard context.Context) error {
 const (
 	firstPause      = time.Millisecond
 	visibilityPause = 250 * time.Millisecond
+	firstErrorPause = 100 * time.Millisecond
 	errorPause      = time.Second
 	parkedPause     = 10 * time.Second // of tasks whose pipeline does not fit its table
 	longestRest     = 50 * time.Millisecond
@@ -90,7 +91,7 @@ const (
 func (w *Worker) rank() int { return min(int(w.o.Pipeline.Priority), embed.Ranks-1) }
 
 func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
-	failed, hidden, full := 100*time.Millisecond, firstPause, false
+	errorDelay, hiddenDelay, full := firstErrorPause, firstPause, false
 	for ctx.Err() == nil {
 		// A second at most: a query that succeeds ends the rest for all.
 		if rest := w.o.Service.Rest(); rest > 0 {
@@ -136,11 +137,11 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			continue
 		case err != nil:
 			w.o.Log.WarnContext(ctx, "batch not finished", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
-			sleep.For(ctx, failed)
-			failed = min(2*failed, errorPause)
+			sleep.For(ctx, errorDelay)
+			errorDelay = min(2*errorDelay, errorPause)
 			continue
 		case n > 0:
-			failed, hidden = 100*time.Millisecond, firstPause
+			errorDelay, hiddenDelay = firstErrorPause, firstPause
 			if full = n >= w.o.BatchRows; !full {
 				w.pace.Spend(time.Since(began)-time.Duration(w.embedding.Load()-embedding), time.Now())
 			}
@@ -153,11 +154,11 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		}
 		if w.tasks.MostUrgent(w.o.Pipeline.ID, who) >= 0 {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
-			sleep.For(ctx, hidden)
-			hidden = min(2*hidden, visibilityPause)
+			sleep.For(ctx, hiddenDelay)
+			hiddenDelay = min(2*hiddenDelay, visibilityPause)
 			continue
 		}
-		hidden = firstPause
+		hiddenDelay = firstPause
 		if !w.tasks.Wait(ctx, w.o.Pipeline.ID, who) {
 			return
 		}

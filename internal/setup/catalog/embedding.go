@@ -118,6 +118,11 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		return d, refusal.Coded(code.Destination,
 			fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
 	}
+	if !into.examined { // the mark of its owners is older than the judgement
+		if err := examine(ctx, q, into); err != nil {
+			return d, err
+		}
+	}
 	if known == nil || !known.trusted[into.OID] {
 		if err := Untrusted(ctx, q, into.OID); err != nil {
 			return d, refusal.About(spec.Name, err)
@@ -151,6 +156,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 	embedding, _ := into.Column("embedding")
 	d.Mark, d.Owned = markIn(into.Comment), into.OwnedByUs
 	d.Exists, d.IntoOID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
+	d.IntoOwners, d.IntoParts = into.OwnerMark, into.Kind == "p"
 	return d, nil
 }
 

@@ -51,6 +51,7 @@ type Table struct {
 	Joined      []string             `db:"-"` // names that texts have beside the columns: those of joins
 
 	TriggerMark string `db:"-"` // pipeline.TriggersOf it, where the session is a superuser's and has examined it
+	OwnerMark   string `db:"-"` // pipeline.OwnersOf it, if it was examined
 
 	lent // why a superuser should not work on it
 

@@ -54,7 +54,7 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 			typed = append(typed, t.OID)
 		}
 	}
-	marks, err := triggerMarks(ctx, tx, all) // first: what comes after it is noticed by who writes
+	marks, err := marksOf(ctx, tx, all) // first: what comes after it is noticed by who writes
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,8 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 		}
 	}
 	for _, t := range tables {
-		t.examined, t.lent, t.foreign, t.TriggerMark = true, lent[t.OID], foreign[t.OID], marks[t.OID]
+		t.examined, t.lent, t.foreign = true, lent[t.OID], foreign[t.OID]
+		t.TriggerMark, t.OwnerMark = marks[t.OID].triggers, marks[t.OID].owners
 	}
 	return nil
 }
@@ -201,18 +202,21 @@ func Unruly(ctx context.Context, tx pgx.Tx, table uint32) error {
 // lent is why a superuser should not work on a table at all, and why he should not write into it; nil: nothing.
 type lent struct{ unruly, fired error }
 
-// triggerMarks are pipeline.TriggersOf tables, where the session is a superuser's.
-func triggerMarks(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]string, error) {
-	rows, _ := tx.Query(ctx, "SELECT u.oid, "+pipeline.TriggersOf("u.oid")+" FROM unnest($1::oid[]) AS u (oid) WHERE EXISTS ("+
-		"SELECT FROM pg_roles AS r WHERE r.rolsuper AND r.rolname IN (session_user, current_user))", tables)
-	marks := map[uint32]string{}
+// marks are pipeline.TriggersOf a table, where the session is a superuser's, and pipeline.OwnersOf it.
+type marks struct{ triggers, owners string }
+
+func marksOf(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]marks, error) {
+	rows, _ := tx.Query(ctx, "SELECT u.oid, CASE WHEN EXISTS (SELECT FROM pg_roles AS r WHERE r.rolsuper"+
+		" AND r.rolname IN (session_user, current_user)) THEN "+pipeline.TriggersOf("u.oid")+" ELSE '' END,"+
+		" coalesce("+pipeline.OwnersOf("u.oid")+", '') FROM unnest($1::oid[]) AS u (oid)", tables)
+	found := map[uint32]marks{}
 	var table uint32
-	var mark string
-	_, err := pgx.ForEachRow(rows, []any{&table, &mark}, func() error {
-		marks[table] = mark
+	var m marks
+	_, err := pgx.ForEachRow(rows, []any{&table, &m.triggers, &m.owners}, func() error {
+		found[table] = m
 		return nil
 	})
-	return marks, wrap.Errorf(err, "look for triggers")
+	return found, wrap.Errorf(err, "look for triggers and owners")
 }
 
 // ofOthers is Unruly and UnrulyIntoColumn of some tables.

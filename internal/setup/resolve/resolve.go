@@ -178,7 +178,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		*p = stored.Pipeline
 	}
 	p.Spec, p.OID, p.Key, p.Partitioned, p.ByOutput, p.Triggers = spec, t.OID, t.Key, t.Kind == "p", byOutput, t.Triggers
-	p.Status, p.TriggerMark = pipeline.Active, t.TriggerMark
+	p.Status, p.TriggerMark, p.OwnerMark = pipeline.Active, t.TriggerMark, t.OwnerMark
 	if t.Children {
 		f.Warnings = append(f.Warnings, "tables that inherit from "+t.Quoted()+
 			" are left out: only its own rows get a vector")
