@@ -264,7 +264,12 @@ func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 		},
 		"default": {fmt.Sprintf(prepared, " DEFAULT lair.trap()")},
 		"check":   {fmt.Sprintf(prepared, " CHECK (lair.trap() > 0)")},
-		"rule":    {fmt.Sprintf(prepared, ""), `CREATE RULE r AS ON INSERT TO docs_embedding DO ALSO SELECT lair.trap()`},
+		"statistics": {
+			fmt.Sprintf(prepared, ""),
+			`CREATE FUNCTION lair.counts(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN lair.trap(); END'`,
+			`CREATE STATISTICS lair.s ON (lair.counts(1) + extra), id FROM docs_embedding`,
+		},
+		"rule": {fmt.Sprintf(prepared, ""), `CREATE RULE r AS ON INSERT TO docs_embedding DO ALSO SELECT lair.trap()`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -105,8 +105,38 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 	}
 	b.MustExec(`DROP TABLE IF EXISTS docs_embedding, docs`)
 	b.MustExec(plainDocs)
-	b.MustExec(`CREATE TABLE docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0, generation integer NOT NULL, text_hash bytea NOT NULL,
-		embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, note lair.word, PRIMARY KEY (id, chunk_no))`)
+	b.MustExec(`CREATE FUNCTION mine(text) RETURNS text IMMUTABLE LANGUAGE sql RETURN $1;
+		CREATE TYPE words AS (a lair.word); CREATE TYPE span AS RANGE (SUBTYPE = lair.word);
+		CREATE DOMAIN outer_word AS text CHECK (VALUE::lair.word <> 'x')`)
+	b.as(pool, `CREATE FUNCTION lair.checks(text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT true'`,
+		`CREATE DOMAIN lair.checked AS text CHECK (lair.checks(VALUE))`,
+		`CREATE DOMAIN lair.filled AS integer DEFAULT lair.trap()`)
+	for _, domain := range []string{"checked", "filled"} { // their owner is trusted, and the functions are not his
+		b.MustExecSuper(`ALTER DOMAIN lair.` + domain + ` OWNER TO ` + testenv.Owner)
+	}
+	for column, words := range map[string]string{
+		"note lair.word": "domain lair.word", "note lair.word[]": "domain lair.word", "note lair.pair": "type lair.pair",
+		"note words": "domain lair.word", "note words[]": "domain lair.word", "note span": "domain lair.word",
+		"note outer_word": "domain lair.word", "note text DEFAULT 'x'::lair.word": "domain lair.word",
+		"note text CHECK (mine(note)::lair.word <> 'x')":                          "domain lair.word",
+		"note text GENERATED ALWAYS AS (embedding::text::lair.word::text) STORED": "domain lair.word",
+		"note text, EXCLUDE ((note::lair.word) WITH =)":                           "domain lair.word",
+		"note lair.checked": "function lair.checks", "note lair.filled": "function lair.trap", "note lair.checked[]": "lair.checks",
+		"note text, note2 bigint": "",
+		"note lair.mood":          "", // an enum runs nothing
+	} {
+		b.MustExec(`DROP TABLE IF EXISTS docs_embedding`)
+		b.MustExec(`CREATE TABLE docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0, generation integer NOT NULL,
+			text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, ` + column +
+			`, PRIMARY KEY (id, chunk_no))`)
+		_, _, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
+		if words != "" {
+			wantError[*refusal.ConfigError](t, err, words, name)
+		} else if err != nil {
+			t.Errorf("%s: %v", column, err)
+		}
+	}
+	b.MustExec(`CREATE STATISTICS worded ON (note::text::lair.word), id FROM docs_embedding`)
 	_, _, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "domain lair.word", name)
 }

@@ -36,14 +36,19 @@ relation AS (
 foreign_code AS MATERIALIZED (
     SELECT p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.oid >= 12000
         AND p.proowner NOT IN (SELECT f.oid FROM friend AS f)),
--- Those that using a relation may run, by way of a trigger, default, constraint, index or rule (a view is one).
-code AS (
+-- Those that using a relation may run, by way of a trigger, default, constraint, index, statistics or rule (a view is
+-- one), or of a type, by its default or constraint.
+code AS MATERIALIZED (
     SELECT DISTINCT f.oid AS function, f.proowner, CASE d.classid
+           WHEN 'pg_type'::regclass       THEN d.objid
+           WHEN 'pg_constraint'::regclass THEN (SELECT k.contypid FROM pg_constraint AS k WHERE k.oid = d.objid)
+           END AS type, CASE d.classid
            WHEN 'pg_trigger'::regclass    THEN (SELECT t.tgrelid FROM pg_trigger AS t WHERE t.oid = d.objid
                AND NOT t.tgisinternal)
            WHEN 'pg_attrdef'::regclass    THEN (SELECT a.adrelid FROM pg_attrdef AS a WHERE a.oid = d.objid)
            WHEN 'pg_constraint'::regclass THEN (SELECT k.conrelid FROM pg_constraint AS k WHERE k.oid = d.objid)
            WHEN 'pg_class'::regclass      THEN (SELECT i.indrelid FROM pg_index AS i WHERE i.indexrelid = d.objid)
+           WHEN 'pg_statistic_ext'::regclass THEN (SELECT s.stxrelid FROM pg_statistic_ext AS s WHERE s.oid = d.objid)
            WHEN 'pg_rewrite'::regclass    THEN (SELECT w.ev_class FROM pg_rewrite AS w
                WHERE w.oid = d.objid) END AS relation
     FROM   foreign_code AS f
@@ -52,6 +57,29 @@ code AS (
         UNION ALL SELECT 'pg_operator'::regclass, o.oid FROM pg_operator AS o
             WHERE o.oprcode = f.oid) AS named (class, oid)
     JOIN   pg_depend AS d ON d.refclassid = named.class AND d.refobjid = named.oid),
+-- The types of users that values in a relation are of, or that a default, constraint or index of it names, with all
+-- that they are made of, and that their own defaults and constraints name.
+used AS (
+    SELECT o.relation, d.refobjid AS type
+    FROM  (SELECT r.oid, 'pg_class'::regclass, r.oid FROM relation AS r
+           UNION ALL SELECT a.adrelid, 'pg_attrdef'::regclass, a.oid FROM relation AS r
+               JOIN pg_attrdef AS a ON a.adrelid = r.oid
+           UNION ALL SELECT k.conrelid, 'pg_constraint'::regclass, k.oid FROM relation AS r
+               JOIN pg_constraint AS k ON k.conrelid = r.oid AND k.contype = 'c'
+           UNION ALL SELECT i.indrelid, 'pg_class'::regclass, i.indexrelid FROM relation AS r
+               JOIN pg_index AS i ON i.indrelid = r.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
+           UNION ALL SELECT s.stxrelid, 'pg_statistic_ext'::regclass, s.oid FROM relation AS r
+               JOIN pg_statistic_ext AS s ON s.stxrelid = r.oid
+          ) AS o (relation, class, oid)
+          JOIN pg_depend AS d ON d.classid = o.class AND d.objid = o.oid AND d.refclassid = 'pg_type'::regclass
+    UNION
+    SELECT u.relation, d.refobjid
+    FROM   used AS u JOIN pg_type AS t ON t.oid = u.type
+           CROSS JOIN LATERAL (SELECT 'pg_type'::regclass, t.oid
+               UNION ALL SELECT 'pg_class'::regclass, t.typrelid
+               UNION ALL SELECT 'pg_constraint'::regclass, k.oid FROM pg_constraint AS k
+                   WHERE k.contypid = t.oid) AS o (class, oid)
+           JOIN pg_depend AS d ON d.classid = o.class AND d.objid = o.oid AND d.refclassid = 'pg_type'::regclass),
 finding (rank, thing, problem, owner) AS (
     SELECT 1, 'schema embedsidecar', 'belongs to', our.nspowner FROM our
         WHERE our.nspowner NOT IN (SELECT f.oid FROM friend AS f)
@@ -76,6 +104,10 @@ finding (rank, thing, problem, owner) AS (
         || ', which belongs to', c.proowner
     FROM   code AS c WHERE c.relation IN (SELECT r.oid FROM relation AS r)
     UNION ALL
+    SELECT 5, 'relation ' || u.relation::regclass::text, 'uses the type ' || u.type::regtype::text
+        || ', which runs function ' || c.function::regprocedure::text || ', which belongs to', c.proowner
+    FROM   used AS u JOIN code AS c ON c.type = u.type
+    UNION ALL
     SELECT 6, 'relation ' || r.oid::regclass::text, 'has the trigger ' || quote_ident(t.tgname)
         || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid JOIN pg_proc AS p ON p.oid = t.tgfoid
@@ -97,9 +129,9 @@ finding (rank, thing, problem, owner) AS (
     SELECT 8, 'relation ' || r.oid::regclass::text, 'has row-level security', NULL::oid FROM relation AS r
         WHERE r.inside AND r.relrowsecurity
     UNION ALL
-    SELECT 9, 'relation ' || r.oid::regclass::text, 'has the column ' || quote_ident(a.attname) || ' of the domain '
-        || t.oid::regtype::text || ', whose constraints are those of', t.typowner
-    FROM   relation AS r JOIN pg_attribute AS a ON a.attrelid = r.oid JOIN pg_type AS t ON t.oid = a.atttypid
-    WHERE  t.typtype = 'd' AND t.typowner NOT IN (SELECT f.oid FROM friend AS f))
+    SELECT 9, 'relation ' || u.relation::regclass::text, 'uses the ' || CASE t.typtype WHEN 'd' THEN 'domain '
+        ELSE 'type ' END || t.oid::regtype::text || ', whose constraints are those of', t.typowner
+    FROM   used AS u JOIN pg_type AS t ON t.oid = u.type
+    WHERE  t.typtype IN ('c', 'd', 'm', 'r') AND t.typowner NOT IN (SELECT f.oid FROM friend AS f))
 SELECT n.thing, n.problem, coalesce(pg_get_userbyid(n.owner)::text, '') AS owner
 FROM   finding AS n ORDER BY n.rank, n.thing, n.problem LIMIT 5;
