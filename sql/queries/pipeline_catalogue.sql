@@ -56,11 +56,11 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                                                getdatabaseencoding())), 'hex')
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
            -- Types of the user's: a label of an enum that is renamed, or an attribute that a composite type gets,
-           -- changes what rows say.
-           'types', CASE WHEN EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0
-               AND NOT a.attisdropped AND a.atttypid >= 16384) THEN (WITH RECURSIVE used AS (
-                         SELECT a.atttypid AS typ FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0
-                             AND NOT a.attisdropped AND a.atttypid >= 16384
+           -- changes what rows say, also those of joined tables.
+           'types', CASE WHEN EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = ANY (c.oid || joined.oids)
+               AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384) THEN (WITH RECURSIVE used AS (
+                         SELECT a.atttypid AS typ FROM pg_attribute AS a WHERE a.attrelid = ANY (c.oid || joined.oids)
+                             AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
                          UNION
                          SELECT m.typ FROM used AS u JOIN pg_type AS t ON t.oid = u.typ CROSS JOIN LATERAL (
                              SELECT t.typelem UNION ALL SELECT t.typbasetype
@@ -166,5 +166,7 @@ FROM   embedsidecar.pipeline AS p
                ARRAY(WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION
                SELECT h.inhparent FROM tree AS t JOIN pg_inherits AS h ON h.inhrelid = t.relid)
                SELECT relid FROM tree) ELSE ARRAY[c.oid] END AS above OFFSET 0) AS family
+       CROSS JOIN LATERAL (SELECT CASE WHEN p.joins IS NOT NULL THEN ARRAY(SELECT j.oid
+           FROM embedsidecar.joined_tables(p.joins) AS j) END AS oids OFFSET 0) AS joined
 WHERE  @pipeline::integer IS NULL OR p.pipeline_id = @pipeline
 ORDER BY p.pipeline_id;

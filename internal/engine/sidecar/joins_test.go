@@ -374,3 +374,58 @@ func TestJoins_OtherJoins(t *testing.T) {
 		r.verify()
 	}
 }
+
+// TestP1_WhatAJoinedTextReadsChanges changes what rows of a joined table say, on either level, in ways that no row's
+// change tells.
+func TestP1_WhatAJoinedTextReadsChanges(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ joined, change string }{
+		"label of an enum": {
+			`CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE DOMAIN moods AS mood[]; ALTER TABLE %[1]s ADD what moods;
+				UPDATE %[1]s SET what = '{good}'`,
+			`ALTER TYPE mood RENAME VALUE 'good' TO 'better'`,
+		},
+		"attribute of a composite type": {
+			`CREATE TYPE person AS (name text); ALTER TABLE %[1]s ADD what person; UPDATE %[1]s SET what = '(Ann)'`,
+			`ALTER TYPE person ADD ATTRIBUTE born int`,
+		},
+		"generated otherwise": {
+			`ALTER TABLE %[1]s ADD what text GENERATED ALWAYS AS (upper(name)) STORED`,
+			`ALTER TABLE %[1]s DROP what; ALTER TABLE %[1]s ADD what text GENERATED ALWAYS AS (lower(name)) STORED`,
+		},
+	} {
+		for level, table := range []string{"authors", "publishers"} {
+			t.Run(name+" of "+table, func(t *testing.T) {
+				t.Parallel()
+				db := testenv.DB(t)
+				db.MustExec(library)
+				db.MustExec(`INSERT INTO publishers SELECT i, 'P' || i FROM generate_series(1, 3) AS i`)
+				db.MustExec(`INSERT INTO authors SELECT i, 'A' || i, i FROM generate_series(1, 3) AS i`)
+				db.MustExec(`INSERT INTO books SELECT i, 'B' || i, i % 3 + 1 FROM generate_series(1, 20) AS i`)
+				db.MustExec(fmt.Sprintf(test.joined, table))
+				shape := joinedShapes()[2]
+				join := &shape.spec.Joins[0]
+				if level == 1 {
+					join = &join.Joins[0]
+				}
+				join.Text = strings.ReplaceAll(join.Text, "name", "what::text")
+				letter := []string{"a", "p"}[level]
+				shape.texts = strings.ReplaceAll(shape.texts, letter+".name", letter+".what::text")
+				r := newRig(t, db, shape.spec)
+				db.MustExec(`GRANT SELECT ON ` + table + ` TO ` + r.role)
+				r.known()
+				s, _ := r.start()
+				r.settle()
+				shape.agrees(r)
+				noticed := s.Stream().CatalogueScans.Load()
+				db.MustExec(strings.ReplaceAll(test.change, "%[1]s", table))
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
+					return s.Stream().CatalogueScans.Load() > noticed, "the change was not noticed"
+				})
+				r.settle()
+				r.verify()
+				shape.agrees(r)
+			})
+		}
+	}
+}
