@@ -92,7 +92,7 @@ func (s *Service) Trouble() Trouble {
 	return Trouble{s.failures, s.failed}
 }
 
-// Longest rest between two tries of an embedder that is down.
+// The rest between two tries of an embedder that is down.
 const (
 	firstRest = 200 * time.Millisecond
 	maxRest   = 10 * time.Second // one that is up again is seen to be within this time

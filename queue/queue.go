@@ -82,8 +82,8 @@ const (
 // Alone reports whether the task must be embedded with nothing beside it.
 func (t Task) Alone() bool { return t.Losses >= AloneAfter }
 
-// Now reports whether it stands for a change that is worked at once: the stream waits for it.
-func (t Task) Now() bool { return t.Lease.Direct != nil }
+// IsDirect reports whether it stands for a change that is worked at once: the stream waits for it.
+func (t Task) IsDirect() bool { return t.Lease.Direct != nil }
 
 // Queue hands out tasks. It is safe for concurrent use.
 type Queue struct {

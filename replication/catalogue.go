@@ -174,8 +174,8 @@ func (w *watcher) look(ctx context.Context) error {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	changed, err := w.compare(all, func(c catalogueRow) (bool, error) { return s.noteCatalogue(asking, s.o.DB, c) })
-	if err == nil && changed && s.o.OnCatalogue != nil {
-		s.o.OnCatalogue()
+	if err == nil && changed && s.o.OnReload != nil {
+		s.o.OnReload()
 	}
 	return err
 }

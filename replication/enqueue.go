@@ -168,8 +168,8 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	if ses.s.o.Enqueued != nil && len(t.changes) > 0 {
 		ses.s.o.Enqueued(ctx, t.changes, t.at)
 	}
-	if len(b.Scans)+len(b.Owners) > 0 && ses.s.o.OnCatalogue != nil {
-		ses.s.o.OnCatalogue()
+	if len(b.Scans)+len(b.Owners) > 0 && ses.s.o.OnReload != nil {
+		ses.s.o.OnReload()
 	}
 	if b.Checkpoint == 0 {
 		return nil

@@ -81,7 +81,7 @@ func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDeco
 		ses.waitedFor(m.LSN)
 		ses.gather(ctx)
 	case m.Prefix == walmsg.Ask && ses.s.o.Asked != nil:
-		ses.s.o.Asked(m.Content, m.LSN < ses.began)
+		ses.s.o.Asked(m.Content, m.LSN < ses.walEnd)
 	}
 }
 
@@ -144,10 +144,10 @@ func (ses *session) stub(ctx context.Context, data []byte) error {
 // anybody could put as many pauses before a change of somebody else's.
 func (ses *session) gather(ctx context.Context) {
 	const fast, pause = 2 * time.Millisecond, time.Millisecond
-	if ses.waited && time.Since(ses.pestered) < fast {
+	if ses.waited && time.Since(ses.disturbed) < fast {
 		sleep.For(ctx, pause)
 	}
-	ses.pestered = time.Now()
+	ses.disturbed = time.Now()
 }
 
 // scanAll asks for a scan of every pipeline that a relation leads to: of all rows, or of those of a partition that it

@@ -27,7 +27,7 @@ type session struct {
 	store     func(ctx context.Context, b queue.Batch) (queue.Enqueued, error)
 	epoch     int64
 	start     pglogrepl.LSN
-	began     pglogrepl.LSN // the end of the WAL when the session began
+	walEnd    pglogrepl.LSN // the end of the WAL when the session began
 	buffer    *buffer
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
 	told      chan struct{}      // a notification came
@@ -35,7 +35,7 @@ type session struct {
 	tx        *transaction
 	warned    time.Time // when hints were told of last that are ignored
 	hurried   time.Time // when a message that asks for a position was heeded last
-	pestered  time.Time // when a message of another role, or a notification, came last
+	disturbed time.Time // when a message of another role, or a notification, came last
 	waited    bool      // the message being handled was not there when it was asked for
 	replayed  bool      // the transaction being decoded was handled before a restart
 	pos       position
@@ -80,7 +80,7 @@ func (s *Stream) session(ctx context.Context) error {
 		}
 	}
 	ses := &session{
-		s: s, wire: connWire{conn}, began: system.XLogPos, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
+		s: s, wire: connWire{conn}, walEnd: system.XLogPos, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
 		told: make(chan struct{}, 1), relations: map[uint32]*relation{},
 		pace:  pace.Pace{Share: pace.Stream},
 		store: s.store,

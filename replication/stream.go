@@ -61,7 +61,7 @@ type Options struct {
 	Repair  func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
-	OnCatalogue  func()          // called when what sidecars must load again changed: a pause, too
+	OnReload     func()          // called when what sidecars must load again changed: a pause, too
 	OnRequest    func()          // called when somebody says that a pipeline is asked for
 	Heartbeat    time.Duration   // between two looks at the catalogue; 0: 10 s
 	Keeper       *restart.Keeper // of the session's loops; nil: one of its own
@@ -319,8 +319,8 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 		return fmt.Errorf("recreate the slot: %w", err)
 	}
 	s.stats.Gaps.Add(1)
-	if s.o.OnCatalogue != nil {
-		s.o.OnCatalogue()
+	if s.o.OnReload != nil {
+		s.o.OnReload()
 	}
 	return nil
 }

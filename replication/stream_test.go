@@ -61,7 +61,7 @@ func TestRun_AnswersTheEndOfASession(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var scans atomic.Int64
-			s, n := running(Options{OnCatalogue: func() { scans.Add(1) }}, func(s *Stream, n int64) error {
+			s, n := running(Options{OnReload: func() { scans.Add(1) }}, func(s *Stream, n int64) error {
 				if n == 1 {
 					s.stats.Streaming.Store(true)
 					return c.end

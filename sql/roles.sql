@@ -29,15 +29,17 @@ DO $embedsidecar$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $embedsidecar$;
 
--- The owner of the schema may act as the role that works for it: so that role may trust what its owner put there.
+-- The owner of the schema may act as the role that works for it: so that role may trust what its owner put there. From
+-- PostgreSQL 16 on, not every member may.
 DO $embedsidecar$
 DECLARE
     owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar');
+    modern boolean := current_setting('server_version_num')::integer >= 160000;
 BEGIN
-    IF NOT pg_has_role(owner, 'embedsidecar_run', 'MEMBER') THEN
+    IF NOT pg_has_role(owner, 'embedsidecar_run', CASE WHEN modern THEN 'USAGE, SET, MEMBER WITH ADMIN OPTION'
+            ELSE 'MEMBER' END) THEN
         EXECUTE format('GRANT %I TO %I', 'embedsidecar_run', owner)
-            || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT FALSE'
-                ELSE '' END;
+            || CASE WHEN modern THEN ' WITH INHERIT FALSE, SET TRUE' ELSE '' END;
     END IF;
 END $embedsidecar$;
 

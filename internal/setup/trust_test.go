@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -112,6 +113,30 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 			t.Errorf("a schema of %s: %v", owner, err)
 		}
 		if err == nil {
+			connected.Close()
+		}
+	}
+}
+
+// TestTrust_RolesLetTheOwnerActAsTheOneThatRuns: the script makes roles that work, whatever the owner's membership was.
+func TestTrust_RolesLetTheOwnerActAsTheOneThatRuns(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	run := b.RunRole(b.init(b.options(b.SlotName(), docs())).Pipelines...)
+	reader, operator := b.SQLRoles()
+	memberships := []string{"", "REVOKE %[1]s FROM %[2]s"}
+	if testenv.Value[bool](b.Database, `SELECT current_setting('server_version_num')::integer >= 160000`) {
+		memberships = append(memberships, "GRANT %[1]s TO %[2]s WITH INHERIT FALSE, SET FALSE, ADMIN FALSE",
+			"GRANT %[1]s TO %[2]s WITH INHERIT FALSE, SET FALSE, ADMIN TRUE")
+	}
+	for _, membership := range memberships {
+		if membership != "" {
+			b.MustExecSuper(fmt.Sprintf(membership, run, testenv.Owner))
+		}
+		b.MustExecSuper(sqlfiles.Roles(run, b.StreamRole(), reader, operator, b.SearcherRole()))
+		if connected, err := database.Connect(t.Context(), b.URL(run), database.Options{}); err != nil {
+			t.Errorf("%s: %v", membership, err)
+		} else {
 			connected.Close()
 		}
 	}

@@ -316,7 +316,7 @@ func (s *Sidecar) newStream(pipelines []pipeline.Pipeline) (*replication.Stream,
 	}
 	stream := replication.New(replication.Options{
 		Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Line: s.line, Dial: s.o.Dial, Log: s.o.Log,
-		StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
+		StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnReload: s.Reload,
 		OnRequest: s.o.OnRequest,
 		Prepare:   s.prepare(), Heartbeat: s.o.Heartbeat,
 		Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),

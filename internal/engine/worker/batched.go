@@ -46,7 +46,7 @@ func (s *Scan) jobsLeft(ctx context.Context, st *scanState) (bool, error) {
 // batched fills in the vectors that batch jobs have given, which are paid for. What is worked at once is not looked
 // for.
 func (w *Worker) batched(ctx context.Context, items []item, wanted map[[32]byte]bool) error {
-	if w.o.Jobs == nil || len(wanted) == 0 || items[0].task.Now() {
+	if w.o.Jobs == nil || len(wanted) == 0 || items[0].task.IsDirect() {
 		return nil
 	}
 	given, err := w.o.Jobs.Known(ctx, hashesOf(wanted))

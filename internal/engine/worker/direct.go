@@ -110,7 +110,7 @@ func (q *quick) setAside() bool {
 	return time.Now().Before(q.until)
 }
 
-// note has half of it be the last batch.
+// note updates the averages; the last batch counts half.
 func (q *quick) note(took, embedding time.Duration, rows int) {
 	for _, u := range []*embed.Usual{&q.usual, q.others} {
 		if u != nil {

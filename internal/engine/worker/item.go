@@ -72,7 +72,7 @@ func tasksOf(items []item) []queue.Task {
 
 // reached is a place that a batch comes by on either way, so that a test can choose on which.
 func reached(t queue.Task, place string) error {
-	if t.Now() {
+	if t.IsDirect() {
 		return failpoint.Hit("direct/" + place)
 	}
 	return failpoint.Hit("worker/" + place)

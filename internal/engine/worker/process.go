@@ -217,7 +217,7 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 func (w *Worker) paid(ctx context.Context, task queue.Task, texts []string,
 	send func() ([]embed.Result, error),
 ) ([]embed.Result, error) {
-	if task.Now() {
+	if task.IsDirect() {
 		return send()
 	}
 	return w.spend(ctx, texts, send)
@@ -244,7 +244,7 @@ func (w *Worker) vectors(ctx context.Context, items []item, texts []string, alon
 		results []embed.Result
 		err     error
 	)
-	if items[0].task.Now() {
+	if items[0].task.IsDirect() {
 		results, err = w.embedBriefly(ctx, texts)
 	} else {
 		results, err = w.o.Service.Embed(ctx, embed.Document, texts, alone)
@@ -276,7 +276,7 @@ func (w *Worker) countTokens(texts []string, results []embed.Result, bulk bool) 
 
 // embedderFailed ends a batch that got no answer. The rows are innocent until they prove otherwise alone.
 func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err error) error {
-	if ctx.Err() != nil || tasks[0].Now() {
+	if ctx.Err() != nil || tasks[0].IsDirect() {
 		return err
 	}
 	class, code := embed.Classify(err)
@@ -298,7 +298,7 @@ func (w *Worker) panicked(ctx context.Context, tasks []queue.Task) error {
 	return w.lost(ctx, tasks, "panic", w.o.Retry.Initial, message, message)
 }
 
-// lost ends a batch that took down who held it; again is the message for a row that has been there each time.
+// lost postpones a batch whose embedder or worker died; again is the message for a row that has been there each time.
 func (w *Worker) lost(ctx context.Context, tasks []queue.Task, code string, delay time.Duration, message, again string,
 ) error {
 	return w.end(ctx, tasks[0].Lease, lists.Map(tasks, func(t queue.Task) queue.Outcome {
@@ -376,7 +376,7 @@ func (w *Worker) failure(it *item) queue.Outcome {
 		return o
 	}
 	o.Lane = w.o.Retry.Lane
-	if !it.task.Now() {
+	if !it.task.IsDirect() {
 		w.stats.Retried.Add(1)
 	}
 	return o

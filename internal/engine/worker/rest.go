@@ -87,7 +87,7 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 			class, code = embed.Classify(it.err)
 		}
 		switch {
-		case !it.sent, it.task.Now() && it.action == broken: // of the latter the queue tells, which tries them again
+		case !it.sent, it.task.IsDirect() && it.action == broken: // of the latter the queue tells, which tries them again
 		case it.action == vectorIn || it.action == empty:
 			good++
 		case it.action == broken && class == embed.Data:

@@ -23,7 +23,7 @@ func (w *Worker) embedTexts(ctx context.Context, items []item, first *room, alon
 			return err
 		}
 	}
-	if len(rest) == 0 || rest[0].task.Now() {
+	if len(rest) == 0 || rest[0].task.IsDirect() {
 		return nil
 	}
 	clear(items)

@@ -25,7 +25,7 @@ func (w *Worker) trace(ctx context.Context, tasks []queue.Task) (context.Context
 			Attempt: int(t.Attempt),
 		}
 	}
-	direct, began := tasks[0].Now(), time.Now()
+	direct, began := tasks[0].IsDirect(), time.Now()
 	if work := tasks[0].Lease.Work; work != nil {
 		began = work.Began
 	}

@@ -121,7 +121,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		if who == queue.Anyone && (last || w.o.Service.Outranked(ctx, w.rank())) {
 			as = queue.Express // rows of a backfill wait while one of a higher priority is embedded, live changes do not
 		}
-		grant := w.grant(&as, probe, places)
+		grant, as := w.grant(as, probe, places)
 		w.o.InWork.Leave(places - grant.Rows)
 		if grant.Rows == 0 {
 			pause := min(grant.Wait, heldPause)
@@ -252,23 +252,20 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 
 // grant takes what the limits of rows and tokens a second allow of the next batch, of so many rows. A backfill that
 // they hold back keeps no live change waiting.
-func (w *Worker) grant(as *queue.Who, probe bool, rows int) limit.Grant {
+func (w *Worker) grant(as queue.Who, probe bool, rows int) (limit.Grant, queue.Who) {
 	now := time.Now()
 	if probe { // it is one row now and then
-		return w.o.Limit.Grant(1)
+		return w.o.Limit.Grant(1), as
 	}
-	grant := w.o.Limit.Take(now, *as == queue.Anyone, rows)
-	if grant.Rows > 0 {
-		return grant
+	grant := w.o.Limit.Take(now, as == queue.Anyone, rows)
+	if grant.Rows > 0 || as != queue.Anyone {
+		return grant, as
 	}
-	if *as == queue.Anyone {
-		w.stats.Held.Store(&grant.Bound)
-		*as = queue.Express
-		if live := w.o.Limit.Take(now, false, rows); live.Rows > 0 {
-			return live
-		}
+	w.stats.Held.Store(&grant.Bound)
+	if live := w.o.Limit.Take(now, false, rows); live.Rows > 0 {
+		grant = live
 	}
-	return grant
+	return grant, queue.Express
 }
 
 // leased notes what a batch takes of its grant, and whether a limit has kept it from taking more of what there is: one

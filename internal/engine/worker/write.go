@@ -31,7 +31,7 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 			items = items[n:]
 			continue
 		}
-		if items[0].task.Now() {
+		if items[0].task.IsDirect() {
 			return err
 		}
 		all := w.ofAll(ctx, err, w.writeNone)
@@ -167,7 +167,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if err := reached(items[0].task, "after-commit"); err != nil {
 		return err
 	}
-	if !items[0].task.Now() {
+	if !items[0].task.IsDirect() {
 		if done == (queue.Finished{}) { // the pipeline changed behind the fence
 			return w.overdue(len(items))
 		}
