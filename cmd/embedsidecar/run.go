@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -92,8 +93,9 @@ func (e *environment) reached(ctx context.Context, r app.Reached) error {
 }
 
 // supervise tells systemd how a program that runs stands, and has its configuration and its plugins reloaded at SIGHUP,
-// until stop is called.
+// until stop is called. The program goes on when nobody reads its log any more.
 func (e *environment) supervise(ctx context.Context, n *app.Node) (stop func()) {
+	outlived := signals.Outlive(syscall.SIGPIPE)
 	unit := systemd.Unit{Log: e.log}.Begin(ctx, func() { _ = n.Snapshot() })
 	hangups := signals.Hangups(ctx, func(ctx context.Context) {
 		n.Configure(ctx, "reload", "SIGHUP")
@@ -102,6 +104,7 @@ func (e *environment) supervise(ctx context.Context, n *app.Node) (stop func()) 
 	return func() {
 		hangups()
 		unit()
+		outlived()
 	}
 }
 

@@ -115,3 +115,10 @@ func Hangups(ctx context.Context, do func(ctx context.Context)) (stop func()) {
 		<-done
 	}
 }
+
+// Outlive has a signal end this process no more, until back is called. Programs that it starts are ended by it as ever.
+func Outlive(s os.Signal) (back func()) {
+	unread := make(chan os.Signal, 1)
+	signal.Notify(unread, s)
+	return func() { signal.Stop(unread) }
+}
