@@ -124,13 +124,13 @@ func (p *Printer) Table(t Table) error {
 		}
 		w.AppendRow(cells)
 	}
-	rendered := w.Render
-	if p.Form == CSV {
-		rendered = w.RenderCSV
+	if p.Form == CSV { // cells are as they are, also where a spreadsheet takes them for formulas: keys begin with -, too
+		_, err := io.WriteString(p.To, w.RenderCSV()+"\n")
+		return err
 	}
 	// Spaces that fill up the last column are only in the way when the table is copied.
 	var b strings.Builder
-	for line := range strings.SplitSeq(rendered(), "\n") {
+	for line := range strings.SplitSeq(w.Render(), "\n") {
 		b.WriteString(strings.TrimRight(line, " "))
 		b.WriteByte('\n')
 	}

@@ -3,6 +3,7 @@ package output
 import (
 	"encoding/csv"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,11 +50,12 @@ func TestTable_CSVIsReadAsItWasMeant(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	p := Printer{To: &b, Form: CSV}
-	if err := p.Table(Row([]string{"a", "b"}, `quote "x", comma`, "=1+1")); err != nil {
+	row := []string{`quote "x", comma`, "=1+1", "-5", "+1", "@here", "a space "}
+	if err := p.Table(Row([]string{"a", "b", "c", "d", "e", "f"}, row[0], row[1], row[2], row[3], row[4], row[5])); err != nil {
 		t.Fatal(err)
 	}
 	records, err := csv.NewReader(strings.NewReader(b.String())).ReadAll()
-	if err != nil || records[1][0] != `quote "x", comma` {
+	if err != nil || !slices.Equal(records[1], row) {
 		t.Errorf("%q: %v", b.String(), err)
 	}
 }

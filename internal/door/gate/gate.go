@@ -88,7 +88,6 @@ const (
 // Gate lets requests in.
 type Gate struct {
 	o        Options
-	secure   bool // browsers come over TLS
 	sessions sessions
 	memory   *budget
 	known    clients // by name of the token
@@ -114,7 +113,7 @@ func New(o Options) *Gate {
 		own = max(o.Limits.Requests/4, 1) //nolint:mnd // a quarter
 	}
 	return &Gate{
-		o: o, secure: o.Cert != "", sessions: sessions{list: map[string]session{}}, memory: newBudget(o.Limits.Memory),
+		o: o, sessions: sessions{list: map[string]session{}}, memory: newBudget(o.Limits.Memory),
 		known: clients{
 			slots: make(chan struct{}, o.Limits.Requests), own: httpserver.Shares{Most: own},
 			rates: httpserver.Rates{PerSecond: o.Limits.Rate},
@@ -357,16 +356,24 @@ func ChooseDatabase(names []string) *Problem {
 }
 
 // crossOrigin refuses what a page of another site asks in the name of the one who reads it; of the API also by GET: a
-// model must not be started or a database asked by an image in a page.
+// model must not be started or a database asked by an image in a page. A page of this host that came without TLS is of
+// another site where requests come with it: anyone on the way may have written it. The converse is let through: a proxy
+// that ends TLS need not say so, and the origin of our own pages is then https.
 func crossOrigin(r *http.Request, ofAPI bool) *Problem {
 	judged := *r
 	if ofAPI {
 		judged.Method = http.MethodPost // others are let through unseen
 	}
-	if http.NewCrossOriginProtection().Check(&judged) == nil {
+	bare := overTLS(r) && r.Header.Get("Sec-Fetch-Site") == "" && strings.HasPrefix(r.Header.Get("Origin"), "http:")
+	if http.NewCrossOriginProtection().Check(&judged) == nil && !bare {
 		return nil
 	}
 	return Refuse(http.StatusForbidden, "cross_origin", "a page of another site may not ask for anything here")
+}
+
+// overTLS reports whether the browser of a request uses TLS. Whoever lies in the header makes his own session narrower.
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
 // Busy is the answer for a client that has its share.

@@ -112,7 +112,7 @@ func SignIn(ctx context.Context, secret string) (*http.Cookie, error) {
 func SignOut(ctx context.Context) *http.Cookie {
 	v := visitOf(ctx)
 	v.gate.sessions.end(v.cookie)
-	return v.gate.cookie("", -time.Second, v.gate.secure)
+	return v.gate.cookie("", -time.Second, v.secure)
 }
 
 // enter finds out who asks, by the token or the cookie that he sends. Without tokens it refuses names of other
@@ -120,7 +120,7 @@ func SignOut(ctx context.Context) *http.Cookie {
 func (v *visit) enter(r *http.Request) *Problem {
 	o := &v.gate.o
 	v.from = address(r)
-	v.secure = v.gate.secure || r.Header.Get("X-Forwarded-Proto") == "https" // anyone who lies makes his own session narrower
+	v.secure = overTLS(r)
 	if cookie, err := r.Cookie(sessionCookie); err == nil && o.Administers {
 		v.cookie = cookie.Value
 	}
