@@ -781,16 +781,21 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     p record;
 BEGIN
-    FOR p IN SELECT u.pubname, r.prrelid::regclass AS name, (SELECT string_agg(quote_ident(a.attname), ', ')
-                        FROM pg_attribute AS a WHERE a.attrelid = r.prrelid AND NOT a.attisdropped
-                            AND a.attnum <> unpublish_column.attnum
-                            AND a.attnum = ANY (string_to_array(to_jsonb(r) ->> 'prattrs', ' ')::smallint[])) AS rest
+    FOR p IN SELECT u.pubname, r.prrelid::regclass AS name,
+                    (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute AS a
+                     WHERE  a.attrelid = r.prrelid AND NOT a.attisdropped AND a.attnum <> unpublish_column.attnum
+                            AND a.attnum = ANY (l.numbers)) AS rest,
+                    (SELECT ' WHERE (' || (to_jsonb(v) ->> 'rowfilter') || ')' -- from PostgreSQL 15 on, like the list
+                     FROM   pg_publication_tables AS v JOIN pg_class AS c ON c.relname = v.tablename
+                            JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = v.schemaname
+                     WHERE  c.oid = r.prrelid AND v.pubname = u.pubname) AS filter
              FROM   pg_publication_rel AS r JOIN pg_publication AS u ON u.oid = r.prpubid
-             WHERE  r.prrelid = unpublish_column.relation
-                    AND unpublish_column.attnum = ANY (string_to_array(to_jsonb(r) ->> 'prattrs', ' ')::smallint[])
+                    CROSS JOIN LATERAL (SELECT string_to_array(translate(to_jsonb(r) ->> 'prattrs', '[],', ''),
+                        ' ')::smallint[]) AS l (numbers) -- [1, 2]
+             WHERE  r.prrelid = unpublish_column.relation AND unpublish_column.attnum = ANY (l.numbers)
     LOOP
         EXECUTE format('ALTER PUBLICATION %I DROP TABLE ONLY %s', p.pubname, p.name);
-        EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)', p.pubname, p.name, p.rest);
+        EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)%s', p.pubname, p.name, p.rest, p.filter);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.unpublish_column IS
