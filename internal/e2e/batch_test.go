@@ -313,6 +313,48 @@ func TestBatch_SmallBackfillsAndChunks(t *testing.T) {
 	})
 }
 
+// TestBatch_NobodyTellsOfAJob: the provider calls the number of a job wrong, or the model has another server by then,
+// which has no jobs. Its rows are embedded in the usual way.
+func TestBatch_NobodyTellsOfAJob(t *testing.T) {
+	t.Parallel()
+	jobs := &remotetest.Batches{State: func(*remotetest.BatchJob) string { return "in_progress" }}
+	r := newBatchRig(t, testenv.Majors(t)[0], jobs, "")
+	begun := func() *child {
+		t.Helper()
+		c := r.run(r.remote()...)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			return r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'running'`) > 0, c.tail()
+		})
+		return c
+	}
+	c := begun()
+	for _, j := range jobs.Jobs() {
+		j.Refused = true
+	}
+	r.caughtUp(c)
+	c.terminate()
+	r.provenRemote(r.provider)
+
+	r.anew()
+	begun().terminate()
+	file := filepath.Join(r.dir, "c.yaml")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, []byte(strings.NewReplacer("batches: openai", "batches: none",
+			", batch: {when: backfill, over: 300}", "").Replace(string(text))), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.url, r.stream = r.login(testenv.Owner), r.login(testenv.Owner)
+	r.setUp(r.remote())
+	c = r.run(r.remote()...)
+	r.caughtUp(c)
+	c.terminate()
+	r.provenRemote(r.provider)
+}
+
 // TestBatch_EndsWithItsPipeline: when the pipeline is removed its job is cancelled at the provider.
 func TestBatch_EndsWithItsPipeline(t *testing.T) {
 	t.Parallel()

@@ -156,6 +156,13 @@ DECLARE
     a record;
     b record;
     whole boolean; -- the whole table is exchanged, and not a column
+    -- Whose objects are made again, as this role: the server runs code while it parses, such as the constraints of a
+    -- domain for the literal of an array. So they are those of roles that this one can act as and that can do all that
+    -- it can.
+    friends oid[] := ARRAY(SELECT r.oid FROM pg_roles AS r
+        WHERE pg_has_role(current_user, r.oid, 'USAGE') AND (r.rolsuper OR pg_has_role(r.oid, current_user,
+            CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER'
+                ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)));
 BEGIN
     SELECT * INTO STRICT a FROM embedsidecar.destination_of(generation_ties.live);
     SELECT * INTO STRICT b FROM embedsidecar.destination_of(generation_ties.other);
@@ -173,7 +180,7 @@ BEGIN
         WHERE  c.oid <> a.relation
     )
     SELECT CASE v.relkind WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' ELSE 'rule of ' END || v.name,
-           CASE WHEN v.relkind = 'v' AND pg_has_role(current_user, v.relowner, 'USAGE')
+           CASE WHEN v.relkind = 'v' AND v.relowner = ANY (friends)
                     AND (a.type = b.type OR NOT EXISTS (SELECT FROM pg_attribute AS c WHERE c.attrelid = v.oid
                         AND c.attnum > 0 AND format_type(c.atttypid, c.atttypmod) = a.type)) THEN
                'CREATE OR REPLACE VIEW ' || v.name
@@ -188,7 +195,7 @@ BEGIN
     FROM   views AS v
     UNION ALL
     SELECT 'function ' || p.oid::regprocedure::text,
-           CASE WHEN pg_has_role(current_user, p.proowner, 'USAGE') THEN pg_get_functiondef(p.oid) END,
+           CASE WHEN p.proowner = ANY (friends) THEN pg_get_functiondef(p.oid) END,
            'DROP FUNCTION ' || p.oid::regprocedure::text || '; -- and create it again after the switch', NULL
     FROM   ties AS t JOIN pg_proc AS p ON t.classid = 'pg_proc'::regclass AND p.oid = t.objid
     UNION ALL

@@ -134,16 +134,22 @@ func lasting(err error) bool {
 	return is && (whole.Class == embed.Configuration || whole.Class == embed.Data)
 }
 
+// batcher returns what makes batch jobs, or nil. A job whose model has none, or none any more, ends.
+func (j *Jobs) batcher(ctx context.Context, b *job) (embed.Batcher, error) {
+	provider, err := j.o.Service.Batcher(ctx)
+	if errors.Is(err, embed.ErrNoBatches) {
+		return nil, j.end(ctx, b, nil, err.Error())
+	}
+	return provider, err
+}
+
 // submit reads the texts of a job, writes down their hashes and submits them.
 func (j *Jobs) submit(ctx context.Context, b *job) error {
 	if !j.o.Pipeline.Batch.On() {
 		return j.end(ctx, b, nil, "batch jobs are switched off")
 	}
-	provider, err := j.o.Service.Batcher(ctx)
-	if errors.Is(err, embed.ErrNoBatches) {
-		return j.end(ctx, b, nil, err.Error())
-	}
-	if err != nil {
+	provider, err := j.batcher(ctx, b)
+	if provider == nil {
 		return err
 	}
 	texts, err := j.gatherTexts(ctx, b)
@@ -190,8 +196,8 @@ func (j *Jobs) running(ctx context.Context, b *job, told embed.Job) error {
 
 // find looks for a job whose submission has no known end.
 func (j *Jobs) find(ctx context.Context, b *job) error {
-	provider, err := j.o.Service.Batcher(ctx)
-	if err != nil {
+	provider, err := j.batcher(ctx, b)
+	if provider == nil {
 		return err
 	}
 	told, err := provider.Poll(ctx, b.nonce, "")
@@ -209,8 +215,8 @@ func (j *Jobs) find(ctx context.Context, b *job) error {
 
 // poll asks for a job, and fetches its results when it has ended.
 func (j *Jobs) poll(ctx context.Context, b *job) error {
-	provider, err := j.o.Service.Batcher(ctx)
-	if err != nil {
+	provider, err := j.batcher(ctx, b)
+	if provider == nil {
 		return err
 	}
 	told, err := provider.Poll(ctx, b.nonce, b.provider)

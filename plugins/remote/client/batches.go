@@ -149,10 +149,13 @@ func (c *Client) readJob(ctx context.Context, l *lease, what call) (dialect.Told
 	return t, nil
 }
 
-// get asks for what is told of a job. One that the provider does not know is not there.
+// get asks for what is told of a job. One that the provider does not know is not there: another provider, which has
+// taken its place at the URL, may call its id wrong.
 func (c *Client) get(ctx context.Context, l *lease, job string) (dialect.Told, *fault) {
 	t, f := c.readJob(ctx, l, call{method: http.MethodGet, path: c.o.Batches.Jobs + "/" + url.PathEscape(job)})
-	if f != nil && f.status == http.StatusNotFound {
+	if f != nil && slices.Contains([]int{
+		http.StatusNotFound, http.StatusGone, http.StatusBadRequest, http.StatusUnprocessableEntity,
+	}, f.status) {
 		return dialect.Told{Job: embed.Job{State: embed.JobUnknown}}, nil
 	}
 	return t, f

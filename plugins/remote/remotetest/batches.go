@@ -34,6 +34,7 @@ type BatchJob struct {
 	Nonce     string
 	Cancelled bool
 	Lost      bool // the server does not know it any more
+	Refused   bool // the server calls questions for it wrong
 	Asked     int  // how often it was asked for
 	lines     []batchLine
 	input     string
@@ -111,6 +112,10 @@ func (s *Server) serveBatches(w http.ResponseWriter, r *http.Request) bool {
 		at := slices.IndexFunc(b.jobs, func(j *BatchJob) bool { return j.name() == name && !j.Lost })
 		if at < 0 {
 			s.Fail(w, http.StatusNotFound, "not_found", "no such batch")
+			return true
+		}
+		if b.jobs[at].Refused {
+			s.Fail(w, http.StatusBadRequest, "invalid_request_error", "no id of a batch")
 			return true
 		}
 		b.jobs[at].Cancelled = b.jobs[at].Cancelled || cancel
