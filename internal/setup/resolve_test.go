@@ -26,7 +26,8 @@ func TestResolve_DefaultText(t *testing.T) {
 	}
 	want := pipeline.Pipeline{
 		Spec: spec, OID: p.OID, Watched: []string{"title", "body"}, Dims: 3, Extension: `"public"`,
-		Form: pipeline.Form{Stored: pipeline.StoredVector, IntoNumber: p.IntoNumber}, Status: pipeline.Active,
+		Form:   pipeline.Form{Stored: pipeline.StoredVector, IntoNumber: p.IntoNumber},
+		Status: pipeline.Active, OwnerMark: p.OwnerMark,
 		Key: []pipeline.KeyColumn{{
 			Name: "id", Type: "bigint", Equal: `OPERATOR("pg_catalog".=)`,
 			Greater: `OPERATOR("pg_catalog".>)`,
