@@ -78,21 +78,25 @@ func (s Spec) DestinationName() string {
 	return s.Into()
 }
 
-// TreeOf is an SQL expression for the OIDs of a table, by its own, and of its partitions.
-func TreeOf(oid string) string {
+// TreeOf is an SQL expression for the OIDs of a table, by its own, and of its partitions if it may have any: without
+// them, the server looks it up by its number.
+func TreeOf(oid string, parts bool) string {
+	if !parts {
+		return "ARRAY[" + oid + "::oid]"
+	}
 	return "(" + oid + "::oid || ARRAY(SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(" + oid +
 		"::regclass) AS p))"
 }
 
 // TriggersOf is an SQL expression that tells the triggers of a table, by its OID, and of its partitions, from those of
 // any other moment.
-func TriggersOf(oid string) string {
+func TriggersOf(oid string, parts bool) string {
 	return "(SELECT 'triggers' || coalesce(pg_catalog.string_agg(' ' || t.oid::text || ' ' || t.xmin::text, '' ORDER BY t.oid)," +
-		" '') FROM pg_catalog.pg_trigger AS t WHERE NOT t.tgisinternal AND t.tgrelid = ANY (" + TreeOf(oid) + "))"
+		" '') FROM pg_catalog.pg_trigger AS t WHERE NOT t.tgisinternal AND t.tgrelid = ANY (" + TreeOf(oid, parts) + "))"
 }
 
 // OwnersOf is an SQL expression for the owners of a table, by its OID, and of its partitions.
-func OwnersOf(oid string) string {
+func OwnersOf(oid string, parts bool) string {
 	return "(SELECT pg_catalog.string_agg(c.relowner::text, ' ' ORDER BY c.oid) FROM pg_catalog.pg_class AS c" +
-		" WHERE c.oid = ANY (" + TreeOf(oid) + "))"
+		" WHERE c.oid = ANY (" + TreeOf(oid, parts) + "))"
 }

@@ -84,8 +84,9 @@ func (c *column) QueueGuard(batch *pgx.Batch) {
 		return
 	}
 	batch.Queue("LOCK TABLE " + c.p.Rows() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
-	batch.Queue("SELECT "+pipeline.OwnersOf("$1")+" = $2, "+pipeline.TriggersOf("$1")+" = $3", c.p.OID, c.p.OwnerMark,
-		c.p.TriggerMark).QueryRow(func(row pgx.Row) error {
+	parts := c.p.Partitioned
+	batch.Queue("SELECT "+pipeline.OwnersOf("$1", parts)+" = $2, "+pipeline.TriggersOf("$1", parts)+" = $3", c.p.OID,
+		c.p.OwnerMark, c.p.TriggerMark).QueryRow(func(row pgx.Row) error {
 		var owners, triggers bool
 		if err := row.Scan(&owners, &triggers); err != nil {
 			return err

@@ -183,7 +183,8 @@ func atOnceSQL(b *builder) string {
 	if p.IntoOID != 0 {
 		oid := strconv.Itoa(int(p.IntoOID))
 		same = " AND pg_catalog.to_regclass(" + database.Literal(p.Into()) + ")::oid = " + oid +
-			" AND " + pipeline.OwnersOf(oid) + " = " + database.Literal(p.IntoOwners) + " AND NOT " + hasTrigger(oid)
+			" AND " + pipeline.OwnersOf(oid, false) + " = " + database.Literal(p.IntoOwners) +
+			" AND NOT " + hasTrigger(oid, false)
 	}
 	columns := func(alias string) string {
 		names := append(append([]string{}, keys...), "text_hash", "vector")

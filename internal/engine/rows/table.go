@@ -130,8 +130,8 @@ func (t *embeddingTable) pages() pageStatements { return t.sql.pages }
 func (*embeddingTable) Chunks() *Chunks { return nil }
 
 // hasTrigger is whether the table of this OID, or a partition of it, has a trigger, of users or of a foreign key to it.
-func hasTrigger(oid string) string {
-	return "EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = ANY (" + pipeline.TreeOf(oid) + "))"
+func hasTrigger(oid string, parts bool) string {
+	return "EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = ANY (" + pipeline.TreeOf(oid, parts) + "))"
 }
 
 // QueueGuard makes sure that the table's name means the one that was looked at, that its owner is the one who was
@@ -142,8 +142,10 @@ func (t *embeddingTable) QueueGuard(batch *pgx.Batch) {
 		return
 	}
 	batch.Queue("LOCK TABLE " + t.p.Into() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
-	batch.Queue("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false), coalesce("+pipeline.OwnersOf("$2")+
-		" = $3, false), "+hasTrigger("$2"), t.p.Into(), t.p.IntoOID, t.p.IntoOwners).QueryRow(func(row pgx.Row) error {
+	parts := t.p.IntoParts
+	batch.Queue("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false), coalesce("+
+		pipeline.OwnersOf("$2", parts)+" = $3, false), "+hasTrigger("$2", parts), t.p.Into(), t.p.IntoOID,
+		t.p.IntoOwners).QueryRow(func(row pgx.Row) error {
 		var same, owner, trigger bool
 		if err := row.Scan(&same, &owner, &trigger); err != nil {
 			return err

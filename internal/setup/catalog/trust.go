@@ -207,8 +207,8 @@ type marks struct{ triggers, owners string }
 
 func marksOf(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]marks, error) {
 	rows, _ := tx.Query(ctx, "SELECT u.oid, CASE WHEN EXISTS (SELECT FROM pg_roles AS r WHERE r.rolsuper"+
-		" AND r.rolname IN (session_user, current_user)) THEN "+pipeline.TriggersOf("u.oid")+" ELSE '' END,"+
-		" coalesce("+pipeline.OwnersOf("u.oid")+", '') FROM unnest($1::oid[]) AS u (oid)", tables)
+		" AND r.rolname IN (session_user, current_user)) THEN "+pipeline.TriggersOf("u.oid", true)+" ELSE '' END,"+
+		" coalesce("+pipeline.OwnersOf("u.oid", true)+", '') FROM unnest($1::oid[]) AS u (oid)", tables)
 	found := map[uint32]marks{}
 	var table uint32
 	var m marks
