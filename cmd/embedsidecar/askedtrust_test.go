@@ -55,48 +55,7 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		}
 		return id
 	}
-	mine := func(key, value string) string {
-		return create(`{"name": "mine", "table": "public.mine", "` + key + `": ` + value + `, "into": {"table": "mine_embedding"}}`)
-	}
-	odd := func(filter string) string {
-		return create(`{"name": "odd", "table": "public.odd", "columns": ["body"], "where": "` + filter +
-			`", "into": {"table": "odd_embedding"}}`)
-	}
-	for call, words := range map[string][]string{
-		// The server reads literals while it parses.
-		mine("text", `"('{1}'::public.dom[])::text"`):                                 {"names"},
-		mine("text", `"CAST('(1)' AS /* of */ \"public\" -- a type\n . pair)::text"`): {"names"},
-		mine("text", `"concat(public.span '[1,2]')"`):                                 {"names"},
-		mine("text", `"concat(E'\\'' , '{1}'::public.dom[], ' \\''')"`):               {"names"},
-		mine("text", `"concat($a$'$a$, '{1}'::public.dom[], $a$'$a$)"`):               {"names"},
-		mine("text", `"body || -- ' \n ('{1}'::public.dom[])::text -- '"`):            {"names"},
-		mine("text", `"('{1}'::U&\"p!0075blic\" UESCAPE '!' . dom[])::text"`):         {"names"},
-		mine("text", `"concat(E''\n'\\', ' || ('{1}'::public.dom[])::text || ')"`):    {"names"},
-		mine("text", `"('{1}'::r.body[])::text"`):                                     {"names"},
-		mine("text", `"('{1}'::`+s.db.Name+`.public.dom[])::text"`):                   {"names"},
-		mine("columns", `["body"], "ignore": "text || ('{1}'::public.dom[])::text"`):  {"names"},
-		odd(`tags = '{1}'`):                                      {"tags"},
-		odd(`coalesce(r, '(1,a,\"{b}\",c)') IS NULL`):            {"whole row"},
-		odd(`coalesce(U&\"\\0072\", '(1,a,\"{b}\",c)') IS NULL`): {"names"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
-		create(askBodies): {"has not the rights of the owner of", "docs"},
-		"create_pipeline('" + askBodies + "', dry_run => true)":                                                             {"has not the rights of the owner of", "docs"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "closed.mine_embedding"}}`): {"has not the rights of the owner of", "closed.mine_embedding"},
-		create(`{"name": "public.docs", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`): {"means pipeline", "docs"},
-		mine("text", `"public.trap(body)"`):                                                {"trap"},
-		mine("text", `"body::public.dom::text"`):                                           {"dom"},
-		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"|+|"},
-		mine("text", `"pg_read_file('/etc/passwd')"`):                                      {"pg_read_file"},
-		mine("text", `"table_to_xml('embedsidecar.installation', true, false, '')::text"`): {"installation"},
-		mine("text", `"(SELECT secret::text FROM embedsidecar.installation)"`):             {"names embedsidecar.installation"},
-		mine("text", `"current_setting('data_directory')"`):                                {"current_setting"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "where": "public.trap(body) IS NULL", "into": {"table": "mine_embedding"}}`):                                  {"trap"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "priority": "public.trap(body)", "into": {"table": "mine_embedding"}}`):                                       {"trap"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "ignore": "public.trap(text)", "into": {"table": "mine_embedding"}}`):                                         {"trap"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "chunking": {"strategy": "sentences", "context": "public.trap(body)"}, "into": {"table": "mine_embedding"}}`): {"trap"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "overwrite": true, "into": {"table": "public.theirs"}}`):                                                      {"theirs"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "embedsidecar.ledger"}}`):                                                                   {"ledger"},
-	} {
+	for call, words := range refusedOfATenant(s.db.Name) {
 		s.has(s.comesTo(asked(call), "refused"), words...)
 	}
 	text := d.text()
@@ -110,7 +69,7 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		`the name "mine" means pipeline "far.mine"`)
 	s.does("drop_pipeline('far.mine')")
 	// What computes only passes: who sets up is another matter. As the role that owns all, anything does.
-	good := asked(mine("text", `"concat_ws(' ', lower(body), left(body, 3))"`))
+	good := asked(overMine("text", `"concat_ws(' ', lower(body), left(body, 3))"`))
 	s.has(s.comesTo(good, "refused"), "mine") // the sidecar does not own the table
 	// A pipeline of another's.
 	s.does(create(askBodies))
@@ -139,6 +98,54 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	s.fails(pool, "next_request('x')", "permission denied")
 	s.fails(pool, "finish_request(1, NULL, '{}', NULL)", "permission denied")
 	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL, false)", "permission denied")
+}
+
+// overMine asks for a pipeline over the table mine.
+func overMine(key, value string) string {
+	return create(`{"name": "mine", "table": "public.mine", "` + key + `": ` + value + `, "into": {"table": "mine_embedding"}}`)
+}
+
+// refusedOfATenant is what a role asks for that owns the tables mine and odd, and words of the refusals.
+func refusedOfATenant(database string) map[string][]string {
+	odd := func(filter string) string {
+		return create(`{"name": "odd", "table": "public.odd", "columns": ["body"], "where": "` + filter +
+			`", "into": {"table": "odd_embedding"}}`)
+	}
+	return map[string][]string{
+		// The server reads literals while it parses.
+		overMine("text", `"('{1}'::public.dom[])::text"`):                                 {"names"},
+		overMine("text", `"CAST('(1)' AS /* of */ \"public\" -- a type\n . pair)::text"`): {"names"},
+		overMine("text", `"concat(public.span '[1,2]')"`):                                 {"names"},
+		overMine("text", `"concat(E'\\'' , '{1}'::public.dom[], ' \\''')"`):               {"names"},
+		overMine("text", `"concat($a$'$a$, '{1}'::public.dom[], $a$'$a$)"`):               {"names"},
+		overMine("text", `"body || -- ' \n ('{1}'::public.dom[])::text -- '"`):            {"names"},
+		overMine("text", `"('{1}'::U&\"p!0075blic\" UESCAPE '!' . dom[])::text"`):         {"names"},
+		overMine("text", `"concat(E''\n'\\', ' || ('{1}'::public.dom[])::text || ')"`):    {"names"},
+		overMine("text", `"('{1}'::r.body[])::text"`):                                     {"names"},
+		overMine("text", `"('{1}'::`+database+`.public.dom[])::text"`):                    {"names"},
+		overMine("columns", `["body"], "ignore": "text || ('{1}'::public.dom[])::text"`):  {"names"},
+		odd(`tags = '{1}'`):                                      {"tags"},
+		odd(`coalesce(r, '(1,a,\"{b}\",c)') IS NULL`):            {"whole row"},
+		odd(`coalesce(U&\"\\0072\", '(1,a,\"{b}\",c)') IS NULL`): {"names"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
+		create(askBodies): {"has not the rights of the owner of", "docs"},
+		"create_pipeline('" + askBodies + "', dry_run => true)":                                                                                                                             {"has not the rights of the owner of", "docs"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "closed.mine_embedding"}}`):                                                                 {"has not the rights of the owner of", "closed.mine_embedding"},
+		create(`{"name": "public.docs", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`):                                                                 {"means pipeline", "docs"},
+		overMine("text", `"public.trap(body)"`):                                                                                                                                             {"trap"},
+		overMine("text", `"body::public.dom::text"`):                                                                                                                                        {"dom"},
+		overMine("text", `"(OPERATOR(public.|+|) body)"`):                                                                                                                                   {"|+|"},
+		overMine("text", `"pg_read_file('/etc/passwd')"`):                                                                                                                                   {"pg_read_file"},
+		overMine("text", `"table_to_xml('embedsidecar.installation', true, false, '')::text"`):                                                                                              {"installation"},
+		overMine("text", `"(SELECT secret::text FROM embedsidecar.installation)"`):                                                                                                          {"names embedsidecar.installation"},
+		overMine("text", `"current_setting('data_directory')"`):                                                                                                                             {"current_setting"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "where": "public.trap(body) IS NULL", "into": {"table": "mine_embedding"}}`):                                  {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "priority": "public.trap(body)", "into": {"table": "mine_embedding"}}`):                                       {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "ignore": "public.trap(text)", "into": {"table": "mine_embedding"}}`):                                         {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "chunking": {"strategy": "sentences", "context": "public.trap(body)"}, "into": {"table": "mine_embedding"}}`): {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "overwrite": true, "into": {"table": "public.theirs"}}`):                                                      {"theirs"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "embedsidecar.ledger"}}`):                                                                   {"ledger"},
+	}
 }
 
 // TestTrust_ANameThatBecameAnothersIsJudgedAgain: what a role asked for over its own table does not go over to the

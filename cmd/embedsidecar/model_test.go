@@ -223,6 +223,35 @@ func TestTrust_ANextGenerationIsReadByNobodyPastPolicies(t *testing.T) {
 	may(reader, "docs_embedding", true)
 }
 
+// TestTrust_ASwitchParsesNothingOfAStranger: the server runs constraints of domains when it parses literals of arrays of
+// them. A view or function with such a one is not made anew as the owner of the schema, who may do all of this one's.
+func TestTrust_ASwitchParsesNothingOfAStranger(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 5)
+	s.run(0, "init", "--pipeline", "docs: title, body -> table docs_embedding")
+	tenant := s.db.Role("")
+	s.db.MustExecSuper(`GRANT ` + tenant + ` TO ` + testenv.Owner + `; GRANT SELECT ON docs_embedding TO ` + tenant + `;
+		CREATE SCHEMA lair AUTHORIZATION ` + tenant + `; SET ROLE ` + tenant + `;
+		CREATE TABLE lair.evidence (who text); GRANT INSERT ON lair.evidence TO public; GRANT USAGE ON SCHEMA lair TO public;
+		CREATE FUNCTION lair.sees() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO lair.evidence VALUES (current_user); RETURN true; END $$;
+		CREATE DOMAIN lair.word AS text CHECK (lair.sees());
+		CREATE VIEW lair.counted AS SELECT id, '{x}'::lair.word[] AS words FROM docs_embedding;
+		CREATE FUNCTION lair.counts() RETURNS bigint LANGUAGE sql
+			BEGIN ATOMIC SELECT count(*) FROM docs_embedding WHERE '{x}'::lair.word[] IS NOT NULL; END; RESET ROLE;
+		DELETE FROM lair.evidence`)
+	s.start("--pipeline", "docs: title, body -> table docs_embedding")
+	s.holds("docs_embedding", "embedding", 8)
+	s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12")
+	s.holds("docs_embedding__next", "embedding", 12)
+	s.refuses("switch", "function lair.counts()", "view lair.counted", "DROP VIEW lair.counted;")
+	s.db.MustExecSuper(`DROP VIEW lair.counted; DROP FUNCTION lair.counts()`)
+	s.switches("switch", "switched")
+	if who := testenv.Values[string](s.db, `SELECT DISTINCT who FROM lair.evidence`); len(who) > 0 {
+		t.Errorf("the constraint ran as %q", who)
+	}
+}
+
 // refuses looks at how a switch is refused whose other generation is complete.
 func (s *stage) refuses(verb string, words ...string) {
 	s.t.Helper()

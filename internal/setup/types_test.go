@@ -103,8 +103,16 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 	if _, _, err := resolve.Resolve(t.Context(), trusting, side(), catalog.Vectors{Dims: 3}); err != nil {
 		t.Errorf("of an owner who is trusted: %v", err)
 	}
-	b.MustExec(`DROP TABLE IF EXISTS docs_embedding, docs`)
-	b.MustExec(plainDocs)
+}
+
+// TestTrust_TypesWithinAnEmbeddingTable: an embedding table that is there already has no type of a stranger, wherever a
+// value of it could come to be.
+func TestTrust_TypesWithinAnEmbeddingTable(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	name, pool := b.tenant()
+	b.as(pool, `CREATE TYPE lair.mood AS ENUM ('good', 'bad')`, `CREATE DOMAIN lair.word AS text`,
+		`CREATE TYPE lair.pair AS (a lair.word)`, `GRANT USAGE ON SCHEMA lair TO public`)
 	b.MustExec(`CREATE FUNCTION mine(text) RETURNS text IMMUTABLE LANGUAGE sql RETURN $1;
 		CREATE TYPE words AS (a lair.word); CREATE TYPE span AS RANGE (SUBTYPE = lair.word);
 		CREATE DOMAIN outer_word AS text CHECK (VALUE::lair.word <> 'x')`)
@@ -121,7 +129,8 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		"note text CHECK (mine(note)::lair.word <> 'x')":                          "domain lair.word",
 		"note text GENERATED ALWAYS AS (embedding::text::lair.word::text) STORED": "domain lair.word",
 		"note text, EXCLUDE ((note::lair.word) WITH =)":                           "domain lair.word",
-		"note lair.checked": "function lair.checks", "note lair.filled": "function lair.trap", "note lair.checked[]": "lair.checks",
+		"note lair.checked": "function lair.checks", "note lair.filled": "function lair.trap",
+		"note lair.checked[]":     "lair.checks",
 		"note text, note2 bigint": "",
 		"note lair.mood":          "", // an enum runs nothing
 	} {
@@ -129,7 +138,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		b.MustExec(`CREATE TABLE docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0, generation integer NOT NULL,
 			text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, ` + column +
 			`, PRIMARY KEY (id, chunk_no))`)
-		_, _, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
+		_, _, err := resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
 		if words != "" {
 			wantError[*refusal.ConfigError](t, err, words, name)
 		} else if err != nil {
@@ -137,7 +146,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		}
 	}
 	b.MustExec(`CREATE STATISTICS worded ON (note::text::lair.word), id FROM docs_embedding`)
-	_, _, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
+	_, _, err := resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
 	wantError[*refusal.ConfigError](t, err, "domain lair.word", name)
 }
 

@@ -76,7 +76,9 @@ func TestTrust_AnAggregateOfSomebodyElse(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	for _, text := range []string{"lair.all(name)", "safe.steps(name)", "safe.ends(name)", "safe.joins(name)", "safe.moves(name)"} {
+	for _, text := range []string{
+		"lair.all(name)", "safe.steps(name)", "safe.ends(name)", "safe.joins(name)", "safe.moves(name)",
+	} {
 		err := try(text)
 		b.sprung(name, err)
 		wantError[*refusal.ConfigError](t, err, "lair.", name, "--trust-owner")

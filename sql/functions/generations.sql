@@ -156,6 +156,13 @@ DECLARE
     a record;
     b record;
     whole boolean; -- the whole table is exchanged, and not a column
+    -- Whose objects are made again, as this role: the server runs code while it parses, such as the constraints of a
+    -- domain for the literal of an array. So they are those of roles that this one can act as and that can do all that
+    -- it can.
+    friends oid[] := ARRAY(SELECT r.oid FROM pg_roles AS r
+        WHERE pg_has_role(current_user, r.oid, 'USAGE') AND (r.rolsuper OR pg_has_role(r.oid, current_user,
+            CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER'
+                ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)));
 BEGIN
     SELECT * INTO STRICT a FROM embedsidecar.destination_of(generation_ties.live);
     SELECT * INTO STRICT b FROM embedsidecar.destination_of(generation_ties.other);
@@ -173,7 +180,7 @@ BEGIN
         WHERE  c.oid <> a.relation
     )
     SELECT CASE v.relkind WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' ELSE 'rule of ' END || v.name,
-           CASE WHEN v.relkind = 'v' AND pg_has_role(current_user, v.relowner, 'USAGE')
+           CASE WHEN v.relkind = 'v' AND v.relowner = ANY (friends)
                     AND (a.type = b.type OR NOT EXISTS (SELECT FROM pg_attribute AS c WHERE c.attrelid = v.oid
                         AND c.attnum > 0 AND format_type(c.atttypid, c.atttypmod) = a.type)) THEN
                'CREATE OR REPLACE VIEW ' || v.name
@@ -188,7 +195,7 @@ BEGIN
     FROM   views AS v
     UNION ALL
     SELECT 'function ' || p.oid::regprocedure::text,
-           CASE WHEN pg_has_role(current_user, p.proowner, 'USAGE') THEN pg_get_functiondef(p.oid) END,
+           CASE WHEN p.proowner = ANY (friends) THEN pg_get_functiondef(p.oid) END,
            'DROP FUNCTION ' || p.oid::regprocedure::text || '; -- and create it again after the switch', NULL
     FROM   ties AS t JOIN pg_proc AS p ON t.classid = 'pg_proc'::regclass AND p.oid = t.objid
     UNION ALL
@@ -774,16 +781,21 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     p record;
 BEGIN
-    FOR p IN SELECT u.pubname, r.prrelid::regclass AS name, (SELECT string_agg(quote_ident(a.attname), ', ')
-                        FROM pg_attribute AS a WHERE a.attrelid = r.prrelid AND NOT a.attisdropped
-                            AND a.attnum <> unpublish_column.attnum
-                            AND a.attnum = ANY (string_to_array(to_jsonb(r) ->> 'prattrs', ' ')::smallint[])) AS rest
+    FOR p IN SELECT u.pubname, r.prrelid::regclass AS name,
+                    (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute AS a
+                     WHERE  a.attrelid = r.prrelid AND NOT a.attisdropped AND a.attnum <> unpublish_column.attnum
+                            AND a.attnum = ANY (l.numbers)) AS rest,
+                    (SELECT ' WHERE (' || (to_jsonb(v) ->> 'rowfilter') || ')' -- from PostgreSQL 15 on, like the list
+                     FROM   pg_publication_tables AS v JOIN pg_class AS c ON c.relname = v.tablename
+                            JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = v.schemaname
+                     WHERE  c.oid = r.prrelid AND v.pubname = u.pubname) AS filter
              FROM   pg_publication_rel AS r JOIN pg_publication AS u ON u.oid = r.prpubid
-             WHERE  r.prrelid = unpublish_column.relation
-                    AND unpublish_column.attnum = ANY (string_to_array(to_jsonb(r) ->> 'prattrs', ' ')::smallint[])
+                    CROSS JOIN LATERAL (SELECT string_to_array(translate(to_jsonb(r) ->> 'prattrs', '[],', ''),
+                        ' ')::smallint[]) AS l (numbers) -- [1, 2]
+             WHERE  r.prrelid = unpublish_column.relation AND unpublish_column.attnum = ANY (l.numbers)
     LOOP
         EXECUTE format('ALTER PUBLICATION %I DROP TABLE ONLY %s', p.pubname, p.name);
-        EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)', p.pubname, p.name, p.rest);
+        EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)%s', p.pubname, p.name, p.rest, p.filter);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.unpublish_column IS

@@ -35,9 +35,11 @@ func TestTrust_AnOwnerWhoComesWithinAHeartbeat(t *testing.T) {
 		word     string // of the reason
 	}{
 		"source": {`ALTER TABLE docs ADD embedding vector(8)`, true, false, index("docs"), "belongs to"},
-		"partition of the source": {`DROP TABLE docs; CREATE TABLE docs (id bigint PRIMARY KEY, body text,
+		"partition of the source": {
+			`DROP TABLE docs; CREATE TABLE docs (id bigint PRIMARY KEY, body text,
 			embedding vector(8)) PARTITION BY RANGE (id); CREATE TABLE part PARTITION OF docs FOR VALUES FROM (0) TO (1000)`,
-			true, false, index("part"), "belongs to"},
+			true, false, index("part"), "belongs to",
+		},
 		"direct":    {``, false, false, index("docs_embedding"), "belongs to"},
 		"queue":     {``, false, true, index("docs_embedding"), "belongs to"},
 		"partition": {parts, false, false, index("part"), "belongs to"},
