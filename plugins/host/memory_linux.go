@@ -83,6 +83,11 @@ func killStraysOnce(dir string) (killed int) {
 		if env, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ")); err == nil && names(env, dir) {
 			if unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil {
 				killed++
+				go func() {
+					reapAll(unix.P_PIDFD, fd)
+					_ = unix.Close(fd)
+				}()
+				continue
 			}
 		}
 		_ = unix.Close(fd)

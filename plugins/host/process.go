@@ -204,6 +204,7 @@ func (p *process) reap() {
 		// While it is a zombie its number cannot belong to anybody else: the moment to kill what it has left behind.
 		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
 		_ = p.cmd.Wait() // its error is what end says
+		go reapGroup(p.pid)
 		p.end, p.died, p.reaped = p.cmd.ProcessState, died, true
 		return
 	}

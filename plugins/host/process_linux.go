@@ -39,6 +39,19 @@ func awaitExit(pid int) bool {
 	}
 }
 
+// reapGroup reaps what a plugin has left in its group. It becomes this process's child where this is the first process
+// of a container, and would stay a zombie there.
+func reapGroup(leader int) { reapAll(unix.P_PGID, leader) }
+
+// reapAll waits for the end of killed processes, as far as they are children of this one.
+func reapAll(kind, id int) {
+	for {
+		if err := unix.Waitid(kind, id, nil, unix.WEXITED, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return // there is none, or none any more
+		}
+	}
+}
+
 // hasEnded reports whether a child that has not been reaped has ended.
 func hasEnded(pid int) bool {
 	var info unix.Siginfo

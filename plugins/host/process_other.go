@@ -20,6 +20,8 @@ func noNewPrivileges() error { return nil }
 // awaitExit leaves the waiting to the caller, which reaps the child thereby.
 func awaitExit(int) bool { return false }
 
+func reapGroup(int) {}
+
 func limitMemory(int, uint64) error { return errors.New("not supported by this system") }
 
 func expendable(int) error { return nil }
