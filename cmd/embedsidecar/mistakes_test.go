@@ -318,7 +318,7 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 	if major := other.Server.Major(); major >= hides {
 		other.MustExecSuper("ALTER DATABASE " + other.Name + " SET extension_control_path = '/nowhere'")
 		stdout, _ = s.run(exitFailed, "check")
-		s.has(stdout, "error  extension vector: the server does not have it", fmt.Sprintf("such as postgresql-%d-pgvector",
+		s.has(stdout, "error  extension vector: the server does not have pgvector", fmt.Sprintf("such as postgresql-%d-pgvector",
 			major))
 	}
 }

@@ -291,6 +291,31 @@ func TestQuickstart_ASlotOfAnotherDatabase(t *testing.T) {
 		"GRANT CREATE ON DATABASE", "GRANT CREATE ON SCHEMA", "CREATE PUBLICATION")
 }
 
+// TestQuickstart_ASecondDatabaseOfAServer gets a slot of its own where nobody has named one.
+func TestQuickstart_ASecondDatabaseOfAServer(t *testing.T) {
+	t.Parallel()
+	server, err := testenv.Start(t.Context(), testenv.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newStage(t, 3, testenv.On(server))
+	s.set("EMBEDSIDECAR_SLOT=")
+	testenv.DB(t, testenv.On(server)).MustExec("SELECT pg_create_logical_replication_slot('embedsidecar', 'pgoutput')")
+	slot := "--slot=embedsidecar_" + s.db.Name
+	for range 2 { // the second time it finds the pipeline again
+		stdout, stderr := s.typing(0, "title 1\n", "quickstart", "docs", "--yes")
+		s.has(stdout, "title 1")
+		s.has(stderr, `The slot "embedsidecar" is that of database`, " run "+slot, " uninstall --yes --drop-embeddings "+slot)
+	}
+	stdout, _ := s.run(0, "status", slot)
+	s.has(stdout, "public.docs")
+}
+
 // TestQuickstart_SuggestsWhereMostTextIs, not where most rows are, and not where the first rows are longest.
 func TestQuickstart_SuggestsWhereMostTextIs(t *testing.T) {
 	t.Parallel()

@@ -114,6 +114,40 @@ func terminal(t *testing.T, height uint16) (person, program *os.File) {
 	return person, program
 }
 
+// TestQuickstart_WaitsForThePackageOfPgvector: a superuser is not asked whether to run statements that must fail.
+func TestQuickstart_WaitsForThePackageOfPgvector(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	const hides = 18 // from this major on a database can be made to see no extensions
+	if s.db.Server.Major() < hides {
+		return
+	}
+	s.db.MustExecSuper("DROP EXTENSION vector; ALTER DATABASE " + s.db.Name + " SET extension_control_path = '/nowhere'")
+	s.as(testenv.Superuser)
+	keys, screen := terminal(t, 50) //nolint:mnd // lines
+	seen, ended := s.sits(keys, screen, "quickstart", "docs")
+	shows := func(text string) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) { return strings.Contains(seen.String(), text), seen.String() })
+	}
+	shows("waiting: ")
+	if got := seen.String(); !strings.Contains(got, "package pgvector") || strings.Contains(got, "N] ") ||
+		strings.Contains(got, "CREATE EXTENSION") {
+		t.Errorf("something is asked before the package is there: %s", got)
+	}
+	s.db.MustExecSuper("ALTER DATABASE " + s.db.Name + " RESET extension_control_path")
+	s.db.MustExecSuper(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+	shows("Trust " + testenv.Owner + "? [y/N] ")
+	if _, err := keys.WriteString("n\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error(seen.String())
+	}
+	s.untouched()
+}
+
 // TestQuickstart_GoesOnOnceItIsMended: on a terminal what is not ready is told once, as one call of psql, and waited
 // for. After it, and a restart of the server, the plan follows. A superuser is asked whether to run the statements.
 func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {

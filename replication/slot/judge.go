@@ -105,7 +105,7 @@ func (s *State) elsewhere() Verdict {
 	}
 	if s.Recorded {
 		v.Hint = append(v.Hint, fmt.Sprintf(
-			"it is a copy of the other, and its pipelines must go to that slot first: embedsidecar init --adopt --slot %s", own))
+			"if this database is a copy of the other, its pipelines must go to that slot first: embedsidecar init --adopt --slot %s", own))
 	}
 	return v
 }

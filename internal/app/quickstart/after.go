@@ -81,10 +81,19 @@ func (q *quickstart) saved(spec pipeline.Spec) {
 			q.Say("error: write the configuration: %s", err)
 			return
 		}
-		q.Say("  as a file    wrote %s, for %s run --config %s", q.file.f.Name(), q.Program, health.Quoted(q.file.f.Name()))
+		q.Say("  as a file    wrote %s, for %s run --config %s%s", q.file.f.Name(), q.Program, health.Quoted(q.file.f.Name()),
+			q.slotFlag())
 		return
 	}
 	q.Say("  as a file    %s", config.FormatPipeline(spec))
+}
+
+// slotFlag names the slot where it is one of this database alone.
+func (q *quickstart) slotFlag() string {
+	if q.slot == "" {
+		return ""
+	}
+	return " --slot=" + health.Quoted(q.slot)
 }
 
 // flags are those of this call that the next one needs, too. What comes from variables or a file is there then as well.
@@ -98,6 +107,7 @@ func (q *quickstart) flags() string {
 			b.WriteString(" --" + flag + "=" + health.Quoted(q.Redact(s.Value)))
 		}
 	}
+	b.WriteString(q.slotFlag())
 	if q.trusted != "" && !strings.Contains(b.String(), " --trust-owner=") {
 		b.WriteString(" --trust-owner=" + health.Quoted(q.trusted))
 	}

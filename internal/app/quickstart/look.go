@@ -27,6 +27,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // connect opens the pool that looks, and the one that sets up.
@@ -46,6 +47,25 @@ func (q *quickstart) connect(ctx context.Context) (end func(), err error) {
 		q.server.Close()
 		q.pool.Close()
 	}, nil
+}
+
+// ownSlot chooses a slot for this database alone where nobody has named one and the usual one is another database's.
+func (q *quickstart) ownSlot(ctx context.Context) {
+	usual := q.Config.Slot.Name
+	if q.Config.Origin("slot.name") != "default" {
+		return
+	}
+	s, err := slot.Read(ctx, q.pool, usual)
+	if err != nil { // our tables are not there
+		s, err = slot.Find(ctx, q.pool, usual, false)
+	}
+	if err != nil || !s.Exists || s.Recorded || s.Database == "" || s.Database == s.Here {
+		return
+	}
+	q.slot = database.OwnSlot(s.Here)
+	q.Config.Slot.Name = q.slot
+	q.Say("The slot %q is that of database %q, so this one gets another. All commands for it need --slot %s.", usual,
+		s.Database, q.slot)
 }
 
 // unsafe tells what else a database lacks whose schema embedsidecar is not safe to use. Any other failure it returns.

@@ -53,6 +53,9 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 			unheard := slices.DeleteFunc(slices.Clone(q.lacks), func(l lack) bool {
 				return told[l.what] || len(l.sql)+len(l.trust) == 0
 			})
+			if at := slices.IndexFunc(unheard, unpackaged); q.superuser && at >= 0 {
+				unheard = unheard[at : at+1] // before it is there nothing else is asked
+			}
 			for _, l := range unheard {
 				told[l.what] = true
 			}
@@ -120,6 +123,9 @@ func (q *quickstart) mendable() bool {
 	})
 }
 
+// unpackaged reports whether an extension's files are not on the server, so that no statement can create it.
+func unpackaged(l lack) bool { return problem.Code(l.err) == code.Pgvector && len(l.hint) > 0 }
+
 // mend asks a superuser whether to run the statements that mend some lacks, and whether he trusts the owners of what he
 // would work on. For others it prints the statements, as one call of psql where the name of a superuser is known. The
 // error of one who does not trust them is failed.
@@ -131,6 +137,8 @@ func (q *quickstart) mend(ctx context.Context, lacks []lack, failed error) (trus
 	block := strings.Join(statements, "\n")
 	at := q.pool.Config().ConnConfig
 	switch {
+	case q.superuser && unpackaged(lacks[0]):
+		q.Say("Not ready yet:\n\n%s\n", strings.Join(statements[:len(statements)-len(lacks[0].sql)], "\n"))
 	case q.superuser:
 		if trusts, err = q.confirmed(ctx, lacks, statements, failed); err != nil {
 			return trusts, err

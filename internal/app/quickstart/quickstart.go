@@ -90,6 +90,7 @@ type quickstart struct {
 	warned       bool               // of pgvector
 	super        string             // the superuser who made the server
 	trusted      string             // owners, as it was asked
+	slot         string             // of this database alone; "": that of the configuration
 	example      string             // of a question, from the first rows; "": none
 	suggested    bool               // the table was, which has been told
 	left         []string           // columns of text that are not embedded
@@ -121,6 +122,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer end()
+	q.ownSlot(ctx)
 	defer func() {
 		if err != nil && ctx.Err() != nil {
 			q.stands(ctx)

@@ -225,7 +225,7 @@ func (c *checker) checkExtension(s *catalog.Server) {
 		c.failed(name, refusal.Coded(code.Pgvector, "not installed; the server has "+s.VectorAvailable,
 			"run as a superuser, or as the administrator of a managed server: "+strings.Join(sql, " ")))
 	default:
-		c.failed(name, refusal.Coded(code.Pgvector, "the server does not have it",
+		c.failed(name, refusal.Coded(code.Pgvector, "the server does not have pgvector",
 			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", s.Major()),
 			"then, as a superuser, or as the administrator of a managed server: "+strings.Join(sql, " ")))
 	}
