@@ -128,7 +128,9 @@ func TestQuickstart_WaitsForThePackageOfPgvector(t *testing.T) {
 	seen, ended := s.sits(keys, screen, "quickstart", "docs")
 	shows := func(text string) {
 		t.Helper()
-		testenv.Eventually(t, waitTimeout, func() (bool, string) { return strings.Contains(seen.String(), text), seen.String() })
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			return strings.Contains(seen.String(), text), seen.String()
+		})
 	}
 	shows("waiting: ")
 	if got := seen.String(); !strings.Contains(got, "package pgvector") || strings.Contains(got, "N] ") ||
