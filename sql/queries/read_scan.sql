@@ -1,16 +1,16 @@
--- read_scan: what a pipeline's scan has to do next, if anything. routed says whether the streamer knows the pipeline as
--- it is now. Until then changes may pass unseen, and the acknowledgement asks for another scan: so it is worth
--- a moment of waiting. Where no one can stream the rows that are there are not kept waiting for that. A sidecar that
+-- read_scan: what a pipeline's scan has to do next, if anything. routed says whether the streamer knows the pipeline
+-- as it is now. Until then changes may pass unseen, and the acknowledgement asks for another scan: so it is worth a
+-- moment of waiting. Where no one can stream the rows that are there are not kept waiting for that. A sidecar that
 -- knows only an older generation of the pipeline would compare with the wrong text: it sees no scan. which: the
--- condition that a row is in one of the partitions that are compared, NULL where none of them is one any more, or all
--- rows are. life: what is read of rows from now on holds in it (save_scan).
+-- condition that a row is in one of the partitions that are compared (a sole default one has none), NULL where none
+-- of them is one any more, or all rows are. life: what is read of rows from now on holds in it (save_scan).
 -- Rows: at most one. Locks: the partitions that are compared, ACCESS SHARE. Index: primary key.
 SELECT s.phase, s.reason, s.after_key, s.requested, s.started,
     s.barrier <= pg_snapshot_xmin(pg_current_snapshot()) AS may_start, s.barrier::text AS barrier,
        EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = s.pipeline_id AND r.generation = @generation)
            OR s.requested_at < now() - interval '15 s' AS routed,
        s.partitions IS NOT NULL OR s.owners IS NOT NULL AS parts, s.lost, s.owners, embedsidecar.server_life() AS life,
-       (SELECT string_agg('(' || pg_get_partition_constraintdef(c.oid) || ')', ' OR ')
+       (SELECT string_agg('(' || coalesce(pg_get_partition_constraintdef(c.oid), 'true') || ')', ' OR ')
         FROM   pg_class AS c WHERE c.oid = ANY (s.partitions) AND c.relispartition
             AND s.phase IN ('waiting', 'rows')) AS which
 FROM   embedsidecar.scan AS s

@@ -337,6 +337,36 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 	r.verify()
 }
 
+// TestP1_ASoleDefaultPartition is compared when it comes, and when it comes back: it has no condition of its own.
+func TestP1_ASoleDefaultPartition(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id)`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	s, _ := r.start()
+	r.settle()
+	db.MustExec(`CREATE TABLE rest (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO rest SELECT i, 'one ' || i FROM generate_series(1, 20) AS i`)
+	for range 2 {
+		scans := s.Stream().CatalogueScans.Load()
+		db.MustExec(`ALTER TABLE docs ATTACH PARTITION rest DEFAULT`)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			return s.Stream().CatalogueScans.Load() > scans, "the attached partition was not noticed"
+		})
+		r.settle()
+		r.verify()
+		scans = s.Stream().CatalogueScans.Load()
+		db.MustExec(`ALTER TABLE docs DETACH PARTITION rest`)
+		db.MustExec(`UPDATE rest SET body = 'two ' || id WHERE id < 4`)
+		db.MustExec(`INSERT INTO rest VALUES (100, 'new')`)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			return s.Stream().CatalogueScans.Load() > scans, "the detached partition was not noticed"
+		})
+		r.settle()
+		db.MustExec(`DELETE FROM rest WHERE id = 100`)
+	}
+}
+
 // TestP1_APartitionThatComesAndGoesUnseen: it is attached, its rows are embedded as they change, and it is detached,
 // all between two looks at the catalogue, which is the same before and after. Its mark is written later if the row of
 // its pipeline is locked meanwhile, and who ends before that has asked for a scan; and who ends after that scan.

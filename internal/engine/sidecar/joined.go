@@ -88,6 +88,10 @@ func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []q
 		}
 		g := group{c.PipelineID, c.Join}
 		for _, key := range keys[g][c.RowKey] {
+			if len(key) > pipeline.MaxKey {
+				s.Stream().TooLong.Add(1)
+				continue
+			}
 			one := c
 			one.Join, one.RowKey, one.XID = 0, key, 0
 			found = append(found, one)

@@ -298,6 +298,40 @@ func TestP5_AKeyTooLongForTheQueue(t *testing.T) {
 	})
 }
 
+// TestP5_AJoinedRowOfAKeyTooLongForTheQueue: it leads to a row that is left out, and stops nothing. Nor does a vector
+// under such a key that nobody knows.
+func TestP5_AJoinedRowOfAKeyTooLongForTheQueue(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE authors (id int PRIMARY KEY, name text)`)
+	db.MustExec(`CREATE TABLE docs (code bytea PRIMARY KEY, body text, author_id int)`)
+	const long = `(SELECT string_agg(sha256(i::text::bytea), '') FROM generate_series(1, 62) AS i)`
+	db.MustExec(`INSERT INTO authors VALUES (1, 'Ann')`)
+	db.MustExec(`INSERT INTO docs VALUES ('a', 'short', 1), (` + long + `, 'too long', 1)`)
+	spec := intoTable("docs", "body")
+	spec.Joins = pipeline.Joins{{
+		Schema: "public", Table: "authors", As: "author", On: []pipeline.On{{Column: "id", Of: "author_id"}}, Text: "name",
+	}}
+	r := newRig(t, db, spec)
+	db.MustExec(`GRANT SELECT ON authors TO ` + r.role)
+	r.known()
+	s, _ := r.start()
+	r.settle()
+	db.MustExec(`UPDATE authors SET name = 'Bea'`)
+	db.MustExec(`INSERT INTO docs VALUES ('b', 'later', 1)`)
+	r.settle()
+	if n := s.Stream().TooLong.Load(); n != 1 {
+		t.Errorf("%d changes were counted as left out, want 1", n)
+	}
+	db.MustExecSuper(`INSERT INTO docs_embedding (code, generation, text_hash, embedded_at, embedding)
+		SELECT sha256('nobody') || ` + long + `, generation, text_hash, embedded_at, embedding FROM docs_embedding LIMIT 1`)
+	db.MustExec(`SELECT embedsidecar.backfill('docs')`)
+	r.settle()
+	if found := r.reports()[0]; found.Missing != 1 || found.Stale != 0 || found.Covered != 2 {
+		t.Errorf("%+v, want the one row to be missing", found)
+	}
+}
+
 // TestP1_ManySpellingsOfOneKey has several tasks of one row in a batch: each names it by a spelling that its key once
 // had.
 func TestP1_ManySpellingsOfOneKey(t *testing.T) {

@@ -312,7 +312,7 @@ func (s *Scan) strays(ctx context.Context) (found []string, err error) {
 		s.stray = &keys[len(keys)-1]
 		var strays []string
 		for i, key := range keys {
-			if gone[i] {
+			if gone[i] && len(key) <= pipeline.MaxKey {
 				strays = append(strays, key)
 			}
 		}
