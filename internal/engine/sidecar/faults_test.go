@@ -343,25 +343,19 @@ func TestP1_ASoleDefaultPartition(t *testing.T) {
 	db := testenv.DB(t)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id)`)
 	r := newRig(t, db, intoTable("docs", "body"))
-	s, _ := r.start()
+	r.start()
 	r.settle()
 	db.MustExec(`CREATE TABLE rest (id bigint PRIMARY KEY, body text)`)
 	db.MustExec(`INSERT INTO rest SELECT i, 'one ' || i FROM generate_series(1, 20) AS i`)
 	for range 2 {
-		scans := s.Stream().CatalogueScans.Load()
 		db.MustExec(`ALTER TABLE docs ATTACH PARTITION rest DEFAULT`)
-		testenv.Eventually(t, waitTimeout, func() (bool, string) {
-			return s.Stream().CatalogueScans.Load() > scans, "the attached partition was not noticed"
-		})
+		r.noticed()
 		r.settle()
 		r.verify()
-		scans = s.Stream().CatalogueScans.Load()
 		db.MustExec(`ALTER TABLE docs DETACH PARTITION rest`)
 		db.MustExec(`UPDATE rest SET body = 'two ' || id WHERE id < 4`)
 		db.MustExec(`INSERT INTO rest VALUES (100, 'new')`)
-		testenv.Eventually(t, waitTimeout, func() (bool, string) {
-			return s.Stream().CatalogueScans.Load() > scans, "the detached partition was not noticed"
-		})
+		r.noticed()
 		r.settle()
 		db.MustExec(`DELETE FROM rest WHERE id = 100`)
 	}
