@@ -42,15 +42,7 @@ pipelines:
 		s.run(0, "verify", "--deep", "50")
 		paid := tokens()
 
-		server, err := testenv.Start(t.Context(), testenv.Options{Major: major})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := server.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		server := testenv.Own(t, testenv.Options{Major: major})
 		s.moveTo(server)
 		s.db.MustExec(`UPDATE docs SET body = 'changed since the dump' WHERE id = 7`)
 		for _, name := range []string{"docs", "notes", "pages"} {

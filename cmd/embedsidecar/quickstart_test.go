@@ -167,17 +167,9 @@ func TestTrust_QuickstartReadsNoTableOfAStranger(t *testing.T) {
 // taken.
 func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	t.Parallel()
-	server, err := testenv.Start(t.Context(), testenv.Options{Config: map[string]string{
+	server := testenv.Own(t, testenv.Options{Config: map[string]string{
 		"wal_level": "replica", "max_replication_slots": "1",
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	s := newStage(t, 3, testenv.On(server))
 	_, stderr := s.typing(2, "", "quickstart", "--yes")
 	s.has(stderr, "wal_level: it is replica, want logical", "error ES0202", "ALTER SYSTEM SET wal_level",
@@ -294,15 +286,7 @@ func TestQuickstart_ASlotOfAnotherDatabase(t *testing.T) {
 // TestQuickstart_ASecondDatabaseOfAServer gets a slot of its own where nobody has named one.
 func TestQuickstart_ASecondDatabaseOfAServer(t *testing.T) {
 	t.Parallel()
-	server, err := testenv.Start(t.Context(), testenv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := testenv.Own(t, testenv.Options{})
 	s := newStage(t, 3, testenv.On(server))
 	s.set("EMBEDSIDECAR_SLOT=")
 	testenv.DB(t, testenv.On(server)).MustExec("SELECT pg_create_logical_replication_slot('embedsidecar', 'pgoutput')")

@@ -154,15 +154,7 @@ func TestQuickstart_WaitsForThePackageOfPgvector(t *testing.T) {
 // for. After it, and a restart of the server, the plan follows. A superuser is asked whether to run the statements.
 func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 	t.Parallel()
-	server, err := testenv.Start(t.Context(), testenv.Options{Config: map[string]string{"wal_level": "replica"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := testenv.Own(t, testenv.Options{Config: map[string]string{"wal_level": "replica"}})
 	s := newStage(t, 3, testenv.On(server))
 	s.db.MustExecSuper("DROP EXTENSION vector")
 	begun := func() (seen *logs.Buffer, ended <-chan error, types func(keys, until string)) {

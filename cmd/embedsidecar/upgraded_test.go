@@ -32,15 +32,7 @@ func TestP2_PgUpgrade(t *testing.T) {
 					return
 				}
 			}
-			old, err := testenv.Start(t.Context(), testenv.Options{Major: c.from})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := old.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			old := testenv.Own(t, testenv.Options{Major: c.from})
 			s := newStage(t, 50, testenv.On(old))
 			work := []string{"run", "--once", "--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding"}
 			s.run(0, work...)

@@ -36,7 +36,7 @@ func TestP9_BigTransaction(t *testing.T) {
 func bigTransaction(t *testing.T, major, rows int) {
 	t.Helper()
 	// A server of its own: a long transaction holds up the making of slots on all of it.
-	db := testenv.DB(t, testenv.On(ownServer(t, major, nil)), testenv.Empty())
+	db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: major})), testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
 	r := newRig(t, db, pipeline.Spec{
 		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},
@@ -364,19 +364,4 @@ func TestP9_LargeTexts(t *testing.T) {
 			r.nothingLeft()
 		})
 	}
-}
-
-// ownServer starts a server that no other test uses.
-func ownServer(t *testing.T, major int, config map[string]string) *testenv.Server {
-	t.Helper()
-	s, err := testenv.Start(t.Context(), testenv.Options{Major: major, Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
 }

@@ -19,7 +19,8 @@ import (
 // notifies until the server takes no more. Rows are embedded, waited for and acted on all the same.
 func TestP5_AFullQueueOfNotifications(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t, testenv.On(ownServer(t, 18, map[string]string{"max_notify_queue_pages": "64"})), testenv.Empty())
+	server := testenv.Own(t, testenv.Options{Major: 18, Config: map[string]string{"max_notify_queue_pages": "64"}})
+	db := testenv.DB(t, testenv.On(server), testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
 	r := newRig(t, db, pipeline.Spec{
 		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},
@@ -63,7 +64,7 @@ func TestP5_AFullQueueOfNotifications(t *testing.T) {
 // throws away all that it reads.
 func TestP9_ManyMessagesOfStrangers(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t, testenv.On(ownServer(t, 18, nil)), testenv.Empty())
+	db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: 18})), testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
 	r := newRig(t, db, pipeline.Spec{
 		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},

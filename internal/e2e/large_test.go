@@ -15,7 +15,7 @@ func TestP9_LargeValuesNobodyWatches(t *testing.T) {
 	t.Parallel()
 	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
-		db := testenv.DB(t, testenv.On(ownServer(t, major, nil)), testenv.Empty())
+		db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: major})), testenv.Empty())
 		db.MustExec(`CREATE TABLE public.docs (file text, id bigint, body text, copy text, PRIMARY KEY (id));
 			ALTER TABLE public.docs ALTER file SET STORAGE EXTERNAL`)
 		r := newRig(t, db, pipeline.Spec{

@@ -37,10 +37,10 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	}
 	// On a server of its own, for the WAL and the log belong to all of it. What the server itself does in the background
 	// is not ours.
-	server := ownServer(t, 0, map[string]string{
+	server := testenv.Own(t, testenv.Options{Config: map[string]string{
 		"autovacuum": "off", "checkpoint_timeout": "1h",
 		"bgwriter_lru_maxpages": "0",
-	})
+	}})
 	r, shapes := newShapesOn(t, server, "integers", "texts", "partitioned", "filtered")
 	r.db.MustExecSuper(fmt.Sprintf("ALTER ROLE %s SET log_min_duration_statement = 0", r.role))
 	// The rig's 3 s would end the stream of a sidecar that a busy machine forgets for as long: what it then does is no

@@ -182,7 +182,7 @@ func TestP4_AStoppedSidecarHoldsNobodysRows(t *testing.T) {
 func TestP1_AScanThatACrashMadeForget(t *testing.T) {
 	t.Parallel()
 	// Nobody but who commits, and waits for it, writes WAL to disk.
-	server := ownServer(t, 0, map[string]string{"wal_writer_delay": "10s"})
+	server := testenv.Own(t, testenv.Options{Config: map[string]string{"wal_writer_delay": "10s"}})
 	db := testenv.DB(t, testenv.On(server))
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
 	r := newRig(t, db, pipeline.Spec{

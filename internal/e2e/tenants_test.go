@@ -46,8 +46,9 @@ func newTown(t *testing.T, config map[string]string) *town {
 	}
 	w := &town{
 		control: control,
-		rig:     &rig{t: t, dir: dir, calls: filepath.Join(dir, "calls")}, server: ownServer(t, 0, config),
-		file: filepath.Join(dir, "tenants.yaml"), probes: testenv.Nowhere(t),
+		rig:     &rig{t: t, dir: dir, calls: filepath.Join(dir, "calls")},
+		server:  testenv.Own(t, testenv.Options{Config: config}),
+		file:    filepath.Join(dir, "tenants.yaml"), probes: testenv.Nowhere(t),
 	}
 	w.write(`
 databases: [{match: 'tenant_*'}]

@@ -315,15 +315,7 @@ func (b *base) hold(sql string) pgx.Tx {
 
 func TestInit_NamesWhoStandsInTheWay(t *testing.T) {
 	t.Parallel()
-	server, err := testenv.Start(t.Context(), testenv.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := testenv.Own(t, testenv.Options{})
 	b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.On(server)), plainDocs, "CREATE TABLE elsewhere (n int)")
 	o := b.options(b.SlotName(), docs())
 	hasty := o
@@ -331,7 +323,7 @@ func TestInit_NamesWhoStandsInTheWay(t *testing.T) {
 
 	reader := b.hold("SELECT * FROM docs")
 	pid := testenv.Value[int](b.Database, "SELECT pid FROM pg_stat_activity WHERE query = 'SELECT * FROM docs'")
-	_, err = setup.Init(t.Context(), hasty)
+	_, err := setup.Init(t.Context(), hasty)
 	wantError[*refusal.ConflictError](t, err, fmt.Sprintf("pid %d", pid), "docs")
 	if err := reader.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

@@ -230,15 +230,7 @@ func TestWorkload_IsTheSameFromTheSameSeed(t *testing.T) {
 
 func TestWorkload_GoesOnThroughRestartsAndBrokenConnections(t *testing.T) {
 	t.Parallel()
-	server, err := testenv.Start(t.Context(), testenv.Options{Major: testenv.Majors(t)[0]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := testenv.Own(t, testenv.Options{Major: testenv.Majors(t)[0]})
 	db := testenv.DB(t, testenv.On(server))
 	shapes := create(t, db, workload.Named(workload.Shapes(dims), "integers", "texts"))
 	proxy := testenv.StartProxy(t, server.Addr())

@@ -40,7 +40,7 @@ func TestP1_AServerThatWentBack(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		db := testenv.DB(t, testenv.On(ownServer(t, major, nil)))
+		db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: major})))
 		db.MustExec(docs)
 		r := newRig(t, db, oneOf(major)("docs", "body"))
 		proxy := testenv.StartProxy(t, db.Server.Addr())
@@ -80,7 +80,7 @@ func TestP2_AClonedServerHarmsNobody(t *testing.T) {
 			t.Parallel()
 			majors := testenv.Majors(t)
 			major := majors[len(majors)-1]
-			db := testenv.DB(t, testenv.On(ownServer(t, major, nil)))
+			db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: major})))
 			db.MustExec(docs)
 			r := newRig(t, db, intoTable("docs", "body"))
 			r.edit("before ")

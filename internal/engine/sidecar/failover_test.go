@@ -92,7 +92,7 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		db := testenv.DB(t, testenv.On(ownServer(t, major, nil)))
+		db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: major})))
 		db.MustExec(docs)
 		r := newRig(t, db, intoTable("docs", "body"))
 		standby := standbyOf(t, db, major)

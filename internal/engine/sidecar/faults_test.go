@@ -18,21 +18,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// ownServer starts a server that the test may restart, stop and reconfigure.
-func ownServer(t *testing.T, major int, config map[string]string) *testenv.Server {
-	t.Helper()
-	s, err := testenv.Start(t.Context(), testenv.Options{Major: major, Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
 const docs = `CREATE TABLE docs (id bigint PRIMARY KEY, body text)`
 
 // edit changes the rows of docs in a way that a vector of before is wrong.
@@ -64,7 +49,7 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 // heldCommit holds a commit that is in the WAL already, as a synchronous standby that is away does.
 func heldCommit(t *testing.T, major int, noDirect bool) {
 	t.Helper()
-	server := ownServer(t, major, nil)
+	server := testenv.Own(t, testenv.Options{Major: major})
 	db := testenv.DB(t, testenv.On(server))
 	db.MustExec(docs)
 	db.MustExec(`INSERT INTO docs VALUES (1, 'old')`)
@@ -159,7 +144,7 @@ func TestP2_ServerRestarts(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		server := ownServer(t, major, nil)
+		server := testenv.Own(t, testenv.Options{Major: major})
 		db := testenv.DB(t, testenv.On(server))
 		db.MustExec(docs)
 		r := newRig(t, db, column("docs", "body"))

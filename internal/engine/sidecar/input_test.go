@@ -206,7 +206,7 @@ func TestP2_PreparedTransactionsCountWhenTheyCommit(t *testing.T) {
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		server := ownServer(t, major, nil) // a transaction left open keeps slots from being made
+		server := testenv.Own(t, testenv.Options{Major: major}) // a transaction left open keeps slots from being made
 		spec := oneOf(major)
 		t.Helper()
 		db := testenv.DB(t, testenv.On(server))

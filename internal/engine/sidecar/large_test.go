@@ -14,7 +14,7 @@ func TestP2_PositionsAndTransactionIdsMayBeLarge(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		server := ownServer(t, major, nil)
+		server := testenv.Own(t, testenv.Options{Major: major})
 		if err := server.Stop(testenv.Fast); err != nil {
 			t.Fatal(err)
 		}

@@ -25,9 +25,9 @@ func TestP2_ASlotLosesItsWAL(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		db := testenv.DB(t, testenv.On(ownServer(t, major, map[string]string{
+		db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: major, Config: map[string]string{
 			"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB", "min_wal_size": "32MB",
-		})))
+		}})))
 		db.MustExec(docs)
 		r := newRig(t, db, oneOf(major)("docs", "body"))
 		proxy := testenv.StartProxy(t, db.Server.Addr())
@@ -71,7 +71,10 @@ func TestP2_ASlotLosesItsWAL(t *testing.T) {
 func TestP2_AnIdleSlotIsInvalidated(t *testing.T) {
 	t.Parallel()
 	const major = 18
-	db := testenv.DB(t, testenv.On(ownServer(t, major, map[string]string{"idle_replication_slot_timeout": "1s"})))
+	server := testenv.Own(t, testenv.Options{
+		Major: major, Config: map[string]string{"idle_replication_slot_timeout": "1s"},
+	})
+	db := testenv.DB(t, testenv.On(server))
 	db.MustExec(docs)
 	r := newRig(t, db, column("docs", "body"))
 	r.edit("before ")

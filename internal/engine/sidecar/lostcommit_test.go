@@ -18,7 +18,7 @@ func TestP1_ACommitThatACrashForgot(t *testing.T) {
 		t.Helper()
 		t.Parallel()
 		// Nobody but who commits, and waits for it, writes WAL to disk.
-		server := ownServer(t, major, map[string]string{"wal_writer_delay": "10s"})
+		server := testenv.Own(t, testenv.Options{Major: major, Config: map[string]string{"wal_writer_delay": "10s"}})
 		db := testenv.DB(t, testenv.On(server))
 		db.MustExec(docs)
 		db.MustExec(`INSERT INTO docs VALUES (1, 'body')`)

@@ -18,7 +18,9 @@ func TestP1_AServerThatVanishes(t *testing.T) {
 	for name, restarted := range map[string]bool{"the server": true, "the connections": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := ownServer(t, slices.Max(testenv.Majors(t)), map[string]string{"wal_sender_timeout": "3s"})
+			server := testenv.Own(t, testenv.Options{
+				Major: slices.Max(testenv.Majors(t)), Config: map[string]string{"wal_sender_timeout": "3s"},
+			})
 			db := testenv.DB(t, testenv.On(server))
 			db.MustExec(docs)
 			r := newRig(t, db, intoTable("docs", "body"))

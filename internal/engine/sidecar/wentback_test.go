@@ -21,7 +21,7 @@ func TestP1_AServerThatWentBackInTime(t *testing.T) {
 				t.Helper()
 				t.Parallel()
 				const rows = 700 // more than are worked at once
-				db := testenv.DB(t, testenv.On(ownServer(t, major, nil)))
+				db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: major})))
 				db.MustExec(docs)
 				db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, $1) AS i`, rows)
 				r := newRig(t, db, intoTable("docs", "body"))

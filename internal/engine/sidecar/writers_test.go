@@ -81,7 +81,7 @@ func TestP1_RowsOfASubscription(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		server := ownServer(t, major, nil)
+		server := testenv.Own(t, testenv.Options{Major: major})
 		db := testenv.DB(t, testenv.On(server))
 		source := testenv.DB(t, testenv.On(server), testenv.Empty())
 		for _, d := range []*testenv.Database{source, db} {
