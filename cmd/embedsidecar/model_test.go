@@ -224,8 +224,7 @@ func TestTrust_ANextGenerationIsReadByNobodyPastPolicies(t *testing.T) {
 }
 
 // TestTrust_ASwitchParsesNothingOfAStranger: the server runs constraints of domains when it parses literals of arrays
-// of them. A view or function with such a one is not made anew as the owner of the schema, who may do all of this
-// one's.
+// of them. So the owner of the schema does not create views and functions of other roles again.
 func TestTrust_ASwitchParsesNothingOfAStranger(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)

@@ -9,9 +9,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// TestTrust_ADomainOfSomebodyElseInAText: an expression has no type of somebody who is not trusted, neither by a cast
-// nor by the arguments of a function: his constraints would run as the role that evaluates it. A literal of such a type
-// is not even parsed.
+// TestTrust_ADomainOfSomebodyElseInAText: an expression uses no type of an owner who is not trusted, in a cast or as an
+// argument of a function: its constraints would run as the role that evaluates the expression. A literal of such a type
+// is refused before it is parsed.
 func TestTrust_ADomainOfSomebodyElseInAText(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding vector(3))",
@@ -45,8 +45,8 @@ func TestTrust_ADomainOfSomebodyElseInAText(t *testing.T) {
 	}
 }
 
-// TestTrust_AnAggregateOfSomebodyElse: the text of a join calls no aggregate of somebody who is not trusted, nor one
-// that calls his functions.
+// TestTrust_AnAggregateOfSomebodyElse: the text of a join calls no aggregate of an owner who is not trusted, and none
+// that consists of such an owner's functions.
 func TestTrust_AnAggregateOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding vector(3))",

@@ -26,9 +26,8 @@ var (
 	qualified = regexp.MustCompile(name + `\s*\.\s*` + name)
 )
 
-// foreignName returns what an expression of somebody who is not trusted names that might be no column and nothing of
-// the server's, or "". It needs no catalogue, which somebody could change between this and the parsing.
-// alias is the table's; "": it means a column.
+// foreignName returns the first name in an expression that may be neither a column nor part of PostgreSQL, or "". It
+// reads the text alone: a catalog could change between this and the parsing. alias is the table's; "": it is a column.
 func foreignName(alias, expression string) string {
 	last, end := "", 0
 	all := append(token.FindAllStringIndex(expression, -1), []int{len(expression), len(expression)})

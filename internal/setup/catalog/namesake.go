@@ -125,8 +125,8 @@ func trusted(ctx context.Context, tx pgx.Tx, t *Table, word, tree string) error 
 	}
 }
 
-// strangersNamed returns *ConfigError when an expression names a type of somebody who is not trusted and does not own
-// the table, or when its rule (0: it was not parsed yet) or functions of it have one.
+// strangersNamed returns *ConfigError if an expression, its rule (0: it was not parsed yet) or its functions use a type
+// whose owner is neither trusted nor the owner of the table.
 func strangersNamed(ctx context.Context, tx pgx.Tx, t *Table, word, expression string, rule uint32, functions []uint32,
 ) error {
 	schemas, names := typesNamed(cmp.Or(t.As, "r"), expression)
