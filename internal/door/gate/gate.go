@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -258,12 +259,13 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	if !from.rates.Allow(name) {
 		return Busy(fmt.Sprintf("this client sends more than %d requests per second", g.o.Limits.Rate))
 	}
+	if !from.own.Take(name) {
+		return Busy(fmt.Sprintf("this client already has %d requests in progress, the most allowed", from.own.Most))
+	}
+	giveBack := sync.OnceFunc(func() { from.own.GiveBack(name) })
+	defer giveBack()
 	endless := r.URL.Path == g.o.Endless
 	if !endless {
-		if !from.own.Take(name) {
-			return Busy(fmt.Sprintf("this client already has %d requests in progress, the most allowed", from.own.Most))
-		}
-		defer from.own.GiveBack(name)
 		ctx, cancel := context.WithTimeout(r.Context(), g.o.Limits.Time)
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -276,7 +278,9 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	if p := g.read(w, r, v, largest, ofAPI); p != nil {
 		return p
 	}
-	if !endless {
+	if endless { // its body has come, which is all that is bounded here
+		giveBack()
+	} else {
 		select { // not before the body has come, which may take as long as the client likes
 		case from.slots <- struct{}{}:
 			defer func() { <-from.slots }()
