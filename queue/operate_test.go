@@ -80,6 +80,8 @@ func TestSQL_ReaderAndOperator(t *testing.T) {
 		reader, operator := newPerson(t, f.db, readerRole), newPerson(t, f.db, operatorRole)
 		f.db.MustExec(`INSERT INTO embedsidecar.worker (worker_id, instance, version, slot_name, role, host) OVERRIDING SYSTEM VALUE VALUES (1, 'one', 'v', 'slot', 'work', 'box')`)
 		f.db.MustExec(`INSERT INTO embedsidecar.scan (pipeline_id, barrier, rows_expected) VALUES ($1, '3', 9)`, f.id)
+		f.db.MustExec(`INSERT INTO embedsidecar.configured (slot_name, instance, session_name, file)
+			SELECT 'slot', 'one', current_setting('application_name'), 'c.yaml'`)
 
 		// Rows 1 to 3 are dead letters, 4 is to be tried again, 5 is being embedded, 6 was, and 7 waits.
 		for i := 1; i <= 6; i++ {
@@ -119,6 +121,7 @@ func TestSQL_ReaderAndOperator(t *testing.T) {
 			p.sees(`SELECT instance, runs, rows_leased, role, host, speeds FROM embedsidecar.workers`, "one t 1 work box {}")
 			p.sees(`SELECT pipeline, model, priority, enabled FROM embedsidecar.pipelines`, "docs fake normal t")
 			p.sees(`SELECT "check", subject, status, state FROM embedsidecar.health WHERE status <> 'ok' ORDER BY 1`, "pipeline docs error copied", "slot slot error copied")
+			p.sees(`SELECT instance, name, state FROM embedsidecar.configuration`, "one c.yaml in_force")
 			p.sees(`SELECT count(*) FROM embedsidecar.audit`, "0")
 			p.sees(`SELECT embedsidecar.backlog(), embedsidecar.backlog('docs'), embedsidecar.caught_up()`, "4 4 f")
 		}

@@ -224,7 +224,8 @@ func TestTrust_ANextGenerationIsReadByNobodyPastPolicies(t *testing.T) {
 }
 
 // TestTrust_ASwitchParsesNothingOfAStranger: the server runs constraints of domains when it parses literals of arrays
-// of them. So the owner of the schema does not create views and functions of other roles again.
+// of them. So the owner of the schema does not create views and functions of other roles again. What he is offered to
+// run instead has their names, and runs nothing that a name says.
 func TestTrust_ASwitchParsesNothingOfAStranger(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
@@ -237,6 +238,9 @@ func TestTrust_ASwitchParsesNothingOfAStranger(t *testing.T) {
 			INSERT INTO lair.evidence VALUES (current_user); RETURN true; END $$;
 		CREATE DOMAIN lair.word AS text CHECK (lair.sees());
 		CREATE VIEW lair.counted AS SELECT id, '{x}'::lair.word[] AS words FROM docs_embedding;
+		CREATE VIEW lair."a
+DROP TABLE docs; --" AS SELECT id FROM docs_embedding; CREATE MATERIALIZED VIEW lair."b
+DROP TABLE docs; --" AS SELECT id FROM docs_embedding;
 		CREATE FUNCTION lair.counts() RETURNS bigint LANGUAGE sql
 			BEGIN ATOMIC SELECT count(*) FROM docs_embedding WHERE '{x}'::lair.word[] IS NOT NULL; END; RESET ROLE;
 		DELETE FROM lair.evidence`)
@@ -244,8 +248,14 @@ func TestTrust_ASwitchParsesNothingOfAStranger(t *testing.T) {
 	s.holds("docs_embedding", "embedding", 8)
 	s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12")
 	s.holds("docs_embedding__next", "embedding", 12)
-	s.refuses("switch", "function lair.counts()", "view lair.counted", "DROP VIEW lair.counted;")
-	s.db.MustExecSuper(`DROP VIEW lair.counted; DROP FUNCTION lair.counts()`)
+	said := s.refuses("switch", "function lair.counts()", "view lair.counted", "DROP VIEW lair.counted;")
+	_, said, _ = strings.Cut(said, "first:") // what is offered to be pasted
+	if outside := outsideQuotes(said); !strings.Contains(said, "DROP TABLE") || strings.Contains(outside, "DROP TABLE") {
+		t.Errorf("whoever pastes this runs what a name says:\n%s", said)
+	}
+	s.db.MustExecSuper(`DROP VIEW lair.counted; DROP FUNCTION lair.counts(); DROP VIEW lair."a
+DROP TABLE docs; --"; DROP MATERIALIZED VIEW lair."b
+DROP TABLE docs; --"`)
 	s.switches("switch", "switched")
 	if who := testenv.Values[string](s.db, `SELECT DISTINCT who FROM lair.evidence`); len(who) > 0 {
 		t.Errorf("the constraint ran as %q", who)
@@ -253,7 +263,7 @@ func TestTrust_ASwitchParsesNothingOfAStranger(t *testing.T) {
 }
 
 // refuses looks at how a switch is refused whose other generation is complete.
-func (s *stage) refuses(verb string, words ...string) {
+func (s *stage) refuses(verb string, words ...string) (said string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 		out, err := s.command("model", verb, "docs").CombinedOutput()
@@ -265,8 +275,10 @@ func (s *stage) refuses(verb string, words ...string) {
 				return false, string(out)
 			}
 		}
+		said = string(out)
 		return true, ""
 	})
+	return said
 }
 
 // holdsTitles is holds for pipelines of titles alone.

@@ -146,6 +146,12 @@ WHERE  (i.indrelid = vector_index.relation)
 $$;
 COMMENT ON FUNCTION embedsidecar.vector_index IS 'Indexes by which vectors are searched.';
 
+-- A name with a line break would end the comment, and the rest of it be run by whoever pastes the statement before it.
+CREATE OR REPLACE FUNCTION embedsidecar.comment_line(words text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT ' -- ' || regexp_replace(comment_line.words, '\s+', ' ', 'g') $$;
+COMMENT ON FUNCTION embedsidecar.comment_line IS 'Words as a comment behind a statement that is to be pasted.';
+
 -- Dependents follow the object and not its name. Views and functions with an SQL body of the schema's owner are made
 -- again by the switch (remake): after it their text means the new one. Everything else is for the owner.
 CREATE OR REPLACE FUNCTION embedsidecar.generation_ties(live integer, other integer)
@@ -187,11 +193,13 @@ BEGIN
                || coalesce(' WITH (' || array_to_string(v.reloptions, ', ') || ')', '')
                || ' AS ' || btrim(pg_get_viewdef(v.oid), '; ') END,
            CASE v.relkind
-               WHEN 'v' THEN 'DROP VIEW ' || v.name || '; -- after the switch: CREATE VIEW ' || v.name || ' AS '
-                   || btrim(regexp_replace(pg_get_viewdef(v.oid), '\s+', ' ', 'g'), '; ')
-               WHEN 'm' THEN 'DROP MATERIALIZED VIEW ' || v.name || '; -- after the switch: CREATE MATERIALIZED VIEW '
-                   || v.name || ' AS ' || btrim(regexp_replace(pg_get_viewdef(v.oid), '\s+', ' ', 'g'), '; ')
-               ELSE '-- drop the rule of ' || v.name || ', and create it again after the switch' END, v.oid
+               WHEN 'v' THEN 'DROP VIEW ' || v.name || ';' || embedsidecar.comment_line('after the switch: CREATE VIEW '
+                   || v.name || ' AS ' || btrim(pg_get_viewdef(v.oid), '; '))
+               WHEN 'm' THEN 'DROP MATERIALIZED VIEW ' || v.name || ';'
+                   || embedsidecar.comment_line('after the switch: CREATE MATERIALIZED VIEW ' || v.name || ' AS '
+                   || btrim(pg_get_viewdef(v.oid), '; '))
+               ELSE embedsidecar.comment_line('drop the rule of ' || v.name
+                   || ', and create it again after the switch') END, v.oid
     FROM   views AS v
     UNION ALL
     SELECT 'function ' || p.oid::regprocedure::text,
@@ -206,7 +214,8 @@ BEGIN
     WHERE  NOT whole
     UNION ALL
     SELECT 'trigger ' || quote_ident(g.tgname), NULL,
-           format('DROP TRIGGER %I ON %s; -- after the switch: %s', g.tgname, a.quoted, pg_get_triggerdef(g.oid)), NULL
+           format('DROP TRIGGER %I ON %s;', g.tgname, a.quoted)
+               || embedsidecar.comment_line('after the switch: ' || pg_get_triggerdef(g.oid)), NULL
     FROM   pg_trigger AS g
     WHERE  g.tgrelid = a.relation AND NOT g.tgisinternal
            AND (whole OR a.attnum = ANY (g.tgattr::smallint[])
@@ -215,8 +224,8 @@ BEGIN
     SELECT 'constraint ' || quote_ident(k.conname) || ' of ' || k.conrelid::regclass::text, NULL,
            CASE WHEN k.conrelid = a.relation AND whole
                 THEN format('ALTER TABLE %s ADD %s;', b.quoted, pg_get_constraintdef(k.oid))
-                ELSE format('ALTER TABLE %s DROP CONSTRAINT %I; -- after the switch: ADD %s', k.conrelid::regclass,
-                    k.conname, pg_get_constraintdef(k.oid)) END, NULL
+                ELSE format('ALTER TABLE %s DROP CONSTRAINT %I;', k.conrelid::regclass, k.conname)
+                    || embedsidecar.comment_line('after the switch: ADD ' || pg_get_constraintdef(k.oid)) END, NULL
     FROM   pg_constraint AS k
     WHERE  k.contype <> 'p' AND k.contype <> 'n' AND (
                whole AND k.conrelid = a.relation AND NOT EXISTS (SELECT FROM pg_constraint AS same
@@ -252,8 +261,8 @@ BEGIN
     UNION ALL
     SELECT 'publication ' || quote_ident(u.pubname), NULL,
            CASE WHEN whole THEN format('ALTER PUBLICATION %I ADD TABLE %s;', u.pubname, b.quoted)
-                ELSE format('-- have the columns of %s in publication %I name %I, too', a.quoted, u.pubname,
-                    b.column_name) END, NULL
+                ELSE embedsidecar.comment_line(format('have the columns of %s in publication %I name %I, too', a.quoted,
+                    u.pubname, b.column_name)) END, NULL
     FROM   pg_publication_rel AS r JOIN pg_publication AS u ON u.oid = r.prpubid
     WHERE  r.prrelid = a.relation
            AND CASE WHEN whole THEN NOT EXISTS (SELECT FROM pg_publication_rel AS s
@@ -613,11 +622,11 @@ BEGIN
     END IF;
     ready := embedsidecar.swapped_already(id, o.pipeline_id);
     IF NOT ready THEN
-        SELECT string_agg(t.what, ', ') AS what, string_agg(t.sql, ' ') AS sql INTO ties
+        SELECT string_agg(t.what, ', ') AS what, string_agg(t.sql, E'\n') AS sql INTO ties
         FROM   embedsidecar.generation_ties(id, o.pipeline_id) AS t WHERE t.remake IS NULL;
         IF ties.what IS NOT NULL THEN
             RAISE EXCEPTION '%: these would go on to mean the old vectors: %', take_place.action, ties.what
-                USING ERRCODE = 'dependent_objects_still_exist', HINT = 'first: ' || ties.sql;
+                USING ERRCODE = 'dependent_objects_still_exist', HINT = E'first:\n' || ties.sql;
         END IF;
         IF NOT (SELECT bool_and(pg_has_role(current_user, c.relowner, 'USAGE')) FROM pg_class AS c
                 WHERE c.oid IN (a.relation, b.relation)) THEN

@@ -72,7 +72,7 @@ COMMENT ON FUNCTION embedsidecar.call() IS
     'The call lasts as long as the transaction. Returns false if none has left, or one is there.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lives(c embedsidecar.configured) RETURNS boolean
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
     WHERE a.datname = current_database() AND a.application_name = c.session_name AND a.pid <> pg_backend_pid()
         AND embedsidecar.may_work(a.usesysid))

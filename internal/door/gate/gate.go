@@ -3,7 +3,7 @@
 // admin's and serve's APIs, and the dashboard's pages.
 //
 // Nobody takes anything of others before his request has come whole: bodies are read first, and places taken then. A
-// token has a share of the places and of the memory; who has shown none has places of his own, by his address.
+// token has a share of the places and of the memory; who has shown none takes no place, and has a share by his address.
 package gate
 
 import (
@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -78,11 +79,11 @@ func (l *Limits) fill() {
 
 const (
 	writeSlack = 30 * time.Second // for a slow client to take its answer
-	// A stranger shows a token, and no more: his body is small and comes at once.
-	strangers     = 16 // requests of all who have shown no token: places of their own
-	ofAddress     = 8  // of them, from one address
+	// A stranger shows a token, and no more: his body is small and comes at once, as does what he reads. However many
+	// come, their connections are all that they take, and make room for others.
+	ofAddress     = 8 // requests of strangers from one address
 	strangersBody = 8 << 10
-	strangersTime = 5 * time.Second
+	strangersTime = 5 * time.Second // for a body, and for an answer
 )
 
 // Gate lets requests in.
@@ -90,13 +91,13 @@ type Gate struct {
 	o        Options
 	sessions sessions
 	memory   *budget
+	slots    chan struct{}
 	known    clients // by name of the token
 	other    clients // who have shown none, by address
 }
 
-// clients are those who ask with a token, or those without: neither take places of the other.
+// clients are those who ask with a token, or those without.
 type clients struct {
-	slots chan struct{}
 	own   httpserver.Shares // of slots, and of bodies that are read before one is taken
 	rates httpserver.Rates
 }
@@ -114,14 +115,9 @@ func New(o Options) *Gate {
 	}
 	return &Gate{
 		o: o, sessions: sessions{list: map[string]session{}}, memory: newBudget(o.Limits.Memory),
-		known: clients{
-			slots: make(chan struct{}, o.Limits.Requests), own: httpserver.Shares{Most: own},
-			rates: httpserver.Rates{PerSecond: o.Limits.Rate},
-		},
-		other: clients{
-			slots: make(chan struct{}, strangers), own: httpserver.Shares{Most: ofAddress},
-			rates: httpserver.Rates{PerSecond: o.Limits.Rate},
-		},
+		slots: make(chan struct{}, o.Limits.Requests),
+		known: clients{own: httpserver.Shares{Most: own}, rates: httpserver.Rates{PerSecond: o.Limits.Rate}},
+		other: clients{own: httpserver.Shares{Most: ofAddress}, rates: httpserver.Rates{PerSecond: o.Limits.Rate}},
 	}
 }
 
@@ -258,12 +254,13 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	if !from.rates.Allow(name) {
 		return Busy(fmt.Sprintf("this client sends more than %d requests per second", g.o.Limits.Rate))
 	}
+	if !from.own.Take(name) {
+		return Busy(fmt.Sprintf("this client already has %d requests in progress, the most allowed", from.own.Most))
+	}
+	giveBack := sync.OnceFunc(func() { from.own.GiveBack(name) })
+	defer giveBack()
 	endless := r.URL.Path == g.o.Endless
 	if !endless {
-		if !from.own.Take(name) {
-			return Busy(fmt.Sprintf("this client already has %d requests in progress, the most allowed", from.own.Most))
-		}
-		defer from.own.GiveBack(name)
 		ctx, cancel := context.WithTimeout(r.Context(), g.o.Limits.Time)
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -276,10 +273,15 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	if p := g.read(w, r, v, largest, ofAPI); p != nil {
 		return p
 	}
-	if !endless {
+	switch {
+	case endless: // its body has come, which is all that is bounded here
+		giveBack()
+	case !v.known:
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(strangersTime))
+	default:
 		select { // not before the body has come, which may take as long as the client likes
-		case from.slots <- struct{}{}:
-			defer func() { <-from.slots }()
+		case g.slots <- struct{}{}:
+			defer func() { <-g.slots }()
 		default:
 			return Overloaded("too many requests are in progress: retry in a second", time.Second)
 		}
