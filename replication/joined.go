@@ -29,13 +29,12 @@ type joined struct {
 
 // newJoined finds a link's columns in a relation; nil: it lacks one of those that say which rows are meant.
 func newJoined(p *pipeline.Pipeline, number int, rel *pglogrepl.RelationMessage) *joined {
-	const inIdentity, full = 1, 'f'
 	place := make(map[string]int, len(rel.Columns))
 	for i, c := range rel.Columns {
 		place[c.Name] = i
 	}
 	join := p.Links()[number-1].Table()
-	r := &joined{pipeline: p, number: number, full: rel.ReplicaIdentity == full}
+	r := &joined{pipeline: p, number: number, full: rel.ReplicaIdentity == identityFull}
 	for _, on := range join.On {
 		at, ok := place[on.Column]
 		if !ok {

@@ -18,6 +18,7 @@ type route struct {
 	watched  []int // places of the watched columns, in the order of the source hash
 	vector   int   // place of the destination column; -1 with an embedding table
 	always   bool  // the relation lacks a column we know: every change is looked at
+	noOld    bool  // its replica identity lacks a column of the key: an UPDATE does not say whether the key was another
 }
 
 // newRoute finds a pipeline's columns in a relation. It returns nil if the key is not known (the pipeline does not
@@ -31,12 +32,14 @@ func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 		place[c.Name] = i
 	}
 	r := &route{pipeline: p, vector: -1, always: p.WatchAll}
+	full := rel.ReplicaIdentity == identityFull
 	for _, k := range p.Key {
 		i, ok := place[k.Name]
 		if !ok {
 			return nil
 		}
 		r.key = append(r.key, i)
+		r.noOld = r.noOld || !full && rel.Columns[i].Flags&inIdentity == 0
 	}
 	for _, w := range p.Watched {
 		i, ok := place[w]
@@ -58,6 +61,9 @@ func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 }
 
 const (
+	inIdentity   = 1   // a flag of a relation's column
+	identityFull = 'f' // of a relation: each of its columns
+
 	null      = 'n'
 	unchanged = 'u' // a TOASTed value that the update did not touch: it is not in the WAL
 	asText    = 't'
@@ -203,6 +209,10 @@ func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 			sink.add(tx.change(r.pipeline, key, nil))
 			return nil
 		}
+	}
+	if r.noOld {
+		sink.add(tx.change(r.pipeline, key, nil))
+		return errUnnamed
 	}
 	if r.always {
 		sink.add(tx.change(r.pipeline, key, nil))

@@ -27,11 +27,15 @@ func docs(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
 	return p
 }
 
-// announced is a relation of some columns.
+// announced is a relation of some columns, of which id and title are the replica identity.
 func announced(names ...string) *pglogrepl.RelationMessage {
-	rel := &pglogrepl.RelationMessage{}
+	rel := &pglogrepl.RelationMessage{ReplicaIdentity: 'd'}
 	for _, name := range names {
-		rel.Columns = append(rel.Columns, &pglogrepl.RelationMessageColumn{Name: name})
+		c := &pglogrepl.RelationMessageColumn{Name: name}
+		if name == "id" || name == "title" {
+			c.Flags = inIdentity
+		}
+		rel.Columns = append(rel.Columns, c)
 	}
 	return rel
 }
@@ -142,6 +146,10 @@ func TestRoute_UpdatesNameTheirRows(t *testing.T) {
 			plain, values("1", "t", "b", "[1]"), values("NULL", "x", "NULL", "NULL"),
 			[]string{"1"},
 			true,
+		},
+		"a key outside of the replica identity": {
+			func(p *pipeline.Pipeline) { p.Key = []pipeline.KeyColumn{{Name: "body"}} }, values("1", "t", "b", "[1]"), nil,
+			[]string{"b"}, true,
 		},
 		"a key with the separator within": {composite, values("1", "a|b", "b", "[1]"), nil, []string{`1|a\|b`}, false},
 	} {

@@ -97,8 +97,19 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,
-           -- An embedding table is not published, so that one that was emptied or recreated is known by this alone.
-           'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity)
+           -- An embedding table is not published, so that one that was emptied or recreated is known by this alone, and
+           -- so is a partition of it. One hash of them all: no row tells in which of them its vector is.
+           'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity,
+                               CASE WHEN d.relhassubclass THEN (WITH RECURSIVE tree AS (
+                                   SELECT h.inhrelid, h.xmin::text AS entry FROM pg_inherits AS h
+                                   WHERE h.inhparent = d.oid
+                                   UNION ALL
+                                   SELECT h.inhrelid, h.xmin::text FROM tree AS t
+                                       JOIN pg_inherits AS h ON h.inhparent = t.inhrelid)
+                               SELECT encode(sha256(convert_to(string_agg(concat_ws(':', t.inhrelid, f.relfilenode,
+                                   t.entry), ',' ORDER BY t.inhrelid), getdatabaseencoding())), 'hex')
+                               FROM tree AS t CROSS JOIN LATERAL (SELECT f.relfilenode FROM pg_class AS f
+                                   WHERE f.oid = t.inhrelid OFFSET 0) AS f) END)
                            FROM pg_class AS d WHERE d.relname = p.destination_table AND d.relnamespace =
                                (SELECT dn.oid FROM pg_namespace AS dn WHERE dn.nspname = p.destination_schema)),
            -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks,

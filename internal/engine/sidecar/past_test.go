@@ -18,6 +18,10 @@ func TestP2_ChangesOfATimeWhenTheTableWasAnother(t *testing.T) {
 			`UPDATE docs SET code = 'new ' || id WHERE id = '2'`,
 			`ALTER TABLE docs REPLICA IDENTITY DEFAULT`, `UPDATE docs SET body = 'other' WHERE id = '3'`,
 		},
+		"identity, and a key that moves": {
+			`ALTER TABLE docs REPLICA IDENTITY USING INDEX docs_code`, `UPDATE docs SET id = 'moved' WHERE id = '8'`,
+			`ALTER TABLE docs REPLICA IDENTITY DEFAULT`,
+		},
 		"no key": {
 			`ALTER TABLE docs REPLICA IDENTITY FULL`, `ALTER TABLE docs DROP CONSTRAINT docs_pkey`,
 			`ALTER TABLE docs ALTER id DROP NOT NULL`,
