@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/owned"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
@@ -51,6 +52,9 @@ func ReadCatalogue(path string) ([]Plugin, error) {
 	const others = 0o022
 	if err == nil && mode.Perm()&others != 0 {
 		err = fmt.Errorf("others than its owner may write it (%s), and so choose what is run here: chmod go-w %s", mode.Perm(), path)
+	}
+	if err == nil && mode != 0 {
+		err = owned.Check(path)
 	}
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{Place: path, Message: fmt.Sprintf("read the catalogue of plugins: %s",
