@@ -158,9 +158,15 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id),
                (SELECT string_agg(concat_ws(':', t.oid, t.xmin), ',' ORDER BY t.oid) FROM pg_trigger AS t
                 WHERE NOT t.tgisinternal AND t.tgrelid = ANY (family.below)),
-               (SELECT string_agg(DISTINCT f.relowner::text, ',') FROM unnest(family.below) AS t (relid)
-                    CROSS JOIN LATERAL (SELECT f.relowner FROM pg_class AS f WHERE f.oid = t.relid
-                        OFFSET 0) AS f))::text, getdatabaseencoding())), 'hex') AS version,
+               -- Owners, and whether they may be trusted: a role may lose what it was trusted for.
+               (SELECT string_agg(DISTINCT concat_ws(':', w.owner, r.rolsuper, pg_has_role(w.owner, session_user,
+                    CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER'
+                        ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)), ',')
+                FROM (SELECT f.relowner FROM unnest(family.below || p.destination_oid) AS t (relid)
+                          CROSS JOIN LATERAL (SELECT f.relowner FROM pg_class AS f WHERE f.oid = t.relid OFFSET 0) AS f
+                      UNION SELECT n.nspowner) AS w (owner)
+                    CROSS JOIN LATERAL (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = w.owner OFFSET 0) AS r)
+               )::text, getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id
            AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p
