@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/owned"
+	"github.com/embedsidecar/embedsidecar/internal/base/replace"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
@@ -99,25 +100,8 @@ func ChangeCatalogue(path string, dryRun bool, change func([]Plugin) ([]Plugin, 
 	for _, p := range list {
 		text.WriteString(elementText("plugins.catalog", reflect.ValueOf(p), reflect.ValueOf(Plugin{})))
 	}
-	return wrap.Errorf(replaceFile(path, text.Bytes()), "write the catalogue of plugins")
-}
-
-// replaceFile puts a new file into the place of another: a reader sees the one or the other.
-func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
 	const everybodyReads = 0o644
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(everybodyReads), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return wrap.Errorf(replace.File(path, text.Bytes(), everybodyReads), "write the catalogue of plugins")
 }
 
 // lockFile waits for a moment until nobody else holds the lock.
