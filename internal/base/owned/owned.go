@@ -29,10 +29,20 @@ func (e *Error) Error() string {
 }
 
 // Check returns an *Error if every user of this machine may choose what is in a file: by its mode, or by a folder on the
-// way to it, also behind a symbolic link. In a folder with the sticky bit, only the owners of folder and entry may.
-func Check(path string) error { return check(path, uint32(os.Geteuid())) } //nolint:gosec // an id of a user is none below 0
+// way to it, also behind a symbolic link. In a folder with the sticky bit, only the owners of folder and entry may. In a
+// file system that is mounted for reading nobody may, as in the volumes of a container with its configuration.
+func Check(path string) error {
+	return check(path, uint32(os.Geteuid()), readOnly) //nolint:gosec // an id of a user is none below 0
+}
 
-func check(path string, user uint32) error {
+// readOnly reports whether nobody may write where a path is.
+func readOnly(path string) bool {
+	const flag = 1 // ST_RDONLY, which is MNT_RDONLY elsewhere
+	var st syscall.Statfs_t
+	return syscall.Statfs(path, &st) == nil && st.Flags&flag != 0
+}
+
+func check(path string, user uint32, readOnly func(string) bool) error {
 	const everybody, separator = 0o002, string(filepath.Separator)
 	if !filepath.IsAbs(path) {
 		here, err := os.Getwd()
@@ -54,11 +64,11 @@ func check(path string, user uint32) error {
 		}
 		way = way[1:]
 		open := down && folder.Mode().Perm()&everybody != 0
-		if open && (folder.Mode()&fs.ModeSticky == 0 || foreign(folder, user) || foreign(entry, user)) {
+		if open && (folder.Mode()&fs.ModeSticky == 0 || foreign(folder, user) || foreign(entry, user)) && !readOnly(at) {
 			return &Error{Path: next, Folder: at, Mode: folder.Mode()}
 		}
 		if entry.Mode()&fs.ModeSymlink == 0 {
-			if at = next; entry.Mode().IsRegular() && entry.Mode().Perm()&everybody != 0 {
+			if at = next; entry.Mode().IsRegular() && entry.Mode().Perm()&everybody != 0 && !readOnly(at) {
 				return &Error{Path: at, Mode: entry.Mode()}
 			}
 			continue

@@ -15,10 +15,11 @@ func TestTrust_NobodyElsePutsAFileThere(t *testing.T) {
 	const sticky = fs.ModeSticky | 0o777
 	us := uint32(os.Geteuid()) //nolint:gosec // an id of a user is none below 0
 	for name, tt := range map[string]struct {
-		modes   map[string]fs.FileMode // of what is there, by its path
-		path    string
-		user    uint32
-		refused string // the path that is told of; "": nothing is
+		modes    map[string]fs.FileMode // of what is there, by its path
+		path     string
+		user     uint32
+		refused  string // the path that is told of; "": nothing is
+		readOnly bool
 	}{
 		"ours":                {path: "a/b/file"},
 		"of root":             {path: "/etc/passwd", user: 1},
@@ -29,6 +30,7 @@ func TestTrust_NobodyElsePutsAFileThere(t *testing.T) {
 		"further up, by dots": {path: "a/b/../../c/file", modes: map[string]fs.FileMode{"a": 0o777}, refused: "a/b"},
 		"out of a folder":     {path: "a/../c/file", modes: map[string]fs.FileMode{"a": 0o777}},
 		"beside a link":       {path: "folder/../b/file", modes: map[string]fs.FileMode{"a/b": 0o777}, refused: "a/b/file"},
+		"mounted for reading": {path: "a/b/file", modes: map[string]fs.FileMode{"a": 0o777, "a/b/file": 0o666}, readOnly: true},
 		"sticky":              {path: "a/b/file", modes: map[string]fs.FileMode{"a": sticky, "a/b": sticky}},
 		"a link":              {path: "link", modes: map[string]fs.FileMode{"a/b": 0o777}, refused: "a/b/file"},
 		"a link in a folder":  {path: "a/b/back", modes: map[string]fs.FileMode{"a/b": 0o777}, refused: "a/b/back"},
@@ -60,7 +62,7 @@ func TestTrust_NobodyElsePutsAFileThere(t *testing.T) {
 			if tt.user == 0 {
 				tt.user = us
 			}
-			err := check(path, tt.user)
+			err := check(path, tt.user, func(string) bool { return tt.readOnly })
 			refused, ok := errors.AsType[*Error](err)
 			if ok != (tt.refused != "") || !ok && err != nil || ok && refused.Path != filepath.Join(dir, tt.refused) {
 				t.Errorf("%v, want one of %q", err, tt.refused)
@@ -91,12 +93,12 @@ func TestTrust_NobodyElsePutsAFileThere(t *testing.T) {
 			if err := os.Chown(owned, another, -1); err != nil {
 				t.Fatal(err)
 			}
-			err := check(filepath.Join(dir, tt.path), 0)
+			err := check(filepath.Join(dir, tt.path), 0, readOnly)
 			refused, ok := errors.AsType[*Error](err)
 			if ok != (tt.refused != "") || !ok && err != nil || ok && refused.Path != filepath.Join(dir, tt.refused) {
 				t.Errorf("%s, where %q is another's: %v", tt.path, tt.owned, err)
 			}
-			if err := check(filepath.Join(dir, tt.path), another); err != nil {
+			if err := check(filepath.Join(dir, tt.path), another, readOnly); err != nil {
 				t.Errorf("%s, for that user: %v", tt.path, err)
 			}
 			if err := os.Chown(owned, 0, -1); err != nil {
