@@ -246,7 +246,7 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	}
 	from, name, largest := &g.other, httpserver.Network(r.RemoteAddr), int64(strangersBody)
 	if v.known {
-		httpserver.Known(r.Context())
+		httpserver.Known(r.Context(), v.caller.Name)
 		from, name, largest = &g.known, v.caller.Name, g.o.Limits.Body
 	} else if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strangersTime)) // without it, Limits.Read is
