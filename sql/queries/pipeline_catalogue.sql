@@ -164,7 +164,12 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                         ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)), ',')
                 FROM (SELECT f.relowner FROM unnest(family.below || p.destination_oid) AS t (relid)
                           CROSS JOIN LATERAL (SELECT f.relowner FROM pg_class AS f WHERE f.oid = t.relid OFFSET 0) AS f
-                      UNION SELECT n.nspowner) AS w (owner)
+                      UNION SELECT n.nspowner
+                      UNION SELECT o.owner
+                      FROM  unnest(p.functions) AS u (name) CROSS JOIN LATERAL parse_ident(u.name) AS part
+                          JOIN pg_namespace AS fn ON fn.nspname = part[1]
+                          JOIN pg_proc AS f ON f.proname = part[2] AND f.pronamespace = fn.oid
+                          CROSS JOIN LATERAL (VALUES (f.proowner), (fn.nspowner)) AS o (owner)) AS w (owner)
                     CROSS JOIN LATERAL (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = w.owner OFFSET 0) AS r)
                )::text, getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id
