@@ -190,3 +190,33 @@ func TestP5_AnotherKeyBesideANextGeneration(t *testing.T) {
 		})
 	}
 }
+
+// TestTrust_ASwitchIsAskedAboutPublicationsOfPartitions: a list of columns that has the present vectors would go on to
+// send the old ones, also that of a partition, whose columns have other numbers.
+func TestTrust_ASwitchIsAskedAboutPublicationsOfPartitions(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text) PARTITION BY RANGE (id);
+		CREATE TABLE leaf (gone int, body text, title text, id bigint NOT NULL, PRIMARY KEY (id)); ALTER TABLE leaf DROP gone;
+		ALTER TABLE docs ATTACH PARTITION leaf FOR VALUES FROM (0) TO (9)`)
+	if !b.columnLists() {
+		t.Log("this server has no lists of columns")
+		return
+	}
+	o := b.options(b.SlotName(), docs())
+	b.next(o, &b.init(o).Pipelines[0])
+	b.MustExec(`CREATE PUBLICATION served FOR TABLE leaf (id, embedding); CREATE PUBLICATION entire FOR TABLE leaf;
+		CREATE PUBLICATION pair FOR TABLE leaf (id, embedding, embedding__next);
+		CREATE PUBLICATION plain FOR TABLE leaf (id, title);
+		CREATE PUBLICATION parent FOR TABLE docs (id, embedding) WITH (publish_via_partition_root)`)
+	got := testenv.Values[string](b.Database, `SELECT t.what || t.sql FROM embedsidecar.pipeline AS p
+		CROSS JOIN LATERAL embedsidecar.generation_ties(p.beside, p.pipeline_id) AS t
+		WHERE p.beside IS NOT NULL ORDER BY 1`)
+	const way = ` -- have the columns of public.%s in publication %s name embedding__next, too`
+	want := []string{
+		"publication parent" + fmt.Sprintf(way, "docs", "parent"),
+		"publication served" + fmt.Sprintf(way, "leaf", "served"),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("ties (-want +got):\n%s", diff)
+	}
+}

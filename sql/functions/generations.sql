@@ -275,14 +275,24 @@ BEGIN
     UNION ALL
     SELECT 'publication ' || quote_ident(u.pubname), NULL,
            CASE WHEN whole THEN format('ALTER PUBLICATION %I ADD TABLE %s;', u.pubname, b.quoted)
-                ELSE embedsidecar.comment_line(format('have the columns of %s in publication %I name %I, too', a.quoted,
+                ELSE embedsidecar.comment_line(format('have the columns of %s in publication %I name %I, too', r.name,
                     u.pubname, b.column_name)) END, NULL
-    FROM   pg_publication_rel AS r JOIN pg_publication AS u ON u.oid = r.prpubid
-    WHERE  r.prrelid = a.relation
-           AND CASE WHEN whole THEN NOT EXISTS (SELECT FROM pg_publication_rel AS s
+    FROM  (WITH RECURSIVE tree AS ( -- partitions have lists and numbers of their own
+               SELECT a.relation AS relid
+               UNION ALL
+               SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid AND NOT whole)
+           SELECT e.prpubid, format('%I.%I', n.nspname, c.relname) AS name,
+                  string_to_array(translate(to_jsonb(e) ->> 'prattrs', '[],', ''), ' ')::smallint[] AS numbers,
+                  (SELECT f.attnum FROM pg_attribute AS f
+                   WHERE f.attrelid = t.relid AND f.attname = a.column_name) AS before,
+                  (SELECT f.attnum FROM pg_attribute AS f
+                   WHERE f.attrelid = t.relid AND f.attname = b.column_name) AS after
+           FROM   tree AS t JOIN pg_publication_rel AS e ON e.prrelid = t.relid
+                  JOIN pg_class AS c ON c.oid = t.relid JOIN pg_namespace AS n ON n.oid = c.relnamespace) AS r
+          JOIN pg_publication AS u ON u.oid = r.prpubid
+    WHERE  CASE WHEN whole THEN NOT EXISTS (SELECT FROM pg_publication_rel AS s
                         WHERE s.prpubid = r.prpubid AND s.prrelid = b.relation)
-               ELSE (to_jsonb(r) ->> 'prattrs') ~ ('(^|[^0-9])' || a.attnum || '([^0-9]|$)')
-                    AND (to_jsonb(r) ->> 'prattrs') !~ ('(^|[^0-9])' || b.attnum || '([^0-9]|$)') END
+               ELSE r.before = ANY (r.numbers) AND NOT r.after = ANY (r.numbers) END
     UNION ALL
     SELECT 'column ' || quote_ident(c.attname), NULL,
            format('ALTER TABLE %s ADD COLUMN %I %s;', b.quoted, c.attname, format_type(c.atttypid, c.atttypmod)), NULL

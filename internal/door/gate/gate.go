@@ -287,11 +287,13 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 		}
 	}
 	api, pages := g.o.API, g.o.Pages
-	if g.o.Of == nil {
-		if only := g.o.Database; v.known && only != "" && !v.caller.SeesDatabase(only) {
+	switch {
+	case !v.known: // who learns of no database by its name
+	case g.o.Of == nil:
+		if only := g.o.Database; only != "" && !v.caller.SeesDatabase(only) {
 			return Refuse(http.StatusForbidden, "database", "this token is for other databases than the one that is served here")
 		}
-	} else {
+	default:
 		database, p := v.choice(named)
 		if p != nil {
 			return p
@@ -331,7 +333,7 @@ func (g *Gate) database(r *http.Request) string {
 func (v *visit) choice(named string) (string, *Problem) {
 	his := v.caller.Databases
 	switch {
-	case !v.known || len(his) == 0:
+	case len(his) == 0:
 		return named, nil
 	case named == "" && len(his) == 1:
 		return his[0], nil

@@ -91,7 +91,7 @@ type pgaiDestination struct {
 
 // pgai reads ai.vectorizer.
 func pgai(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
-	ok, err := there(ctx, tx, "ai.vectorizer")
+	ok, err := registry(ctx, tx, "ai.vectorizer")
 	if err == nil {
 		err = catalog.UntrustedOwners(ctx, tx, nil, []string{"ai.drop_vectorizer"}) // which is called in the end
 	}
