@@ -162,7 +162,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                (SELECT string_agg(DISTINCT concat_ws(':', w.owner, r.rolsuper, pg_has_role(w.owner, session_user,
                     CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER'
                         ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)), ',')
-                FROM (SELECT f.relowner FROM unnest(family.below || p.destination_oid) AS t (relid)
+                FROM (SELECT f.relowner FROM unnest(family.below || p.destination_oid || joined.oids) AS t (relid)
                           CROSS JOIN LATERAL (SELECT f.relowner FROM pg_class AS f WHERE f.oid = t.relid OFFSET 0) AS f
                       UNION SELECT n.nspowner
                       UNION SELECT o.owner

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -102,14 +103,22 @@ func TestTrust_AnOwnerWhoIsTrustedNoMore(t *testing.T) {
 		super         bool // the sidecar is a superuser
 		table, ceases string
 	}{
-		"superuser": {true, "docs", `ALTER ROLE %s NOSUPERUSER`},
-		"member":    {false, "docs_embedding", `REVOKE ` + testenv.Owner + ` FROM %s`},
+		"superuser":         {true, "docs", `ALTER ROLE %s NOSUPERUSER`},
+		"superuser, joined": {true, "authors", `ALTER ROLE %s NOSUPERUSER`},
+		"member":            {false, "docs_embedding", `REVOKE ` + testenv.Owner + ` FROM %s`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := testenv.DB(t)
 			db.MustExec(docs)
-			r := newRig(t, db, intoTable("docs", "body"))
+			db.MustExec(`CREATE TABLE authors (id bigint PRIMARY KEY, name text)`)
+			spec := intoTable("docs", "body")
+			if c.table == "authors" {
+				spec.Joins = pipeline.Joins{{
+					Schema: "public", Table: "authors", As: "author", On: []pipeline.On{{Column: "id", Of: "id"}}, Text: "name",
+				}}
+			}
+			r := newRig(t, db, spec)
 			r.edit("a ")
 			other := db.Role("SUPERUSER")
 			if c.super {
