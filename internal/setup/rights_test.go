@@ -2,6 +2,7 @@ package setup_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -62,6 +63,37 @@ func TestTrust_DefaultPrivilegesLendNothing(t *testing.T) {
 	b.init(b.options(slot, side(), secret, joined))
 	reads("secret_embedding", "passing SELECT")
 	reads("joined_embedding", "passing SELECT")
+}
+
+// TestTrust_TextsOfChunksPastPoliciesAreTold: what was granted stays when policies come later; check tells of it.
+func TestTrust_TextsOfChunksPastPoliciesAreTold(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	app, nobody := b.Role(""), b.Role("")
+	spec := side()
+	spec.Chunking.Strategy, spec.Chunking.Tokens = pipeline.ChunkTokens, 64
+	o := b.options(b.SlotName(), spec)
+	b.init(o)
+	told := func(want ...string) {
+		t.Helper()
+		got := find(b.check(o), check.Warn, "read the texts of chunks")
+		if len(want) == 0 != (len(got) == 0) {
+			t.Errorf("check tells %+v", got)
+		}
+		for _, word := range want {
+			if len(got) > 0 && !strings.Contains(got[0].Detail, word) {
+				t.Errorf("nothing tells of %s: %+v", word, got)
+			}
+		}
+	}
+	b.MustExec(`GRANT SELECT ON docs, docs_embedding TO ` + app)
+	told()
+	b.MustExec(`GRANT SELECT (chunk_text) ON docs_embedding TO ` + nobody)
+	told(nobody)
+	b.MustExec(`ALTER TABLE docs ENABLE ROW LEVEL SECURITY`)
+	told(app, nobody)
+	b.MustExec(`ALTER TABLE docs_embedding ENABLE ROW LEVEL SECURITY`)
+	told()
 }
 
 // TestTrust_NamesEndNoStatement: what is run, and printed for psql, is one statement each, whatever a table is called.

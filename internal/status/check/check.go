@@ -515,10 +515,31 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 		c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+
 			" REPLICA IDENTITY DEFAULT; unless another program needs it")
 	}
+	if p.Chunked {
+		c.checkTexts(ctx, name, p)
+	}
 	for _, reader := range t.Readers {
 		if !slices.Contains(c.readers[reader], p.Source()) {
 			c.readers[reader] = append(c.readers[reader], p.Source())
 		}
+	}
+}
+
+// checkTexts warns of roles that read the texts of chunks though policies or grants keep rows of the source from them.
+func (c *checker) checkTexts(ctx context.Context, name string, p *pipeline.Pipeline) {
+	tables := []uint32{p.OID}
+	for _, link := range p.Links() {
+		tables = append(tables, link.Table().OID)
+	}
+	found, err := database.Collect(ctx, c.o.Pool, "texts_past_policies", pgx.RowTo[string],
+		pgx.StrictNamedArgs{"into": p.Into(), "tables": tables})
+	switch {
+	case err != nil:
+		c.failed(name, err)
+	case len(found) > 0:
+		c.add(name, Warn, "these read the texts of chunks of all rows, though policies or grants keep rows of the source from "+
+			"them: "+strings.Join(found, ", "),
+			"give "+p.Into()+" policies of its own, take SELECT on it from them, or store no texts (chunking: {store_text: false})")
 	}
 }
 
