@@ -432,8 +432,9 @@ func (q *Queue) giveBackLeases(ctx context.Context, leases []Lease) error {
 	return nil
 }
 
-// Add asks for a look at rows of a pipeline without a change in the WAL.
+// Add asks for a look at rows of a pipeline without a change in the WAL. It leaves out keys that are too long.
 func Add(ctx context.Context, db database.DB, pipelineID int32, lane pipeline.Lane, keys []string) error {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return len(key) > pipeline.MaxKey })
 	if len(keys) == 0 {
 		return nil
 	}

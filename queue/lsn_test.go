@@ -1,8 +1,11 @@
 package queue_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -80,5 +83,18 @@ func TestP10_WhatAScanFoundStaysOlderThanAll(t *testing.T) {
 	}
 	if got := testenv.Value[string](f.db, `SELECT first_lsn::text FROM embedsidecar.task`); got != "0/0" {
 		t.Errorf("opened again with first_lsn %s, want 0/0", got)
+	}
+}
+
+// TestP5_NoKeyThatIsTooLongIsAdded: it may not fit into an index, and then nothing of the statement would.
+func TestP5_NoKeyThatIsTooLongIsAdded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	keys := []string{strings.Repeat("x", pipeline.MaxKey+1), strings.Repeat("y", pipeline.MaxKey)}
+	if err := queue.Add(t.Context(), f.db.Pool, f.id, 0, keys); err != nil {
+		t.Fatal(err)
+	}
+	if got := testenv.Values[string](f.db, `SELECT row_key FROM embedsidecar.task`); !slices.Equal(got, keys[1:]) {
+		t.Errorf("%d tasks, want that of the key of %d bytes", len(got), pipeline.MaxKey)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // that it leads to.
 const (
 	FirstVersion = 36
-	Version      = 40
+	Version      = 41
 )
 
 // ErrBeforeFirst says that a program of before the first release made the schema: there is no way on from there.

@@ -82,8 +82,18 @@ func TestImport_PgaiGoesOnUnderItsNames(t *testing.T) {
 		SELECT md5(string_agg((embedding_uuid, id, chunk_seq, chunk, embedding)::text, '' ORDER BY embedding_uuid))
 			FROM blog_embedding_store`
 	before := s.answers(answers)
+	// What keeps rows from readers goes on, or is named.
+	const guards = `SELECT coalesce(array_to_string(reloptions, ', '), '') FROM pg_class WHERE oid = 'blog_embedding'::regclass`
+	s.db.MustExec(`ALTER VIEW blog_embedding SET (security_barrier = true)`)
+	if testenv.Value[int](s.db, `SELECT current_setting('server_version_num')::int`) >= 150000 {
+		s.db.MustExec(`ALTER VIEW blog_embedding SET (security_invoker = true)`)
+	}
+	guarded, reader := s.answers(guards), s.db.Role("")
+	s.db.MustExec(`GRANT SELECT ON blog, blog_embedding, blog_embedding_store TO ` + reader + `;
+		ALTER TABLE notes_embedding_store ENABLE ROW LEVEL SECURITY`)
 	stdout, _ := s.run(0, append(run, "--dry-run", "-o", "json")...)
-	s.has(stdout, "regular expressions", "drop_vectorizer", `"dry_run": true`)
+	s.has(stdout, "regular expressions", "drop_vectorizer", `"dry_run": true`, "has row-level security, which a view")
+	s.db.MustExec(`ALTER TABLE notes_embedding_store DISABLE ROW LEVEL SECURITY`)
 	if _, err := os.Stat(save); err == nil {
 		t.Error("a dry run wrote the configuration")
 	}
@@ -97,6 +107,10 @@ func TestImport_PgaiGoesOnUnderItsNames(t *testing.T) {
 	if after := s.answers(answers); after != before {
 		t.Error("views or stores answer otherwise than before")
 	}
+	if now := s.answers(guards); now != guarded {
+		t.Errorf("the view has the options %q, want %q", now, guarded)
+	}
+	s.db.MustExecSuper(`SET ROLE ` + reader + `; SELECT FROM blog_embedding, blog_embedding_store; RESET ROLE`)
 	s.run(0, "run", "--once", "--config", save)
 	if n := s.embedded(); n != 0 {
 		t.Errorf("%d rows were embedded", n)

@@ -156,3 +156,41 @@ func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	}
 	t.Logf("%d texts for the sample, %d in all, %d refused", sample, texts.Load(), refused.Load())
 }
+
+// TestTrust_AnImportDoesWhatTrustedRowsSay: the rows of a registry name an address and the variable with its key, so
+// that who may write them would have the secrets and the texts of whoever imports. A dry run is no exception.
+func TestTrust_AnImportDoesWhatTrustedRowsSay(t *testing.T) {
+	t.Parallel()
+	s := importing(t)
+	folder := t.TempDir()
+	builtPlugin(t, folder, "remote")
+	s.set("EMBEDSIDECAR_PLUGIN_DIR=" + folder)
+	s.set("EMBEDSIDECAR_PLUGIN_DIMS=")
+	s.set("SECRET=not-theirs")
+	var asked atomic.Int64
+	his := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(his.Close)
+	writer, group := s.db.Role(""), s.db.Role("")
+	for _, grant := range []string{
+		"INSERT ON ai.vectorizer TO " + writer, "UPDATE (config) ON ai.vectorizer TO " + writer,
+		"UPDATE ON ai.vectorizer TO " + group + "; GRANT " + group + " TO " + writer,
+		"INSERT, UPDATE ON ai.vectorizer TO PUBLIC",
+	} {
+		s.db.MustExecSuper("GRANT " + grant)
+		s.db.MustExecSuper(`UPDATE ai.vectorizer SET config = jsonb_set(config, '{embedding}', jsonb_build_object(
+			'implementation', 'openai', 'model', 'm', 'dimensions', 8, 'base_url', $1::text, 'api_key_name', 'SECRET'))`,
+			his.URL+"/v1")
+		_, stderr := s.run(exitUsage, "import", "pgai", "--dry-run")
+		s.has(stderr, "table ai.vectorizer may be written by role", "--trust-owner")
+		s.db.MustExecSuper("REVOKE ALL ON ai.vectorizer FROM PUBLIC, " + writer + ", " + group +
+			"; REVOKE UPDATE (config) ON ai.vectorizer FROM " + writer)
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the address of the rows was asked %d times", n)
+	}
+	s.db.MustExecSuper("GRANT INSERT, UPDATE ON ai.vectorizer TO " + testenv.Owner)
+	s.run(exitInternal, "import", "pgai", "--dry-run") // the sample cannot be embedded
+	if asked.Load() == 0 {
+		t.Error("rows that nobody else may write are not followed")
+	}
+}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/owned"
+	"github.com/embedsidecar/embedsidecar/internal/base/replace"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
@@ -51,6 +53,9 @@ func ReadCatalogue(path string) ([]Plugin, error) {
 	const others = 0o022
 	if err == nil && mode.Perm()&others != 0 {
 		err = fmt.Errorf("others than its owner may write it (%s), and so choose what is run here: chmod go-w %s", mode.Perm(), path)
+	}
+	if err == nil && mode != 0 {
+		err = owned.Check(path)
 	}
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{Place: path, Message: fmt.Sprintf("read the catalogue of plugins: %s",
@@ -95,25 +100,8 @@ func ChangeCatalogue(path string, dryRun bool, change func([]Plugin) ([]Plugin, 
 	for _, p := range list {
 		text.WriteString(elementText("plugins.catalog", reflect.ValueOf(p), reflect.ValueOf(Plugin{})))
 	}
-	return wrap.Errorf(replaceFile(path, text.Bytes()), "write the catalogue of plugins")
-}
-
-// replaceFile puts a new file into the place of another: a reader sees the one or the other.
-func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
 	const everybodyReads = 0o644
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(everybodyReads), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return wrap.Errorf(replace.File(path, text.Bytes(), everybodyReads), "write the catalogue of plugins")
 }
 
 // lockFile waits for a moment until nobody else holds the lock.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/owned"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
@@ -162,15 +163,9 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 			return "", mistake(fmt.Sprintf("plugin %q: %s is no file", name, path))
 		case info.Mode().Perm()&0o111 == 0:
 			return "", mistake(fmt.Sprintf("plugin %q: %s is not executable: run chmod +x on it", name, path))
-		case everybodys(info.Mode()):
-			return "", mistake(fmt.Sprintf(
-				"plugin %q: every user of this machine may write %s, and so choose what is run here: run chmod o-w on it", name,
-				path))
 		}
-		if folder, err := os.Stat(filepath.Dir(path)); err == nil && everybodys(folder.Mode()) {
-			return "", mistake(fmt.Sprintf(
-				"plugin %q: every user of this machine may put another program into the folder of %s: run chmod o-w on the folder",
-				name, path))
+		if err := owned.Check(path); err != nil {
+			return "", mistake(fmt.Sprintf("plugin %q: others choose what is run here: %s", name, err))
 		}
 		return filepath.Abs(path)
 	}
@@ -236,7 +231,7 @@ func (f Finder) Library(library *manifest.Library, path string) (string, error) 
 		if info, err := os.Stat(path); err != nil || info.IsDir() {
 			return "", missing
 		}
-		return filepath.Abs(path)
+		return ownLibrary(path)
 	}
 	pattern := library.Name + ".so*"
 	if runtime.GOOS == "darwin" {
@@ -249,9 +244,17 @@ func (f Finder) Library(library *manifest.Library, path string) (string, error) 
 			continue
 		}
 		slices.SortFunc(found, compareVersions)
-		return filepath.Abs(filepath.Join(dir, found[len(found)-1]))
+		return ownLibrary(filepath.Join(dir, found[len(found)-1]))
 	}
 	return "", missing
+}
+
+// ownLibrary is the whole path of a library that no other user chooses: it runs in the plugin.
+func ownLibrary(path string) (string, error) {
+	if err := owned.Check(path); err != nil {
+		return "", mistake(fmt.Sprintf("others choose what is loaded here: %s", err))
+	}
+	return filepath.Abs(path)
 }
 
 // compareVersions orders names so that lib.so.1.9.0 comes before lib.so.1.23.0.

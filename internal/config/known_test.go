@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // TestTrust_NamesOfTheDatabaseAreNoPaths: paths are run and read if this configuration has them itself.
@@ -147,20 +149,20 @@ models: [{name: served, plugin: acme, dialect: openai}]
 	}
 }
 
-// TestTrust_NobodyElseChoosesWhatIsRun: neither a program that every user of the machine may write is used, nor a
-// catalogue that anybody but its owner may write, and of such a configuration there is a warning.
+// TestTrust_NobodyElseChoosesWhatIsRun: neither a program or a library that every user of the machine may write or
+// replace is used, nor such a catalogue or one that its group may write, and of such a configuration there is a warning.
 func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "plugins")
-	file, list, program := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "catalog.yaml"),
-		filepath.Join(folder, "embedsidecar-toy")
+	file, list := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "catalog.yaml")
+	program, library := filepath.Join(folder, "embedsidecar-toy"), filepath.Join(folder, "libtoy.so")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for path, content := range map[string]string{
 		file: "version: 1\n", list: "version: 1\nplugins: []\n",
-		program: "#!/bin/sh\n",
+		program: "#!/bin/sh\n", library: "",
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
 			t.Fatal(err)
@@ -173,37 +175,54 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 		}
 		_, catalogue := ReadCatalogue(list)
 		_, plugin := Finder{}.Plugin("toy", folder)
-		return []error{err, catalogue, plugin}
+		_, loaded := Finder{}.Library(&manifest.Library{Name: "libtoy"}, library)
+		return []error{err, catalogue, plugin, loaded}
 	}
+	const another = 12345
 	for _, tt := range []struct {
 		path    string
 		mode    os.FileMode
-		refused int // -1: nothing is
+		owner   int // 0: who runs the test
+		refused []int
 	}{
-		{file, 0o775, -1},
-		{file, 0o777, 0},
-		{file, 0o602, 0},
-		{list, 0o777, 1},
-		{list, 0o664, 1},
-		{list, 0o644, -1},
-		{program, 0o777, 2},
-		{folder, 0o777, 2},
-		{folder, 0o777 | os.ModeSticky, -1},
+		{file, 0o775, 0, nil},
+		{file, 0o777, 0, []int{0}},
+		{file, 0o602, 0, []int{0}},
+		{list, 0o777, 0, []int{1}},
+		{list, 0o664, 0, []int{1}},
+		{list, 0o644, 0, nil},
+		{program, 0o777, 0, []int{2}},
+		{program, 0o755, another, nil},
+		{library, 0o777, 0, []int{3}},
+		{folder, 0o777, 0, []int{2, 3}},
+		{folder, 0o777 | os.ModeSticky, 0, nil},
+		{folder, 0o777 | os.ModeSticky, another, []int{2, 3}},
+		{dir, 0o777, 0, []int{0, 1, 2, 3}},
+		{dir, 0o777 | os.ModeSticky, 0, nil},
+		{dir, 0o777 | os.ModeSticky, another, []int{0, 1, 2, 3}},
 	} {
+		if tt.owner != 0 && os.Geteuid() != 0 {
+			continue
+		}
 		was, err := os.Stat(tt.path)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if tt.owner != 0 {
+			if err := os.Chown(tt.path, tt.owner, -1); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := os.Chmod(tt.path, tt.mode); err != nil {
 			t.Fatal(err)
 		}
 		for i, err := range uses() {
 			if refused := err != nil && (strings.Contains(err.Error(), "every user of this machine") ||
-				strings.Contains(err.Error(), "others than its owner")); refused != (i == tt.refused) || !refused && err != nil {
+				strings.Contains(err.Error(), "others than its owner")); refused != slices.Contains(tt.refused, i) || !refused && err != nil {
 				t.Errorf("%s with mode %s: use %d: %v", tt.path, tt.mode, i, err)
 			}
 		}
-		if err := os.Chmod(tt.path, was.Mode()); err != nil {
+		if err := errors.Join(os.Chown(tt.path, os.Geteuid(), -1), os.Chmod(tt.path, was.Mode())); err != nil {
 			t.Fatal(err)
 		}
 	}

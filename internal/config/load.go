@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/owned"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
@@ -137,9 +138,9 @@ func (l *loader) file() {
 		l.fail(place, "", fmt.Errorf("read the configuration: %w", err))
 		return
 	}
-	if everybodys(mode) { // no refusal: what some systems mount into a container looks like this, and nobody else is there
-		l.warnings = append(l.warnings,
-			"every user of this machine may write the configuration, and so choose what is run here: chmod o-w "+name)
+	// No refusal: what some systems mount into a container looks like this, and nobody else is there.
+	if others, ok := errors.AsType[*owned.Error](owned.Check(name)); ok && mode != 0 {
+		l.warnings = append(l.warnings, "others choose what is run here, by the configuration: "+others.Error())
 	}
 	l.cfg.file = name
 	r := &reader{name: name, put: l.cfg.put, lookup: func(variable string) (string, bool) {
@@ -359,13 +360,6 @@ func readOurs(name string, limit int64) (data []byte, mode fs.FileMode, err erro
 	}
 	data, err = io.ReadAll(io.LimitReader(f, limit))
 	return data, mode, err
-}
-
-// everybodys reports whether every user of the machine may write a file, or put another into the place of what a
-// folder holds.
-func everybodys(mode fs.FileMode) bool {
-	const others = 0o002
-	return mode.Perm()&others != 0 && mode&fs.ModeSticky == 0
 }
 
 // finish fills in what depends on other settings.

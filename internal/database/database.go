@@ -371,12 +371,16 @@ func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
 
 // limitsTransactions reports whether the server knows transaction_timeout.
 func limitsTransactions(conn *pgconn.PgConn) (bool, error) {
-	const since = 17
-	var major int
+	major, err := majorOf(conn)
+	return major >= 17, err
+}
+
+// majorOf returns the major version of the server.
+func majorOf(conn *pgconn.PgConn) (major int, err error) {
 	if _, err := fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major); err != nil {
-		return false, fmt.Errorf("read server_version: %w", err)
+		return 0, fmt.Errorf("read server_version: %w", err)
 	}
-	return major >= since, nil
+	return major, nil
 }
 
 // rawEncoding switches a connection to a SQL_ASCII database to the bytes as they are, and reports whether it did.

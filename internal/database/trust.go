@@ -64,10 +64,14 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	}
 	text, owners := InWords(found)
 	role := conn.Config().User
+	major, err := majorOf(conn.PgConn())
+	if err != nil {
+		return err
+	}
 	return &Error{
 		Kind: Untrusted, Err: fmt.Errorf(
 			"it is not safe for role %q to use what is in the schema embedsidecar of this database: %s", role, text),
-		Hint: TrustHint(role, owners), Trust: owners,
+		Hint: trustHint(role, owners, major), Trust: owners,
 	}
 }
 
@@ -153,8 +157,9 @@ func TrustOwners(role string, owners ...string) string {
 		strings.Join(owners, " and "), role, strings.Join(owners, ","))
 }
 
-// TrustHint tells what to do about objects of owners that a role does not trust.
-func TrustHint(role string, owners []string) []string {
+// trustHint tells what to do about objects of owners that a role does not trust. From PostgreSQL 16 on, a member may
+// lack the right to act as the role, which a GRANT that does not name it leaves as it is.
+func trustHint(role string, owners []string, major int) []string {
 	if len(owners) == 0 {
 		return []string{"ask its owner to remove it; embedsidecar creates no such objects"}
 	}
@@ -163,7 +168,8 @@ func TrustHint(role string, owners []string) []string {
 		TrustOwners(role, owners...),
 	}
 	for _, owner := range owners {
-		hint = append(hint, fmt.Sprintf("or, if %s may act as %q: GRANT %s TO %s;", owner, role, Quote(role), Quote(owner)))
+		hint = append(hint, fmt.Sprintf("or, if %s may act as %q: GRANT %s TO %s%s;", owner, role, Quote(role), Quote(owner),
+			map[bool]string{true: " WITH SET TRUE"}[major >= 16]))
 	}
 	return append(hint, "if it is not used, its owner may drop it with everything in it: DROP SCHEMA embedsidecar CASCADE;")
 }

@@ -79,13 +79,14 @@ func (s Spec) DestinationName() string {
 }
 
 // TreeOf is an SQL expression for the OIDs of a table, by its own, and of its partitions if it may have any: without
-// them, the server looks it up by its number.
+// them, the server looks it up by its number. pg_partition_tree would lock the partitions.
 func TreeOf(oid string, parts bool) string {
 	if !parts {
 		return "ARRAY[" + oid + "::oid]"
 	}
-	return "(" + oid + "::oid || ARRAY(SELECT p.relid::oid FROM pg_catalog.pg_partition_tree(" + oid +
-		"::regclass) AS p))"
+	return "ARRAY(WITH RECURSIVE tree AS (SELECT " + oid + "::oid AS relid UNION ALL SELECT h.inhrelid FROM tree" +
+		" JOIN pg_catalog.pg_inherits AS h ON h.inhparent = tree.relid JOIN pg_catalog.pg_class AS p" +
+		" ON p.oid = h.inhrelid AND p.relispartition) SELECT relid FROM tree)"
 }
 
 // TriggersOf is an SQL expression that tells the triggers of a table, by its OID, and of its partitions, from those of

@@ -53,7 +53,8 @@ func (e *RoleError) Unwrap() error { return e.Err }
 
 // Hints are the ways out.
 func (e *RoleError) Hints() []string {
-	return []string{"GRANT " + quote(e.Role) + " TO the role that this program connects as: it must be a member"}
+	return []string{"GRANT " + quote(e.Role) + " TO the role that this program connects as: it must be a member, from " +
+		"PostgreSQL 16 on WITH SET TRUE"}
 }
 
 // Barred returns a *RowSecurityError if policies would be passed by with such an access.

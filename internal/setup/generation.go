@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -149,7 +150,7 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 }
 
 // alongside looks at the other generation of a pipeline, where that has to follow the one that serves: in which rows
-// have a vector, which edits count, its name, and its table where another has that name now.
+// have a vector, which edits count, its name and key, and its table where another has that name now.
 func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Findings, s *resolve.Stored,
 	all []resolve.Stored, taken map[string]bool,
 ) (*resolve.Findings, *resolve.Stored, error) {
@@ -157,8 +158,8 @@ func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Find
 		return nil, nil, nil
 	}
 	o, p := s.BesideOf(all), &f.Pipeline
-	if o == nil || p.Filter == o.Filter && p.Ignore == o.Ignore && p.OID == o.OID &&
-		p.Name == s.Name {
+	if o == nil || p.Filter == o.Filter && p.Ignore == o.Ignore && p.OID == o.OID && p.Name == s.Name &&
+		slices.Equal(catalog.KeyNames(p.Key), o.KeyColumns) {
 		return nil, nil, nil
 	}
 	next := o.Spec

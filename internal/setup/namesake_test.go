@@ -60,6 +60,10 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 	b.MustExecSuper("GRANT " + may + "TO " + testenv.Owner)
 	b.MustExecSuper("GRANT CREATE ON SCHEMA safe TO PUBLIC")
 	wantError[*refusal.ConfigError](t, tryTo("body", "safe.clean(title) = 'x'"), "filter", "REVOKE CREATE ON SCHEMA safe FROM PUBLIC")
+	// The owner of a schema may drop what others have there, and make his own.
+	b.MustExecSuper("REVOKE CREATE ON SCHEMA safe FROM PUBLIC; GRANT USAGE ON SCHEMA safe TO PUBLIC")
+	b.MustExecSuper("ALTER SCHEMA safe OWNER TO " + name)
+	wantError[*refusal.ConfigError](t, tryTo("safe.clean(body)", ""), "in schema safe, whose owner", name, "--trust-owner")
 	spec := side()
 	spec.Columns, spec.Text = nil, "tools.clean(body)"
 	o := b.options(b.SlotName(), spec)

@@ -4,24 +4,39 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // TestTrust_DefaultPrivilegesLendNothing: what the owner of the schema gives on all his tables and functions by default
-// is not meant for the queue, its keys and its verbs, nor for more than reading vectors.
+// is not meant for the queue, its keys and its verbs, nor for more than reading vectors; and these not for those from
+// whom columns or rows of the source are kept, as the table of vectors may hold the texts.
 func TestTrust_DefaultPrivilegesLendNothing(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
-	app := b.Role("")
+	app, partly, passing := b.Role(""), b.Role(""), b.Role("BYPASSRLS")
 	for _, sql := range []string{
-		`ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO %[1]s`, `ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO %[1]s`,
+		`ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO %[1]s, %[2]s, %[3]s, PUBLIC`,
+		`ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO %[1]s`,
 		`ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO %[1]s, PUBLIC`,
 		`ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO %[1]s`,
+		`GRANT SELECT ON docs TO %[1]s, %[3]s`, `GRANT SELECT (id, title) ON docs TO %[2]s`,
 	} {
-		b.MustExec(fmt.Sprintf(sql, app))
+		b.MustExec(fmt.Sprintf(sql, app, partly, passing))
 	}
-	b.init(b.options(b.SlotName(), side()))
+	reads := func(table, want string) {
+		t.Helper()
+		got := testenv.Value[string](b.Database, `SELECT coalesce(string_agg(CASE a.grantee WHEN 0 THEN 'all'
+			WHEN $2::regrole THEN 'app' WHEN $3::regrole THEN 'partly' ELSE 'passing' END || ' ' || a.privilege_type, ', '
+			ORDER BY a.grantee), '') FROM pg_class AS c, aclexplode(c.relacl) AS a
+			WHERE c.oid = $1::regclass AND a.grantee <> c.relowner`, table, app, partly)
+		if got != want {
+			t.Errorf("rights on %s: %q, want %q", table, got, want)
+		}
+	}
+	slot := b.SlotName()
+	b.init(b.options(slot, side()))
 	if got := testenv.Value[string](b.Database, `SELECT coalesce(string_agg(DISTINCT c.relname, ', '), '')
 		FROM pg_class AS c, aclexplode(c.relacl) AS a
 		WHERE c.relnamespace = 'embedsidecar'::regnamespace AND a.grantee = $1::regrole`, app); got != "" {
@@ -35,11 +50,18 @@ func TestTrust_DefaultPrivilegesLendNothing(t *testing.T) {
 	if testenv.Value[bool](b.Database, "SELECT has_schema_privilege($1, 'embedsidecar', 'USAGE')", app) {
 		t.Error("the application may use the schema")
 	}
-	if got := testenv.Value[string](b.Database, `SELECT string_agg(a.privilege_type, ', ')
-		FROM pg_class AS c, aclexplode(c.relacl) AS a
-		WHERE c.oid = 'public.docs_embedding'::regclass AND a.grantee = $1::regrole`, app); got != "SELECT" {
-		t.Errorf("the application may %s the vectors, want SELECT", got)
-	}
+	reads("docs_embedding", "app SELECT, passing SELECT")
+
+	b.MustExec(`CREATE TABLE secret (LIKE docs INCLUDING ALL); ALTER TABLE secret ENABLE ROW LEVEL SECURITY`)
+	secret, joined := side(), side()
+	secret.Name, secret.Table, secret.IntoTable = "secret", "secret", "secret_embedding"
+	joined.Name, joined.IntoTable = "joined", "joined_embedding"
+	joined.Joins = pipeline.Joins{{
+		Schema: "public", Table: "secret", As: "secret", On: []pipeline.On{{Column: "id", Of: "id"}}, Text: "title",
+	}}
+	b.init(b.options(slot, side(), secret, joined))
+	reads("secret_embedding", "passing SELECT")
+	reads("joined_embedding", "passing SELECT")
 }
 
 // TestTrust_NamesEndNoStatement: what is run, and printed for psql, is one statement each, whatever a table is called.

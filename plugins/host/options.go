@@ -134,8 +134,9 @@ func isSHA256(s string) bool {
 	return len(s) == 64 && strings.Trim(strings.ToLower(s), "0123456789abcdef") == ""
 }
 
-// openVerified opens the plugin's file and checks it and the further files against what they must be. The open file
-// is the one that was hashed, so running it leaves nobody a moment to put another in its place.
+// openVerified opens the plugin's file and checks it and the further files against what they must be. What it returns
+// holds the bytes that were hashed, and running it leaves nobody a moment to put others in their place: of a file that
+// somebody besides root may write it is a copy.
 func openVerified(o Options) (*os.File, error) {
 	f, err := os.Open(o.Path)
 	if err != nil {
@@ -156,6 +157,11 @@ func openVerified(o Options) (*os.File, error) {
 					info.Mode()))
 		}
 		if o.SHA256 != "" {
+			if !isScript(f) {
+				if f, err = sealed(f, info); err != nil {
+					return fileError(err)
+				}
+			}
 			if err := checkSum(f, o.Path, o.SHA256); err != nil {
 				return err
 			}

@@ -2,7 +2,10 @@ package host
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +22,32 @@ func verifiedPath() string {
 		return ""
 	}
 	return "/proc/self/fd/3"
+}
+
+// sealed returns a copy of a program in memory that nobody can change, and closes the file; or the file, where only
+// root may write it.
+func sealed(f *os.File, info os.FileInfo) (*os.File, error) {
+	const others = 0o022
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 && info.Mode().Perm()&others == 0 {
+		return f, nil
+	}
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(filepath.Base(f.Name()), flags|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate(filepath.Base(f.Name()), flags)
+	}
+	if err != nil {
+		return f, fmt.Errorf("copy %s into memory (not needed where only root may write the file): %w", f.Name(), err)
+	}
+	memory := os.NewFile(uintptr(fd), f.Name())
+	_, err = io.Copy(memory, f)
+	if err == nil {
+		_, err = unix.FcntlInt(memory.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		_, err = memory.Seek(0, io.SeekStart)
+	}
+	return memory, errors.Join(err, f.Close())
 }
 
 // onMainThread reports whether this is the process's first thread.

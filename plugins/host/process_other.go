@@ -13,6 +13,9 @@ func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: t
 
 func verifiedPath() string { return "" }
 
+// sealed has nothing to copy for: what is run is opened again by its name.
+func sealed(f *os.File, _ os.FileInfo) (*os.File, error) { return f, nil }
+
 func onMainThread() bool { return false }
 
 func noNewPrivileges() error { return nil }

@@ -255,6 +255,38 @@ func TestStart_ChecksSums(t *testing.T) {
 	mustEmbed(t, h, "a")
 }
 
+// TestStart_WhatIsPinnedIsRunThoughOthersWrite: somebody has a pinned file open for writing from before it is compared,
+// and may change it at any moment after: what runs is a copy.
+func TestStart_WhatIsPinnedIsRunThoughOthersWrite(t *testing.T) {
+	t.Parallel()
+	o := options(nil)
+	o.Path = copyFake(t)
+	o.SHA256 = sum(t, o.Path)
+	if err := os.Chmod(o.Path, 0o775); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(o.Path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Close() }()
+	h := open(t, o)
+	mustEmbed(t, h, "a")
+	if _, err := writer.WriteAt(make([]byte, 1<<20), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	mustEmbed(t, h, "b")
+	kill(t, h.Pid(), syscall.SIGKILL)
+	eventually(t, "the changed file is refused", func() error {
+		_, err := h.Embed(t.Context(), embed.Document, []string{"a"})
+		if class, _ := embed.Classify(err); class == embed.Transient || class == embed.Crash {
+			return err
+		}
+		wantError(t, err, embed.Configuration, "checksum")
+		return nil
+	})
+}
+
 func TestStart_LeaksNoEnvironment(t *testing.T) {
 	t.Parallel()
 	h := open(t, options(map[string]string{"EMBEDSIDECAR_PLUGIN_DIMS": "8", "EMBEDSIDECAR_PLUGIN_THREADS": "2"}))

@@ -1,6 +1,6 @@
 -- The generations of a pipeline, and how one takes the place of the other. Docs: docs/change-the-model.md. A switch is
--- one transaction: destinations are known by their numbers, and only their names are exchanged, together with those of
--- the rows in embedsidecar.pipeline. Names of users' tables come from the catalogue by these numbers.
+-- one transaction: destinations are known by their numbers there, and only their names are exchanged, together with
+-- those of the rows in embedsidecar.pipeline. Names of users' tables come from the catalogue by these numbers.
 
 CREATE OR REPLACE FUNCTION embedsidecar.destination_of(id integer, OUT relation oid, OUT attnum smallint,
     OUT schema_name name, OUT table_name name, OUT column_name name, OUT type text, OUT quoted text)
@@ -8,15 +8,29 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.oid, a.attnum, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
     format('%I.%I', n.nspname, c.relname)
 FROM   embedsidecar.pipeline AS p
-       JOIN pg_class AS c ON c.oid = CASE WHEN p.destination_column IS NULL THEN p.destination_oid ELSE p.table_oid END
+       -- A table that was made again under its name, or restored from a dump, has another number. Within a switch its
+       -- name is that of the other generation, and so is the number by which that one is known. The schema of the
+       -- source may have another name now.
+       LEFT JOIN LATERAL (SELECT t.oid FROM pg_class AS t JOIN pg_namespace AS s ON s.oid = t.relnamespace
+           WHERE s.nspname = p.destination_schema AND t.relname = p.destination_table AND t.relkind IN ('r', 'p')
+               AND NOT EXISTS (SELECT FROM embedsidecar.pipeline AS o
+                   WHERE o.destination_oid = t.oid AND o.pipeline_id <> p.pipeline_id)
+               AND NOT EXISTS (SELECT FROM pg_class AS f JOIN pg_class AS k ON k.relnamespace = f.relnamespace
+                   WHERE f.oid = p.table_oid AND k.oid = p.destination_oid AND k.relnamespace <> s.oid)) AS named
+           ON true
+       JOIN pg_class AS c ON c.oid = CASE WHEN p.destination_column IS NOT NULL THEN p.table_oid
+           ELSE coalesce(named.oid, p.destination_oid) END
        JOIN pg_namespace AS n ON n.oid = c.relnamespace
        JOIN pg_attribute AS a ON a.attrelid = c.oid AND NOT a.attisdropped
            AND CASE WHEN p.destination_column IS NULL THEN a.attname = 'embedding'
-                    ELSE a.attnum = (p.column_numbers ->> p.destination_column::text)::smallint END
+                    ELSE a.attnum = (p.column_numbers ->> p.destination_column::text)::smallint
+                        -- In a restored database the number is that of some other table.
+                        AND (c.relname = p.table_name OR a.attname = p.destination_column) END
 WHERE  p.pipeline_id = destination_of.id
 $$;
 COMMENT ON FUNCTION embedsidecar.destination_of IS
-    'Where the vectors of a generation are now, by the numbers of table and column.';
+    'Where the vectors of a generation are now: an embedding table by its name, a column by the numbers of table and '
+    'column.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.current_model(pipeline text) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -261,14 +275,24 @@ BEGIN
     UNION ALL
     SELECT 'publication ' || quote_ident(u.pubname), NULL,
            CASE WHEN whole THEN format('ALTER PUBLICATION %I ADD TABLE %s;', u.pubname, b.quoted)
-                ELSE embedsidecar.comment_line(format('have the columns of %s in publication %I name %I, too', a.quoted,
+                ELSE embedsidecar.comment_line(format('have the columns of %s in publication %I name %I, too', r.name,
                     u.pubname, b.column_name)) END, NULL
-    FROM   pg_publication_rel AS r JOIN pg_publication AS u ON u.oid = r.prpubid
-    WHERE  r.prrelid = a.relation
-           AND CASE WHEN whole THEN NOT EXISTS (SELECT FROM pg_publication_rel AS s
+    FROM  (WITH RECURSIVE tree AS ( -- partitions have lists and numbers of their own
+               SELECT a.relation AS relid
+               UNION ALL
+               SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid AND NOT whole)
+           SELECT e.prpubid, format('%I.%I', n.nspname, c.relname) AS name,
+                  string_to_array(translate(to_jsonb(e) ->> 'prattrs', '[],', ''), ' ')::smallint[] AS numbers,
+                  (SELECT f.attnum FROM pg_attribute AS f
+                   WHERE f.attrelid = t.relid AND f.attname = a.column_name) AS before,
+                  (SELECT f.attnum FROM pg_attribute AS f
+                   WHERE f.attrelid = t.relid AND f.attname = b.column_name) AS after
+           FROM   tree AS t JOIN pg_publication_rel AS e ON e.prrelid = t.relid
+                  JOIN pg_class AS c ON c.oid = t.relid JOIN pg_namespace AS n ON n.oid = c.relnamespace) AS r
+          JOIN pg_publication AS u ON u.oid = r.prpubid
+    WHERE  CASE WHEN whole THEN NOT EXISTS (SELECT FROM pg_publication_rel AS s
                         WHERE s.prpubid = r.prpubid AND s.prrelid = b.relation)
-               ELSE (to_jsonb(r) ->> 'prattrs') ~ ('(^|[^0-9])' || a.attnum || '([^0-9]|$)')
-                    AND (to_jsonb(r) ->> 'prattrs') !~ ('(^|[^0-9])' || b.attnum || '([^0-9]|$)') END
+               ELSE r.before = ANY (r.numbers) AND NOT r.after = ANY (r.numbers) END
     UNION ALL
     SELECT 'column ' || quote_ident(c.attname), NULL,
            format('ALTER TABLE %s ADD COLUMN %I %s;', b.quoted, c.attname, format_type(c.atttypid, c.atttypmod)), NULL
@@ -790,18 +814,26 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     p record;
 BEGIN
-    FOR p IN SELECT u.pubname, r.prrelid::regclass AS name,
+    FOR p IN WITH RECURSIVE tree AS ( -- partitions have lists and numbers of their own
+                 SELECT unpublish_column.relation AS relid
+                 UNION ALL
+                 SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
+             SELECT u.pubname, r.prrelid::regclass AS name,
                     (SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute AS a
-                     WHERE  a.attrelid = r.prrelid AND NOT a.attisdropped AND a.attnum <> unpublish_column.attnum
+                     WHERE  a.attrelid = r.prrelid AND NOT a.attisdropped AND a.attnum <> o.attnum
                             AND a.attnum = ANY (l.numbers)) AS rest,
                     (SELECT ' WHERE (' || (to_jsonb(v) ->> 'rowfilter') || ')' -- from PostgreSQL 15 on, like the list
                      FROM   pg_publication_tables AS v JOIN pg_class AS c ON c.relname = v.tablename
                             JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = v.schemaname
                      WHERE  c.oid = r.prrelid AND v.pubname = u.pubname) AS filter
-             FROM   pg_publication_rel AS r JOIN pg_publication AS u ON u.oid = r.prpubid
+             FROM   tree AS t JOIN pg_publication_rel AS r ON r.prrelid = t.relid
+                    JOIN pg_publication AS u ON u.oid = r.prpubid
+                    JOIN pg_attribute AS d ON d.attrelid = unpublish_column.relation
+                        AND d.attnum = unpublish_column.attnum
+                    JOIN pg_attribute AS o ON o.attrelid = r.prrelid AND o.attname = d.attname
                     CROSS JOIN LATERAL (SELECT string_to_array(translate(to_jsonb(r) ->> 'prattrs', '[],', ''),
                         ' ')::smallint[]) AS l (numbers) -- [1, 2]
-             WHERE  r.prrelid = unpublish_column.relation AND unpublish_column.attnum = ANY (l.numbers)
+             WHERE  o.attnum = ANY (l.numbers)
     LOOP
         EXECUTE format('ALTER PUBLICATION %I DROP TABLE ONLY %s', p.pubname, p.name);
         EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)%s', p.pubname, p.name, p.rest, p.filter);

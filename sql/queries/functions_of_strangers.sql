@@ -1,6 +1,7 @@
 -- functions_of_strangers: of functions that an expression calls, those that belong to someone whom this session has no
 -- reason to trust, as strangers has it, and who does not own the table; and those in whose place another would be
--- called that someone like that may make: where an argument is not of the very type that the function takes.
+-- called that someone like that may make: the owner of the schema, who may drop it, or anyone where an argument is not
+-- of the very type that the function takes.
 -- @functions, @counts, @loose: each function, how many arguments it is given (-1: it is no call by name), and whether
 -- one of them is converted.
 -- Rows: one at most: the function, what is wrong, the role, ways out, a line each. Reads only pg_catalog. Locks: none.
@@ -31,6 +32,10 @@ called AS (
 SELECT c.oid::regprocedure::text AS function, 'which belongs to role' AS problem,
        pg_get_userbyid(c.proowner)::text AS owner, '' AS hint
 FROM   called AS c WHERE c.proowner NOT IN (SELECT k.oid FROM known AS k)
+UNION ALL
+SELECT c.oid::regprocedure::text, format('in schema %I, whose owner may put another in its place: role', c.nspname),
+       pg_get_userbyid(c.nspowner)::text, ''
+FROM   called AS c WHERE c.nspowner NOT IN (SELECT k.oid FROM known AS k)
 UNION ALL
 SELECT c.oid::regprocedure::text, format('though not with arguments of its very types, and another of the name in '
        'schema %I would be called in its place, which may be made by role', c.nspname),

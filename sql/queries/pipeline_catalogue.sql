@@ -97,8 +97,19 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,
-           -- An embedding table is not published, so that one that was emptied or recreated is known by this alone.
-           'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity)
+           -- An embedding table is not published, so that one that was emptied or recreated is known by this alone, and
+           -- so is a partition of it. One hash of them all: no row tells in which of them its vector is.
+           'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity,
+                               CASE WHEN d.relhassubclass THEN (WITH RECURSIVE tree AS (
+                                   SELECT h.inhrelid, h.xmin::text AS entry FROM pg_inherits AS h
+                                   WHERE h.inhparent = d.oid
+                                   UNION ALL
+                                   SELECT h.inhrelid, h.xmin::text FROM tree AS t
+                                       JOIN pg_inherits AS h ON h.inhparent = t.inhrelid)
+                               SELECT encode(sha256(convert_to(string_agg(concat_ws(':', t.inhrelid, f.relfilenode,
+                                   t.entry), ',' ORDER BY t.inhrelid), getdatabaseencoding())), 'hex')
+                               FROM tree AS t CROSS JOIN LATERAL (SELECT f.relfilenode FROM pg_class AS f
+                                   WHERE f.oid = t.inhrelid OFFSET 0) AS f) END)
                            FROM pg_class AS d WHERE d.relname = p.destination_table AND d.relnamespace =
                                (SELECT dn.oid FROM pg_namespace AS dn WHERE dn.nspname = p.destination_schema)),
            -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks,
@@ -147,9 +158,20 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id),
                (SELECT string_agg(concat_ws(':', t.oid, t.xmin), ',' ORDER BY t.oid) FROM pg_trigger AS t
                 WHERE NOT t.tgisinternal AND t.tgrelid = ANY (family.below)),
-               (SELECT string_agg(DISTINCT f.relowner::text, ',') FROM unnest(family.below) AS t (relid)
-                    CROSS JOIN LATERAL (SELECT f.relowner FROM pg_class AS f WHERE f.oid = t.relid
-                        OFFSET 0) AS f))::text, getdatabaseencoding())), 'hex') AS version,
+               -- Owners, and whether they may be trusted: a role may lose what it was trusted for.
+               (SELECT string_agg(DISTINCT concat_ws(':', w.owner, r.rolsuper, pg_has_role(w.owner, session_user,
+                    CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER'
+                        ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)), ',')
+                FROM (SELECT f.relowner FROM unnest(family.below || p.destination_oid) AS t (relid)
+                          CROSS JOIN LATERAL (SELECT f.relowner FROM pg_class AS f WHERE f.oid = t.relid OFFSET 0) AS f
+                      UNION SELECT n.nspowner
+                      UNION SELECT o.owner
+                      FROM  unnest(p.functions) AS u (name) CROSS JOIN LATERAL parse_ident(u.name) AS part
+                          JOIN pg_namespace AS fn ON fn.nspname = part[1]
+                          JOIN pg_proc AS f ON f.proname = part[2] AND f.pronamespace = fn.oid
+                          CROSS JOIN LATERAL (VALUES (f.proowner), (fn.nspowner)) AS o (owner)) AS w (owner)
+                    CROSS JOIN LATERAL (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = w.owner OFFSET 0) AS r)
+               )::text, getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id
            AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p

@@ -1,15 +1,29 @@
--- roles_with_rights: who has rights of which role of roles.sql, known by one right that no other has.
+-- roles_with_rights: who has rights of which role of roles.sql, known by several that no other has: whoever was given
+-- one of them alone is given no more.
 -- Rows: the role of roles.sql, and who has its rights, quoted. Locks: none.
-SELECT CASE c.relname WHEN 'task' THEN 'embedsidecar_run' ELSE 'embedsidecar_reader' END, a.grantee::regrole::text
-FROM   pg_catalog.pg_class AS c CROSS JOIN LATERAL pg_catalog.aclexplode(c.relacl) AS a
-WHERE  c.relnamespace = 'embedsidecar'::regnamespace AND a.grantee NOT IN (0, c.relowner)
-       AND (c.relname = 'task' AND a.privilege_type = 'UPDATE' OR c.relname = 'dead_letters'
-           AND a.privilege_type = 'SELECT'
+WITH mark (role, privilege, name) AS (VALUES
+    ('embedsidecar_run', 'UPDATE', 'task'), ('embedsidecar_run', 'DELETE', 'ledger'),
+    ('embedsidecar_run', 'INSERT', 'worker'),
+    ('embedsidecar_reader', 'SELECT', 'status'), ('embedsidecar_reader', 'SELECT', 'tasks'),
+    ('embedsidecar_reader', 'SELECT', 'dead_letters'), ('embedsidecar_reader', 'SELECT', 'slots'),
+    ('embedsidecar_reader', 'SELECT', 'workers'), ('embedsidecar_reader', 'SELECT', 'audit'),
+    ('embedsidecar_operator', 'EXECUTE', 'pause'), ('embedsidecar_operator', 'EXECUTE', 'cancel'),
+    ('embedsidecar_operator', 'EXECUTE', 'discard_dead'), ('embedsidecar_operator', 'EXECUTE', 'set_priority'),
+    ('embedsidecar_operator', 'EXECUTE', 'model_switch'), ('embedsidecar_operator', 'EXECUTE', 'model_drop_old'),
+    ('embedsidecar_searcher', 'EXECUTE', 'search'), ('embedsidecar_searcher', 'EXECUTE', 'neighbours'),
+    ('embedsidecar_searcher', 'EXECUTE', 'embed'), ('embedsidecar_searcher', 'EXECUTE', 'ask')),
+given AS (
+    SELECT a.grantee, a.privilege_type AS privilege, c.relname AS name
+    FROM   pg_catalog.pg_class AS c CROSS JOIN LATERAL pg_catalog.aclexplode(c.relacl) AS a
+    WHERE  c.relnamespace = 'embedsidecar'::regnamespace AND a.grantee NOT IN (0, c.relowner)
+    UNION
+    SELECT a.grantee, a.privilege_type, p.proname
+    FROM   pg_catalog.pg_proc AS p CROSS JOIN LATERAL pg_catalog.aclexplode(p.proacl) AS a
+    WHERE  p.pronamespace = 'embedsidecar'::regnamespace AND a.grantee NOT IN (0, p.proowner))
+SELECT m.role, g.grantee::regrole::text
+FROM   mark AS m JOIN given AS g ON g.privilege = m.privilege AND g.name = m.name
+GROUP  BY m.role, g.grantee
+HAVING count(*) = (SELECT count(*) FROM mark AS o WHERE o.role = m.role)
        -- a role that works may read all tables, and so all views
-       AND NOT pg_catalog.has_table_privilege(a.grantee, 'embedsidecar.task', 'UPDATE'))
-UNION
-SELECT CASE p.proname WHEN 'pause' THEN 'embedsidecar_operator'
-    ELSE 'embedsidecar_searcher' END, a.grantee::regrole::text
-FROM   pg_catalog.pg_proc AS p CROSS JOIN LATERAL pg_catalog.aclexplode(p.proacl) AS a
-WHERE  p.pronamespace = 'embedsidecar'::regnamespace AND p.proname IN ('pause', 'search')
-    AND a.grantee NOT IN (0, p.proowner)
+       AND NOT (m.role = 'embedsidecar_reader'
+           AND pg_catalog.has_table_privilege(g.grantee, 'embedsidecar.task', 'UPDATE'));

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// conns bounds how many connections are open at a time. One more takes the place of another: first of those whose
-// client has not yet shown who it is, then of those that are idle, each time the one that has been so longest. Clients
-// that only hold connections, or send requests that do not end, keep nobody out that way. A connection that answers a
-// client which has shown who it is is never ended for another.
+// conns bounds how many connections are open at a time. One more takes the place of another: first of those of a client
+// that has more than a quarter, then of those whose client has not yet shown who it is, then of those that are idle, each
+// time the one that has been so longest. Clients that only hold connections, or send requests that do not end, keep
+// nobody out that way. A connection that answers a client which has shown who it is is never ended for another.
 type conns struct {
 	net.Listener
 
@@ -35,8 +35,9 @@ type conn struct {
 	net.Conn
 
 	of     *conns
-	known  bool // its client has shown who it is
-	busy   int  // requests that are being answered
+	client string // its name or, before it has shown who it is, where it comes from
+	known  bool   // it has
+	busy   int    // requests that are being answered
 	silent time.Time
 }
 
@@ -47,7 +48,7 @@ func (l *conns) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{Conn: accepted, of: l, silent: time.Now()}
+		c := &conn{Conn: accepted, of: l, client: Network(accepted.RemoteAddr().String()), silent: time.Now()}
 		if l.admit(c) {
 			return c, nil
 		}
@@ -73,10 +74,21 @@ func (l *conns) admit(c *conn) bool {
 
 // dispensableLocked returns the connection that goes for another; nil if all are busy.
 func (l *conns) dispensableLocked() (gone *conn) {
+	has := map[string]int{}
+	for c := range l.open {
+		has[c.client]++
+	}
+	many := func(c *conn) bool { return has[c.client] > l.most/4 } //nolint:mnd // a quarter
 	for c := range l.open {
 		switch {
 		case c.busy > 0 && c.known:
-		case gone == nil, gone.known && !c.known, gone.known == c.known && c.silent.Before(gone.silent):
+		case gone == nil:
+			gone = c
+		case many(c) != many(gone):
+			if many(c) {
+				gone = c
+			}
+		case gone.known && !c.known, gone.known == c.known && c.silent.Before(gone.silent):
 			gone = c
 		}
 	}
@@ -126,12 +138,12 @@ func (c *conn) end() {
 	c.silent = time.Now()
 }
 
-// Known says that the client of a request has shown who it is.
-func Known(ctx context.Context) {
+// Known says that the client of a request has shown who it is: its name, or "" if there are none.
+func Known(ctx context.Context, name string) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.of.mu.Lock()
 		defer c.of.mu.Unlock()
-		c.known = true
+		c.client, c.known = name, true
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 // promised are the schemas of answers, of the OpenAPI document.
 type promised struct {
+	mu       sync.Mutex // of the compiler, which notes what it has compiled
 	compiler *jsonschema.Compiler
 	routes   []promisedRoute
 }
@@ -74,7 +76,9 @@ func (p *promised) broken(r *http.Request, body string) error {
 	if best == nil {
 		return errors.New("it is not in the document")
 	}
+	p.mu.Lock()
 	s, err := p.compiler.Compile(best.at)
+	p.mu.Unlock()
 	if err != nil {
 		return err
 	}

@@ -92,6 +92,31 @@ func TestTrust_StrangersWhoHoldRequestsCloseNothing(t *testing.T) {
 	}
 }
 
+// TestTrust_StrangersLearnNoNamesOfDatabases: the page that asks for a token is the same for each name.
+func TestTrust_StrangersLearnNoNamesOfDatabases(t *testing.T) {
+	t.Parallel()
+	page := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+	}
+	f := newFixture(t, func(_ *fixture, o *gate.Options) {
+		o.Pages = page("of none")
+		o.Of = func(_ *http.Request, name string) (*gate.API, http.Handler, *gate.Problem) {
+			switch name {
+			case "":
+				return nil, nil, nil
+			case "there":
+				return &gate.API{}, page("of there"), nil
+			}
+			return nil, nil, gate.NoDatabase(name)
+		}
+	})
+	for _, name := range []string{"", "?database=there", "?database=none"} {
+		if a := f.ask("", http.MethodGet, "/login"+name, ""); a.body != "of none" {
+			t.Errorf("%q: %d %s", name, a.status, a.body)
+		}
+	}
+}
+
 // TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: by the administration, too, policies of a table are not passed by;
 // and who may not see texts learns of none that it is the one he guessed.
 func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {

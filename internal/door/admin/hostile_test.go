@@ -1,7 +1,9 @@
 package admin_test
 
 import (
+	"bufio"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -153,5 +155,37 @@ func TestListen_OneTokenLeavesRoomForOthers(t *testing.T) {
 			a := f.ask("viewer", http.MethodGet, "/api/v1/session", "")
 			return a.status == http.StatusOK, a.body
 		})
+	}
+}
+
+// TestListen_IdleConnectionsOfOneTokenLeaveRoomForOthers: who holds all connections, and opens more, ends his own.
+func TestListen_IdleConnectionsOfOneTokenLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ask := func(conn net.Conn, who string) error {
+		if _, err := io.WriteString(conn, "GET /api/v1/session HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+f.tokens[who]+
+			"\r\n\r\n"); err != nil {
+			return err
+		}
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		return errors.Join(err, response.Body.Close())
+	}
+	for range 300 { // more than there may be
+		if err := ask(f.from("127.0.0.1"), "viewer"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow := f.from("127.0.0.2") // its client has not shown who it is, as long as it says nothing
+	for range 300 {
+		if err := ask(f.from("127.0.0.1"), "viewer"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ask(slow, "operator"); err != nil {
+		t.Errorf("another client: %v", err)
 	}
 }

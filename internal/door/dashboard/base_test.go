@@ -152,4 +152,10 @@ func TestBrowser_BehindAProxy(t *testing.T) {
 		at, err := tried[string](c, "location.pathname")
 		return at == prefix+"/queue", fmt.Sprint("by keys at ", at, " ", err)
 	})
+	// A link on a page of another site fills the form in, and no more.
+	c.do(chromedp.Navigate("data:text/html,<a href='"+c.at+prefix+"/login%23token=vera'>x</a>"),
+		chromedp.Click(chromedp.CSS("a")))
+	c.until("asked", `document.querySelector("#login [name=token]")?.value === "vera" && !location.hash`)
+	c.do(chromedp.Click(chromedp.CSS("#login button")))
+	c.until("signed in", `document.querySelector("#live-pipelines") && document.body.innerText.includes("vera")`)
 }

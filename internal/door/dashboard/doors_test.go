@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestTrust_AFormLeadsToNoOtherSite: what browsers leave out of an address makes it none of another host.
+// TestTrust_AFormLeadsToNoOtherSite: what browsers leave out of an address makes it none of another host, and none above
+// our pages.
 func TestTrust_AFormLeadsToNoOtherSite(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -16,6 +17,7 @@ func TestTrust_AFormLeadsToNoOtherSite(t *testing.T) {
 	b.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for back, want := range map[string]string{
 		"/queue?state=failed": "/queue?state=failed", "/\t/host/": "/", "/\n/host/": "/", "//host/": "/", "/\\host/": "/",
+		"/../other": "/", "/queue/..": "/", "/%2e%2E/other": "/", "/queue/.%2e%2f../other": "/", "/queue/..x?of=/../": "/queue/..x?of=/../",
 		"\t//host/": "/", "https://host/": "/", "javascript:alert(1)": "/", "/\x00/host": "/", "/\u0085/host": "/",
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.at+"/theme",
@@ -26,6 +28,35 @@ func TestTrust_AFormLeadsToNoOtherSite(t *testing.T) {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		if _, header := b.send(http.StatusSeeOther, req); header.Get("Location") != want {
 			t.Errorf("%q leads to %q", back, header.Get("Location"))
+		}
+	}
+}
+
+// TestTrust_ALinkOfAnotherSiteSignsNobodyIn: a token in an address signs in by itself if no page led there, and the
+// browser has no session yet. Otherwise it is shown in the form.
+func TestTrust_ALinkOfAnotherSiteSignsNobodyIn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	at, _ := r.serve(r.run, options{})
+	for _, tt := range []struct {
+		from, session string
+		itself        bool
+	}{
+		{from: "none", itself: true},
+		{from: "same-origin", itself: true},
+		{from: "none", session: "olga"},
+		{from: "same-site"},
+		{from: "cross-site"},
+		{}, // an old browser, or plain HTTP from another machine
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at+"/login", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Sec-Fetch-Site", tt.from)
+		page, _ := r.signIn(at, tt.session).send(http.StatusOK, req)
+		if !strings.Contains(page, `id="login"`) || strings.Contains(page, "data-itself") != tt.itself {
+			t.Errorf("from %q, with the session %q:\n%s", tt.from, tt.session, page)
 		}
 	}
 }

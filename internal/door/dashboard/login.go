@@ -7,8 +7,21 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
+// signingIn is what the page shows that asks for a token.
+type signingIn struct {
+	Itself bool // a token in the address is sent at once, and not when the user says so
+	Wrong  string
+}
+
+// loginPage asks for a token. If another site led here, or the browser has a session, a token in the address could be
+// that of somebody who wants the user to act in his name.
 func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
-	d.render(w, r, view{page: "login", title: "Sign in", bare: true})
+	from := r.Header.Get("Sec-Fetch-Site")
+	_, known := gate.CallerOf(r.Context())
+	d.render(w, r, view{
+		page: "login", title: "Sign in", bare: true,
+		data: signingIn{Itself: !known && (from == "none" || from == "same-origin")},
+	})
 }
 
 // login takes a token and gives the browser a session for it.
@@ -16,7 +29,7 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 	cookie, err := gate.SignIn(r.Context(), r.PostFormValue("token"))
 	if err != nil {
 		p := d.o.Service.ProblemOf(r.Context(), err)
-		d.render(w, r, view{page: "login", title: "Sign in", bare: true, status: p.Status, data: p.Detail})
+		d.render(w, r, view{page: "login", title: "Sign in", bare: true, status: p.Status, data: signingIn{Wrong: p.Detail}})
 		return
 	}
 	http.SetCookie(w, cookie)

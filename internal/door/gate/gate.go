@@ -246,7 +246,7 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	}
 	from, name, largest := &g.other, httpserver.Network(r.RemoteAddr), int64(strangersBody)
 	if v.known {
-		httpserver.Known(r.Context())
+		httpserver.Known(r.Context(), v.caller.Name)
 		from, name, largest = &g.known, v.caller.Name, g.o.Limits.Body
 	} else if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strangersTime)) // without it, Limits.Read is
@@ -287,11 +287,13 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 		}
 	}
 	api, pages := g.o.API, g.o.Pages
-	if g.o.Of == nil {
-		if only := g.o.Database; v.known && only != "" && !v.caller.SeesDatabase(only) {
+	switch {
+	case !v.known: // who learns of no database by its name
+	case g.o.Of == nil:
+		if only := g.o.Database; only != "" && !v.caller.SeesDatabase(only) {
 			return Refuse(http.StatusForbidden, "database", "this token is for other databases than the one that is served here")
 		}
-	} else {
+	default:
 		database, p := v.choice(named)
 		if p != nil {
 			return p
@@ -331,7 +333,7 @@ func (g *Gate) database(r *http.Request) string {
 func (v *visit) choice(named string) (string, *Problem) {
 	his := v.caller.Databases
 	switch {
-	case !v.known || len(his) == 0:
+	case len(his) == 0:
 		return named, nil
 	case named == "" && len(his) == 1:
 		return his[0], nil

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/owned"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
@@ -171,7 +172,7 @@ func editTokens(path string, create bool, edit func(old []byte) ([]byte, error))
 
 // checkWriters refuses a file to which others could add a token of theirs.
 func checkWriters(path string) error {
-	const others, everybody = 0o022, 0o002
+	const others = 0o022
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -180,27 +181,7 @@ func checkWriters(path string) error {
 		return fmt.Errorf("%s may be written by others than its owner (%s), who could let themselves in: chmod go-w %s", path,
 			info.Mode().Perm(), path)
 	}
-	target, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
-	}
-	for _, folder := range []string{filepath.Dir(path), filepath.Dir(target)} {
-		at, err := os.Stat(folder)
-		if err != nil {
-			return err
-		}
-		if at.Mode().Perm()&everybody != 0 && (at.Mode()&fs.ModeSticky == 0 || strangersFile(info)) {
-			return fmt.Errorf("%s is in a folder that every user of this machine may write (%s), who could let themselves in: "+
-				"put it into another one, or chmod o-w %s", path, at.Mode(), folder)
-		}
-	}
-	return nil
-}
-
-// strangersFile reports whether a file belongs to somebody else than this process's user and root.
-func strangersFile(info fs.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Uid != 0 && int(st.Uid) != os.Geteuid()
+	return wrap.Errorf(owned.Check(path), "others could let themselves in")
 }
 
 // likeFile gives a file the rights of another and, where there are owners, its owner: the program that reads it may be

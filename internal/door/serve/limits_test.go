@@ -344,7 +344,10 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 // TestTokens_AFileThatOthersMayWriteIsRefused: whoever may write it lets himself in.
 func TestTokens_AFileThatOthersMayWriteIsRefused(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "tokens")
+	path := filepath.Join(t.TempDir(), "folder", "tokens")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	write(t, path, line("app", "secret"))
 	tokens, err := gate.ReadTokens(path, nil)
 	if err != nil {
@@ -379,12 +382,17 @@ func TestTokens_AFileThatOthersMayWriteIsRefused(t *testing.T) {
 	if _, err := gate.ReadTokens(path, nil); err != nil {
 		t.Errorf("a file that its group may read: %v", err)
 	}
-	for mode, word := range map[os.FileMode]string{0o777: "chmod o-w", 0o777 | os.ModeSticky: "<nil>", 0o770: "<nil>"} {
-		if err := os.Chmod(filepath.Dir(path), mode); err != nil {
-			t.Fatal(err)
+	for _, folder := range []string{filepath.Dir(path), filepath.Dir(filepath.Dir(path))} {
+		for mode, word := range map[os.FileMode]string{0o777: "chmod o-w", 0o777 | os.ModeSticky: "<nil>", 0o770: "<nil>"} {
+			if err := os.Chmod(folder, mode); err != nil {
+				t.Fatal(err)
+			}
+			if err := second(gate.ReadTokens(path, nil)); !strings.Contains(fmt.Sprint(err), word) {
+				t.Errorf("in a folder %s with mode %s: %v", folder, mode, err)
+			}
 		}
-		if err := second(gate.ReadTokens(path, nil)); !strings.Contains(fmt.Sprint(err), word) {
-			t.Errorf("in a folder with mode %s: %v", mode, err)
+		if err := os.Chmod(folder, 0o700); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

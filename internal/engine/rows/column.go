@@ -78,12 +78,23 @@ func (c *column) VectorHash(w *Write) [pipeline.VectorHashSize]byte { return c.p
 
 // QueueGuard makes sure, for a superuser, that the table and its partitions have the owners and triggers that were
 // looked at: a role that gets the table can put code into its indexes, and one with the privilege make triggers, at any
-// moment but while the lock is held.
-func (c *column) QueueGuard(batch *pgx.Batch) {
+// moment but while the lock is held. Of a partitioned table, planning the write locks what it will write, and fires
+// nothing; a trigger may move a row into any partition.
+func (c *column) QueueGuard(batch *pgx.Batch, keys []string) error {
 	if c.p.TriggerMark == "" {
-		return
+		return nil
 	}
-	batch.Queue("LOCK TABLE " + c.p.Rows() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
+	const mode = " IN ROW EXCLUSIVE MODE" // what writing takes anyway
+	if !c.p.Partitioned || c.p.Triggers {
+		batch.Queue("LOCK TABLE " + c.p.Rows() + mode)
+	} else {
+		args, err := c.sql.empty.args(c.p, keys, nil)
+		if err != nil {
+			return err
+		}
+		batch.Queue("LOCK TABLE ONLY " + c.p.Rows() + mode)
+		batch.Queue("EXPLAIN "+c.sql.empty.sql, args...)
+	}
 	parts := c.p.Partitioned
 	batch.Queue("SELECT "+pipeline.OwnersOf("$1", parts)+" = $2, "+pipeline.TriggersOf("$1", parts)+" = $3", c.p.OID,
 		c.p.OwnerMark, c.p.TriggerMark).QueryRow(func(row pgx.Row) error {
@@ -99,6 +110,7 @@ func (c *column) QueueGuard(batch *pgx.Batch) {
 		}
 		return nil
 	})
+	return nil
 }
 
 func (*column) atOnce() statement { return statement{} }

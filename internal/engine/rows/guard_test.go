@@ -35,7 +35,9 @@ func TestTrust_WhatStandsInTheEmbeddingTablesPlace(t *testing.T) {
 			p := shapes()[shape]
 			p.IntoOID = 4711
 			batch := &pgx.Batch{}
-			New(p, nil, Options{}).QueueGuard(batch)
+			if err := New(p, nil, Options{}).QueueGuard(batch, nil); err != nil {
+				t.Fatal(err)
+			}
 			guard := batch.QueuedQueries[1]
 			if err := guard.Fn(told{values: []bool{c.same, c.owner, c.trigger}}); !errors.Is(err, want) {
 				t.Errorf("%s: %+v: %v, want %v", shape, c, err, want)

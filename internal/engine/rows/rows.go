@@ -46,8 +46,8 @@ type destination interface {
 
 	// QueueGuard adds to the batch that begins a write-back what makes sure that the destination is the one that was
 	// looked at, and stays so until the transaction ends. The batch fails otherwise, with ErrOtherTable, ErrTrigger,
-	// ErrOtherTriggers or ErrOtherOwner.
-	QueueGuard(batch *pgx.Batch)
+	// ErrOtherTriggers or ErrOtherOwner. keys are those of QueueLock.
+	QueueGuard(batch *pgx.Batch, keys []string) error
 	// QueueLock adds what locks those rows of users' that a write-back changes, but for those that are locked by
 	// somebody. It returns nil where nobody else writes the rows.
 	QueueLock(batch *pgx.Batch, keys []string) (*Locks, error)
@@ -87,7 +87,7 @@ func (t *Table) TryWrite(ctx context.Context) error {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
 	t.Began(tx)
-	if err := send(ctx, tx, func(batch *pgx.Batch) error { t.QueueGuard(batch); return nil }); err != nil {
+	if err := send(ctx, tx, func(batch *pgx.Batch) error { return t.QueueGuard(batch, nil) }); err != nil {
 		return err
 	}
 	steps, err := t.none()

@@ -137,9 +137,9 @@ func hasTrigger(oid string, parts bool) string {
 // QueueGuard makes sure that the table's name means the one that was looked at, that its owner is the one who was
 // judged, and that no trigger is on it: the owner, the one of the schema, or who may make triggers, can change that at
 // any moment but while the lock is held.
-func (t *embeddingTable) QueueGuard(batch *pgx.Batch) {
+func (t *embeddingTable) QueueGuard(batch *pgx.Batch, _ []string) error {
 	if t.p.IntoOID == 0 {
-		return
+		return nil
 	}
 	batch.Queue("LOCK TABLE " + t.p.Into() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
 	parts := t.p.IntoParts
@@ -160,6 +160,7 @@ func (t *embeddingTable) QueueGuard(batch *pgx.Batch) {
 		}
 		return nil
 	})
+	return nil
 }
 
 func (*embeddingTable) QueueLock(*pgx.Batch, []string) (*Locks, error) { return nil, nil }

@@ -103,9 +103,9 @@ func TestColumn_LocksTheRowsItTouches(t *testing.T) {
 	table := New(shapes()["column_vector"], nil, Options{})
 	for keys, want := range map[int]string{0: "SELECT", 2: "SELECT SELECT"} {
 		batch := &pgx.Batch{}
-		table.QueueGuard(batch) // nothing: nobody can put another table in the place of the source
+		guarded := table.QueueGuard(batch, nil) // nothing: nobody can put another table in the place of the source
 		locks, err := table.QueueLock(batch, []string{"1", "2"}[:keys])
-		if err != nil || verbs(batch) != want || locks == nil {
+		if err != nil || guarded != nil || verbs(batch) != want || locks == nil {
 			t.Errorf("%d keys: %v, %q, want %q", keys, err, verbs(batch), want)
 		}
 		if locks.Hold("1") {
@@ -125,8 +125,8 @@ func TestP4_AnEmbeddingTableLocksNobodysRows(t *testing.T) {
 		p := shapes()[shape]
 		p.IntoOID = 4711
 		table, batch := New(p, nil, Options{}), &pgx.Batch{}
-		table.QueueGuard(batch)
-		if got := verbs(batch); got != "LOCK SELECT" || batch.QueuedQueries[1].Arguments[1] != uint32(4711) {
+		err := table.QueueGuard(batch, nil)
+		if got := verbs(batch); err != nil || got != "LOCK SELECT" || batch.QueuedQueries[1].Arguments[1] != uint32(4711) {
 			t.Errorf("%s: the guard is %q of %v", shape, got, batch.QueuedQueries[1].Arguments)
 		}
 		locks, err := table.QueueLock(batch, []string{"1"})

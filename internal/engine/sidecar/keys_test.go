@@ -332,6 +332,39 @@ func TestP5_AJoinedRowOfAKeyTooLongForTheQueue(t *testing.T) {
 	}
 }
 
+// TestP5_ASpellingOfAKeyTooLongForTheQueue: the row is found by its spelling of before, and left out from then on.
+func TestP5_ASpellingOfAKeyTooLongForTheQueue(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
+		db := testenv.DB(t)
+		db.MustExecSuper(`CREATE EXTENSION citext`)
+		db.MustExec(`CREATE TABLE docs (code citext PRIMARY KEY, body text)`)
+		// Small letters of three bytes, and capital ones of two.
+		const small = `translate(left(string_agg(md5(i::text), ''), 1961), 'abc', repeat(U&'\2C65', 3))`
+		db.MustExec(`INSERT INTO docs SELECT replace(` + small + `, U&'\2C65', U&'\023A'), 'long'
+			FROM generate_series(1, 100) AS i`)
+		db.MustExec(`INSERT INTO docs VALUES ('a', 'first')`)
+		r := newRig(t, db, spec("docs", "body"))
+		r.start()
+		r.settle()
+		r.verify()
+		db.MustExec(`UPDATE docs SET code = (SELECT ` + small + ` FROM generate_series(1, 100) AS i), body = 'longer'
+			WHERE body = 'long'`)
+		if n := r.count(`SELECT max(octet_length(code::text)) FROM docs`); n <= pipeline.MaxKey {
+			t.Fatalf("the key has %d bytes, which is not too long", n)
+		}
+		db.MustExec(`UPDATE docs SET body = 'second' WHERE code = 'a'`)
+		r.settle()
+		if found := r.reports()[0]; found.Missing != 1 || found.Covered != 1 || found.Stale != 0 || found.Orphans != 0 {
+			t.Errorf("%+v, want the one row to be missing", found)
+		}
+		if n := r.count(`SELECT count(*) FROM embedsidecar.dead_letters`); n != 0 {
+			t.Errorf("%d dead letters", n)
+		}
+	})
+}
+
 // TestP1_ManySpellingsOfOneKey has several tasks of one row in a batch: each names it by a spelling that its key once
 // had.
 func TestP1_ManySpellingsOfOneKey(t *testing.T) {

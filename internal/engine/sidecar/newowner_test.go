@@ -1,6 +1,7 @@
 package sidecar_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,40 @@ func TestTrust_AnOwnerWhoComesWithinAHeartbeat(t *testing.T) {
 			if len(who) > 0 {
 				t.Errorf("code of %s ran as %q", other, who)
 			}
+		})
+	}
+}
+
+// TestTrust_AnOwnerWhoIsTrustedNoMore: a role that was a superuser, or a member of the role that works, may cease to be
+// that while a sidecar runs. Then what belongs to it is used no more.
+func TestTrust_AnOwnerWhoIsTrustedNoMore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		super         bool // the sidecar is a superuser
+		table, ceases string
+	}{
+		"superuser": {true, "docs", `ALTER ROLE %s NOSUPERUSER`},
+		"member":    {false, "docs_embedding", `REVOKE ` + testenv.Owner + ` FROM %s`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			r := newRig(t, db, intoTable("docs", "body"))
+			r.edit("a ")
+			other := db.Role("SUPERUSER")
+			if c.super {
+				r.url, r.trusted = db.URL(testenv.Superuser), []string{testenv.Owner}
+			} else {
+				db.MustExecSuper(`ALTER ROLE ` + other + ` NOSUPERUSER`)
+				db.MustExecSuper(fmt.Sprintf(`GRANT %s TO %s`, testenv.Owner, other))
+			}
+			db.MustExecSuper(`ALTER TABLE ` + c.table + ` OWNER TO ` + other)
+			r.known()
+			s, _ := r.start()
+			r.settle()
+			db.MustExecSuper(fmt.Sprintf(c.ceases, other))
+			reason(t, s, "docs", "belongs to", other)
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package sidecar_test
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -80,6 +81,51 @@ func TestP4_ARowIsFoundByItsPartition(t *testing.T) {
 				r.settle()
 				r.verify()
 			})
+		})
+	}
+}
+
+// TestP4_ASuperusersWriteWaitsForItsPartitionAlone: what makes sure that no trigger and no owner has come locks what is
+// written, and not the partition in which somebody builds an index, or which he moves.
+func TestP4_ASuperusersWriteWaitsForItsPartitionAlone(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]string{
+		"index": `CREATE INDEX ON high (body)`, "exclusive": `LOCK TABLE high IN ACCESS EXCLUSIVE MODE`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, embedding vector(8)) PARTITION BY RANGE (id);
+				CREATE TABLE low PARTITION OF docs FOR VALUES FROM (0) TO (100);
+				CREATE TABLE high PARTITION OF docs FOR VALUES FROM (100) TO (200);
+				INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(90, 109) AS i`)
+			r := newRig(t, db, column("docs", "body"))
+			guarded := r.pipelines[0]
+			guarded.TriggerMark = "others"
+			tx, batch := r.locking(), &pgx.Batch{}
+			if err := rows.New(&guarded, tx, rows.Options{}).QueueGuard(batch, []string{"95"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.SendBatch(t.Context(), batch).Close(); !errors.Is(err, rows.ErrOtherTriggers) {
+				t.Errorf("got %v, want %v", err, rows.ErrOtherTriggers)
+			}
+			var held string
+			if err := tx.QueryRow(t.Context(), `SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_locks AS l
+				JOIN pg_class AS c ON c.oid = l.relation AND c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace
+				WHERE l.pid = pg_backend_pid() AND l.mode = 'RowExclusiveLock'`).Scan(&held); err != nil || held != "docs low" {
+				t.Errorf("held against triggers: %q, %v", held, err)
+			}
+			r.rollback(tx)
+			db.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser)
+			r.url, r.trusted = db.URL(testenv.Superuser), []string{testenv.Owner}
+			r.known()
+			r.start()
+			r.settle()
+			locked := r.locking(lock)
+			db.MustExecSuper(`UPDATE low SET body = 'another ' || id`)
+			r.settle()
+			r.rollback(locked)
+			r.verify()
 		})
 	}
 }

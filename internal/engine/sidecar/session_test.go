@@ -137,35 +137,48 @@ func TestTrust_ATriggerOnAnEmbeddingTable(t *testing.T) {
 	}
 }
 
-// TestTrust_ATriggerThatComesBesideASuperuser: one that somebody makes between two looks at the table does not run.
+// TestTrust_ATriggerThatComesBesideASuperuser: one that somebody makes between two looks at the table does not run, of
+// whatever part of it and however it fires.
 func TestTrust_ATriggerThatComesBesideASuperuser(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t)
-	db.MustExec(docs)
-	db.MustExec(evidence)
-	r := newRig(t, db, column("docs", "body"))
-	r.edit("a ")
-	db.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser)
-	r.url, r.trusted = db.URL(testenv.Superuser), []string{testenv.Owner}
-	r.known()
-	r.options = func(o *sidecar.Options) { o.Heartbeat = time.Hour }
-	s, _ := r.start()
-	r.settle()
-	other := db.Role("")
-	db.MustExecSuper(`GRANT TRIGGER ON docs TO ` + other)
-	db.MustExecSuper(`SET ROLE ` + other + `; CREATE TRIGGER trap BEFORE UPDATE OF embedding ON docs FOR EACH ROW
-		EXECUTE FUNCTION trap(); RESET ROLE`)
-	db.MustExecSuper(`UPDATE docs SET body = 'b ' || id`)
-	reason(t, s, "docs", "triggers")
-	if who := testenv.Values[string](db, `SELECT who FROM evidence`); len(who) > 0 {
-		t.Errorf("the trigger ran as %q", who)
+	const parts = `CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id);
+		CREATE TABLE part PARTITION OF docs FOR VALUES FROM (0) TO (1000)`
+	for name, c := range map[string]struct{ made, on, each string }{
+		"table":     {docs + `; CREATE TABLE child () INHERITS (docs)`, "docs", "ROW"},
+		"statement": {parts, "docs", "STATEMENT"},
+		"partition": {parts, "part", "ROW"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(c.made)
+			db.MustExec(evidence)
+			r := newRig(t, db, column("docs", "body"))
+			r.edit("a ")
+			db.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser)
+			r.url, r.trusted = db.URL(testenv.Superuser), []string{testenv.Owner}
+			r.known()
+			r.options = func(o *sidecar.Options) { o.Heartbeat = time.Hour }
+			s, _ := r.start()
+			r.settle()
+			other := db.Role("")
+			trap := `CREATE TRIGGER trap BEFORE UPDATE OF embedding ON ` + c.on + ` FOR EACH ` + c.each + `
+				EXECUTE FUNCTION trap()`
+			db.MustExecSuper(`GRANT TRIGGER ON ` + c.on + ` TO ` + other)
+			db.MustExecSuper(`SET ROLE ` + other + `; ` + trap + `; RESET ROLE`)
+			db.MustExecSuper(`UPDATE docs SET body = 'b ' || id`)
+			reason(t, s, "docs", "triggers")
+			if who := testenv.Values[string](db, `SELECT who FROM evidence`); len(who) > 0 {
+				t.Errorf("the trigger ran as %q", who)
+			}
+			db.MustExecSuper(`DROP TRIGGER trap ON ` + c.on + `; REVOKE TRIGGER ON ` + c.on + ` FROM ` + other + `; ` + trap)
+			s.Reload()
+			testenv.Eventually(t, waitTimeout, func() (bool, string) { // with the trigger of a superuser
+				return testenv.Value[bool](db, `SELECT EXISTS (SELECT FROM evidence)`),
+					"nothing is written"
+			})
+		})
 	}
-	db.MustExecSuper(`DROP TRIGGER trap ON docs; REVOKE TRIGGER ON docs FROM ` + other + `;
-		CREATE TRIGGER trap BEFORE UPDATE OF embedding ON docs FOR EACH ROW EXECUTE FUNCTION trap()`)
-	s.Reload()
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // with the trigger of a superuser
-		return testenv.Value[bool](db, `SELECT EXISTS (SELECT FROM evidence)`), "nothing is written"
-	})
 }
 
 // TestTrust_AViewInThePlaceOfATable: its functions would run with the rights of whoever reads it.

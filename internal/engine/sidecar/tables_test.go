@@ -209,22 +209,48 @@ func TestP2_TypesChangeWhileItRuns(t *testing.T) {
 	}
 }
 
+// TestP1_AnEmbeddingTableThatOthersEmptyIsFilledAgain: the whole of it, or a partition at any depth. One that a crash of
+// the server would empty stops its pipeline.
 func TestP1_AnEmbeddingTableThatOthersEmptyIsFilledAgain(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t)
-	db.MustExec(wide)
-	db.MustExec(`INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i, i % 3 FROM generate_series(1, 50) AS i`)
-	r := newRig(t, db, intoTable("docs", "body"))
-	r.start()
-	r.settle()
-	r.verify()
-	sent := r.embedder.sent()
-	db.MustExec(`TRUNCATE docs_embedding`)
-	r.has(50, `SELECT count(*) FROM docs_embedding`)
-	if n := r.embedder.sent(); n != sent {
-		t.Errorf("%d texts were sent again though their vectors were remembered", n-sent)
+	const whole = `CREATE TABLE docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0,
+		generation integer NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL,
+		embedding vector(8) NOT NULL, PRIMARY KEY (id, chunk_no))`
+	const parts = whole + ` PARTITION BY RANGE (id);
+		CREATE TABLE low PARTITION OF docs_embedding FOR VALUES FROM (0) TO (20);
+		CREATE TABLE high PARTITION OF docs_embedding FOR VALUES FROM (20) TO (90) PARTITION BY RANGE (id);
+		CREATE TABLE middle PARTITION OF high FOR VALUES FROM (20) TO (40);
+		CREATE TABLE top PARTITION OF high FOR VALUES FROM (40) TO (90)`
+	for name, c := range map[string]struct{ made, emptied, unlogged string }{
+		"table":                    {whole, `TRUNCATE docs_embedding`, `docs_embedding`},
+		"partition":                {parts, `TRUNCATE low`, `low`},
+		"partition of a partition": {parts, `TRUNCATE middle`, `middle`},
+		"partition that comes back": {parts, `BEGIN; ALTER TABLE high DETACH PARTITION top; DELETE FROM top WHERE id > 45;
+			ALTER TABLE high ATTACH PARTITION top FOR VALUES FROM (40) TO (90); COMMIT`, `top`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(wide)
+			db.MustExec(c.made)
+			db.MustExec(`INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i, i % 3 FROM generate_series(1, 50) AS i`)
+			r := newRig(t, db, intoTable("docs", "body"))
+			r.start()
+			r.settle()
+			r.verify()
+			sent := r.embedder.sent()
+			db.MustExec(c.emptied)
+			r.has(50, `SELECT count(*) FROM docs_embedding`)
+			if n := r.embedder.sent(); n != sent {
+				t.Errorf("%d texts were sent again though their vectors were remembered", n-sent)
+			}
+			r.verify()
+			db.MustExec(`ALTER TABLE ` + c.unlogged + ` SET UNLOGGED`)
+			r.status("docs", pipeline.Misconfigured)
+			db.MustExec(`ALTER TABLE ` + c.unlogged + ` SET LOGGED`)
+			r.status("docs", pipeline.Active)
+		})
 	}
-	r.verify()
 }
 
 func TestP1_TruncateOfSeveralTables(t *testing.T) {

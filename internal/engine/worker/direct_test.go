@@ -129,7 +129,7 @@ func TestP5_OnlyWhatIsQuickIsWorkedAtOnce(t *testing.T) {
 			if next, _, _ := inMemory(t, p, func(o *Options) { o.Service = w.o.Service }); !next.Ready(1) {
 				t.Errorf("%s: its embedder is quick for another pipeline, and its first change is left to the queue", form)
 			}
-			e.hang = true
+			e.hang.Store(true)
 			m.source["a"] = textB
 			began := time.Now()
 			wantDone(t, "an embedder that hangs", atOnce(t.Context(), w, nil, "a"))
@@ -142,7 +142,7 @@ func TestP5_OnlyWhatIsQuickIsWorkedAtOnce(t *testing.T) {
 			if next, _, _ := inMemory(t, p, func(o *Options) { o.Service = w.o.Service }); next.Ready(1) {
 				t.Errorf("%s: its embedder hangs for another pipeline, and the stream waits for it", form)
 			}
-			e.hang = false
+			e.hang.Store(false)
 			for range 20 {
 				w.quick.note(time.Millisecond, time.Millisecond, 1)
 			}

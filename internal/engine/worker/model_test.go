@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ type model struct {
 	mu     sync.Mutex
 	texts  []string
 	fail   error            // of every call
-	hang   bool             // until it is given up
+	hang   atomic.Bool      // until it is given up
 	slow   time.Duration    // for so long
 	refuse map[string]error // of texts
 }
@@ -32,7 +33,7 @@ func (e *model) Embed(ctx context.Context, _ embed.Kind, texts []string) ([]embe
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.texts = append(e.texts, texts...)
-	if e.hang {
+	if e.hang.Load() {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}

@@ -126,6 +126,8 @@ func (w *Worker) decide(items []item) {
 		case it.action == broken:
 		case !r.Found:
 			it.action = gone
+		case r.Key != r.Actual && len(r.Actual) > pipeline.MaxKey:
+			it.action = empty // no change of it is looked at any more
 		case r.Key != r.Actual:
 			it.action = alias
 		case w.table.Unchanged(r), w.settled(it):

@@ -52,7 +52,9 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 	} else {
 		items = 1 // a line's session does so for any number
 	}
-	s.table.QueueGuard(batch)
+	if err = s.table.QueueGuard(batch, touched); err != nil {
+		return b, err
+	}
 	queue.QueueHold(batch, l, s.p.Generation, &b.held)
 	if b.locked, err = s.table.QueueLock(batch, touched); err != nil {
 		return b, err

@@ -181,7 +181,9 @@ func (k *Taker) store(ctx context.Context, writes []rows.Write, sources, norms [
 	err = database.Transact(ctx, k.DB, func(tx pgx.Tx) error {
 		written = 0
 		batch := &pgx.Batch{}
-		k.table.QueueGuard(batch)
+		if err := k.table.QueueGuard(batch, nil); err != nil {
+			return err
+		}
 		passed := map[string]bool{}
 		batch.Queue(sqlfiles.Query("adopt_ledger"), pgx.StrictNamedArgs{
 			"pipeline_id": p.ID, "generation": generation, "row_keys": keys, "source_hashes": sources, "text_hashes": texts,

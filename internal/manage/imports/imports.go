@@ -102,6 +102,16 @@ func there(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
 	return all, catalog.UntrustedOwners(ctx, tx, names, nil) // the caller is about to read them
 }
 
+// registry is there for tables whose rows say what is imported: from where, by which model at which address with which
+// key, and into what.
+func registry(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
+	ok, err := there(ctx, tx, names...)
+	if !ok || err != nil {
+		return false, err
+	}
+	return true, catalog.UntrustedWriters(ctx, tx, names...)
+}
+
 // working is the error of a program that still works.
 func working(who, detail string, hint ...string) error {
 	return &refusal.ConflictError{Problem: who + " still works: " + detail, Hint: hint, Code: code.Conflict}

@@ -66,7 +66,7 @@ func langchain(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 
 // pgedge reads the registry of pgEdge Vectorizer.
 func pgedge(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
-	ok, err := there(ctx, tx, "pgedge_vectorizer.vectorizers", "pgedge_vectorizer.queue")
+	ok, err := registry(ctx, tx, "pgedge_vectorizer.vectorizers", "pgedge_vectorizer.queue")
 	if err == nil {
 		err = catalog.UntrustedOwners(ctx, tx, nil, []string{"pgedge_vectorizer.disable_vectorization"})
 	}

@@ -91,7 +91,7 @@ type pgaiDestination struct {
 
 // pgai reads ai.vectorizer.
 func pgai(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
-	ok, err := there(ctx, tx, "ai.vectorizer")
+	ok, err := registry(ctx, tx, "ai.vectorizer")
 	if err == nil {
 		err = catalog.UntrustedOwners(ctx, tx, nil, []string{"ai.drop_vectorizer"}) // which is called in the end
 	}
@@ -354,21 +354,36 @@ func (v *vectorizer) replace(ctx context.Context, tx pgx.Tx, i *Item, keys []str
 	}); err != nil {
 		return fmt.Errorf("look for what depends on %s: %w", store, err)
 	}
+	options, hides, err := guards(ctx, tx, store, view)
+	if err != nil {
+		return err
+	}
+	if hides {
+		i.Not = append(i.Not, "its table "+store+" has row-level security, which a view in its place would not have: "+
+			"disable it, or configure the pipeline yourself")
+	}
 	i.Finish = []string{
 		"ALTER TABLE " + ours + " ADD COLUMN IF NOT EXISTS embedding_uuid uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid()",
 		"UPDATE " + ours + " AS t SET embedding_uuid = o.embedding_uuid FROM " + store + " AS o WHERE " +
 			equal("t", keys, "o", keys) + " AND t.chunk_no = o.chunk_seq",
 	}
 	if viewed {
-		sql, err := v.view(ctx, tx, view, ours, keys)
+		sql, err := v.view(ctx, tx, view, options, ours, keys)
 		if err != nil {
 			return err
 		}
 		i.Finish = append(i.Finish, sql)
 	}
-	grants, err := readers(ctx, tx, store)
+	grants, err := readers(ctx, tx, store, store)
 	if err != nil {
 		return err
+	}
+	if strings.Contains(options, "security_invoker") { // who reads such a view needs to read what it reads
+		its, err := readers(ctx, tx, store, ours)
+		if err != nil {
+			return err
+		}
+		grants = append(grants, its...)
 	}
 	i.Finish = append(i.Finish, "DROP TABLE "+store, "CREATE VIEW "+store+" AS SELECT t.embedding_uuid, "+
 		columnsOf("t", keys)+", t.chunk_no AS chunk_seq, t.chunk_text AS chunk, t.embedding FROM "+ours+" AS t")
@@ -378,7 +393,7 @@ func (v *vectorizer) replace(ctx context.Context, tx pgx.Tx, i *Item, keys []str
 }
 
 // view makes the statement that has the user's view read our table.
-func (v *vectorizer) view(ctx context.Context, tx pgx.Tx, view, ours string, keys []string) (string, error) {
+func (v *vectorizer) view(ctx context.Context, tx pgx.Tx, view, options, ours string, keys []string) (string, error) {
 	rows, _ := tx.Query(ctx, "SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = to_regclass($1)"+
 		" AND a.attnum > 0 ORDER BY a.attnum", view)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -398,7 +413,7 @@ func (v *vectorizer) view(ctx context.Context, tx pgx.Tx, view, ours string, key
 			names[n] = "s." + q
 		}
 	}
-	return "CREATE OR REPLACE VIEW " + view + " AS SELECT " + strings.Join(names, ", ") + " FROM " + ours +
+	return "CREATE OR REPLACE VIEW " + view + options + " AS SELECT " + strings.Join(names, ", ") + " FROM " + ours +
 		" AS t LEFT JOIN " + database.Quote(v.SourceSchema, v.SourceTable) + " AS s ON " + equal("t", keys, "s", keys), nil
 }
 
@@ -411,15 +426,25 @@ func (v *vectorizer) drop() []string {
 	return list
 }
 
-// readers recreates the grants of a table.
-func readers(ctx context.Context, tx pgx.Tx, table string) ([]string, error) {
-	rows, err := tx.Query(ctx, `SELECT format('GRANT SELECT ON %s TO %s', $1::text, CASE a.grantee WHEN 0 THEN 'PUBLIC'
+// readers gives to another table the grants of a table.
+func readers(ctx context.Context, tx pgx.Tx, table, to string) ([]string, error) {
+	rows, err := tx.Query(ctx, `SELECT format('GRANT SELECT ON %s TO %s', $2::text, CASE a.grantee WHEN 0 THEN 'PUBLIC'
 		ELSE a.grantee::regrole::text END) FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS a
-		WHERE c.oid = to_regclass($1) AND a.privilege_type = 'SELECT' AND a.grantee <> c.relowner ORDER BY 1`, table)
+		WHERE c.oid = to_regclass($1) AND a.privilege_type = 'SELECT' AND a.grantee <> c.relowner ORDER BY 1`, table, to)
 	if err != nil {
 		return nil, fmt.Errorf("look up grants on %s: %w", table, err)
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// guards tells what keeps rows from those who read a store or the view of it: the options of the view, which one that
+// replaces it does not have by itself, and whether the store has row-level security.
+func guards(ctx context.Context, tx pgx.Tx, store, view string) (options string, hides bool, err error) {
+	err = tx.QueryRow(ctx, `SELECT coalesce((SELECT ' WITH (' || array_to_string(c.reloptions, ', ') || ')'
+			FROM pg_class AS c WHERE c.oid = to_regclass($2)), ''),
+		EXISTS (SELECT FROM pg_class AS c WHERE c.oid = to_regclass($1) AND c.relrowsecurity)`, store, view).
+		Scan(&options, &hides)
+	return options, hides, wrap.Errorf(err, "look at %s and %s", store, view)
 }
 
 func equal(a string, as []string, b string, bs []string) string {

@@ -250,6 +250,10 @@ func (o *DistillOptions) fill(made string, table *safetensors.Tensor) (err error
 		return err
 	}
 	copied := ImportOptions{From: o.From}
+	if copied.from, err = openFolder(o.From); err != nil {
+		return err
+	}
+	defer copied.from.close()
 	for _, name := range []string{tokenizerFile, "LICENSE", "LICENSE.txt", "NOTICE"} {
 		err := copyFile(copied, name, filepath.Join(made, name))
 		if err != nil && (name == tokenizerFile || !errors.Is(err, fs.ErrNotExist)) {

@@ -35,6 +35,8 @@ type ImportOptions struct {
 	Try func(ctx context.Context, folder string) error
 	Say func(what string) // what is being done; nil: nobody wants to know
 	Stated
+
+	from *published // From, opened
 }
 
 // Imported is the outcome.
@@ -84,6 +86,10 @@ func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
+	if o.from, err = openFolder(o.From); err != nil {
+		return Imported{}, fmt.Errorf("import model %s: %w", o.From, err)
+	}
+	defer o.from.close()
 	if err := makeFolder(o.Into); err != nil {
 		return Imported{}, fmt.Errorf("import model: %w", err)
 	}
@@ -211,7 +217,7 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 			return copyGraph(o, name, made)
 		}
 	}
-	weights, err := openPublished(o.From, weightsFile)
+	weights, err := o.from.open(weightsFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -293,7 +299,7 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 	if err != nil {
 		return fmt.Errorf("making ONNX of %s needs Python 3.8 or newer: %w", weightsFile, err)
 	}
-	weights, err := openPublished(o.From, weightsFile)
+	weights, err := o.from.open(weightsFile)
 	if err != nil {
 		return err
 	}
@@ -318,7 +324,7 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 	}
 	// The script has opened these by their names.
 	for _, name := range []string{configFile, weightsFile} {
-		if sum, err := fileSum(openPublished(o.From, name)); err != nil {
+		if sum, err := fileSum(o.from.open(name)); err != nil {
 			return err
 		} else if err := o.mustBe(name, sum); err != nil {
 			return err
@@ -338,40 +344,68 @@ func (o *ImportOptions) mustBe(name, sum string) error {
 // makeFolder makes a folder that anybody may look into: the sidecar may run as another user than whoever imports.
 func makeFolder(path string) error { return os.MkdirAll(path, 0o755) } //nolint:gosec // see above
 
-// openPublished opens a file of a published model. A link may lead to another file of the folder, or to where a hub's
-// cache keeps the files of all its models, and nowhere else: who made the folder would else choose which files of
-// whoever imports it are copied.
-func openPublished(folder, name string) (*os.File, error) {
-	path := filepath.Join(folder, filepath.FromSlash(name))
-	target, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return nil, err
-	}
+// published is the folder of a published model. It is opened once: what comes into its place is not read.
+type published struct {
+	folder string
+	homes  map[string]*os.Root // that may hold its files, by their paths
+}
+
+// openFolder opens the folder. Its links may lead to other files of it, or to where a hub's cache keeps the files of all
+// its models, and nowhere else: who made the folder would else choose which files of whoever imports it are copied.
+func openFolder(folder string) (*published, error) {
 	home, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		return nil, err
 	}
-	homes := []string{home}
+	root, err := os.OpenRoot(home)
+	if err != nil {
+		return nil, err
+	}
+	p := &published{folder, map[string]*os.Root{home: root}}
 	// MODEL/snapshots/REVISION/FILE -> MODEL/blobs/SUM
 	if parent := filepath.Dir(home); filepath.Base(parent) == "snapshots" {
-		homes = append(homes, filepath.Join(filepath.Dir(parent), "blobs"))
+		p.blobs(filepath.Dir(parent), ".")
 		// MODEL/blobs/SUM -> blobs/XX/SUM, where a mark says that this is the cache's own
-		shared := filepath.Join(filepath.Dir(filepath.Dir(parent)), "blobs")
-		if _, err := os.Stat(filepath.Join(shared, ".huggingface-shared-blobs")); err == nil {
-			homes = append(homes, shared)
-		}
+		p.blobs(filepath.Dir(filepath.Dir(parent)), ".huggingface-shared-blobs")
 	}
-	for _, home := range homes {
-		within, err := filepath.Rel(home, target)
-		if err != nil || !filepath.IsLocal(within) {
-			continue
+	return p, nil
+}
+
+// blobs opens the folder of this name in a cache, if it is there and has a mark. It may be no link out of the cache.
+func (p *published) blobs(cache, mark string) {
+	root, err := os.OpenRoot(cache)
+	if err != nil {
+		return
+	}
+	defer func() { _ = root.Close() }()
+	blobs, err := root.OpenRoot("blobs")
+	if err != nil {
+		return
+	}
+	if _, err := blobs.Stat(mark); err != nil {
+		_ = blobs.Close()
+		return
+	}
+	p.homes[filepath.Join(cache, "blobs")] = blobs
+}
+
+func (p *published) close() {
+	for _, root := range p.homes {
+		_ = root.Close()
+	}
+}
+
+// open opens a file of the folder.
+func (p *published) open(name string) (*os.File, error) {
+	path := filepath.Join(p.folder, filepath.FromSlash(name))
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	for home, root := range p.homes {
+		if within, err := filepath.Rel(home, target); err == nil && filepath.IsLocal(within) {
+			return openRegular(root, within)
 		}
-		root, err := os.OpenRoot(home)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = root.Close() }()
-		return openRegular(root, within)
 	}
 	return nil, fmt.Errorf("%s is a link that leads out of the folder: refused; put the file itself there, if it belongs to the model", path)
 }
@@ -387,7 +421,7 @@ func modeOf(in *os.File) (fs.FileMode, error) {
 }
 
 func copyFile(o ImportOptions, name, to string) (err error) {
-	in, err := openPublished(o.From, name)
+	in, err := o.from.open(name)
 	if err != nil {
 		return err
 	}

@@ -323,7 +323,21 @@ func TestImport_FollowsNoLinkOut(t *testing.T) {
 		}
 		wantNothing(t, o.Into)
 	}
-	o := importing(t, published())
+	// One in the place of the folder itself, while its files are copied.
+	files := published()
+	files["model.onnx"] = "graph"
+	o := importing(t, files)
+	o.Say = func(string) {
+		if err := os.Rename(o.From, o.From+".old"); err != nil {
+			t.Error(err)
+		}
+		link(t, write(t, map[string]string{"model.onnx": "secret"}), o.From)
+	}
+	if _, err := models.Import(t.Context(), o); err == nil || !strings.Contains(err.Error(), "leads out of the folder") {
+		t.Errorf("the folder: got %v", err)
+	}
+	wantNothing(t, o.Into)
+	o = importing(t, published())
 	if err := os.Rename(filepath.Join(o.From, "tokenizer.json"), filepath.Join(o.From, "own.json")); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
+	"github.com/embedsidecar/embedsidecar/internal/base/replace"
 )
 
 // PullOptions say what to fetch. Files are at HUB/NAME/resolve/REVISION/FILE.
@@ -106,11 +107,7 @@ func Record(home, name, revision string, sums Sums) error {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
-	part := path + ".part"
-	if err := os.WriteFile(part, []byte(sums.String()), 0o644); err != nil { //nolint:gosec // anybody may read it
-		return err
-	}
-	return os.Rename(part, path)
+	return replace.File(path, []byte(sums.String()), 0o644)
 }
 
 // CheckSource refuses names and addresses that nothing should be fetched from.

@@ -40,13 +40,22 @@ var ChunkColumns = []ownColumn{
 }
 
 // readersOnly takes from others what default privileges give them on a new table, but SELECT: code of who may make
-// triggers or foreign keys runs with the rights of the one who writes, which is us.
-func readersOnly(table string) string {
-	name := database.Literal(table)
+// triggers or foreign keys runs with the rights of the one who writes, which is us. SELECT stays with those who may read
+// every column and every row of what the texts are made of: the new table may hold the texts of all rows.
+func readersOnly(spec pipeline.Spec, t *Table) string {
+	sources := []string{database.Literal(t.Quoted()) + "::regclass"}
+	for _, link := range (&pipeline.Pipeline{Spec: spec}).Links() {
+		joined := database.Quote(link.Table().Schema, link.Table().Table)
+		sources = append(sources, database.Literal(joined)+"::regclass")
+	}
 	return "DO " + database.Literal(fmt.Sprintf(`DECLARE other record; BEGIN
     FOR other IN
         SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS name,
-               bool_or(a.privilege_type = 'SELECT') AS reads
+               bool_or(a.privilege_type = 'SELECT') AND NOT EXISTS (
+                   SELECT FROM pg_class AS s LEFT JOIN pg_roles AS r ON r.oid = a.grantee
+                   WHERE  s.oid = ANY (ARRAY[%[2]s])
+                          AND (NOT has_table_privilege(coalesce(r.rolname, 'public'), s.oid, 'SELECT')
+                              OR s.relrowsecurity AND NOT coalesce(r.rolsuper OR r.rolbypassrls, false))) AS reads
         FROM   pg_class AS c CROSS JOIN aclexplode(c.relacl) AS a
         WHERE  c.oid = %[1]s::regclass AND a.grantee <> c.relowner
         GROUP  BY a.grantee
@@ -56,7 +65,7 @@ func readersOnly(table string) string {
             EXECUTE format('GRANT SELECT ON %%s TO %%s', %[1]s::regclass, other.name);
         END IF;
     END LOOP;
-END`, name))
+END`, database.Literal(spec.Into()), strings.Join(sources, ", ")))
 }
 
 // EmbeddingTable returns the statements that make the embedding table of a pipeline, in a form.
@@ -81,7 +90,7 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, form pipeline.Fo
 	lines = append(lines, "PRIMARY KEY ("+database.QuoteAll(KeyNames(t.Key))+`, "chunk_no")`)
 	sql := []string{
 		"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)",
-		readersOnly(spec.Into()),
+		readersOnly(spec, t),
 	}
 	if spec.Chunking.On() {
 		sql = append(sql, HashIndex(spec))

@@ -125,6 +125,33 @@ func trusted(ctx context.Context, tx pgx.Tx, t *Table, word, tree string) error 
 	}
 }
 
+// LostFunctions returns *ConfigError if a function that a stored pipeline's expressions call is by now code of somebody
+// who is not trusted: its owner, or that of the tables, may have ceased to be what he was trusted for.
+func LostFunctions(ctx context.Context, tx pgx.Tx, tables []uint32, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	type lost struct{ Function, Problem, Owner string }
+	found, err := database.Collect(ctx, tx, "lost_functions", pgx.RowToStructByName[lost], pgx.StrictNamedArgs{
+		"functions": names, "tables": tables, "trusted": database.Trusted(tx.Conn()),
+	})
+	if err != nil {
+		return fmt.Errorf("look up the owners of functions: %w", err)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	role := tx.Conn().Config().User
+	return &refusal.ConfigError{
+		Problem: fmt.Sprintf("it is not safe for role %q to evaluate its expressions any more: they call %s, %s %s", role,
+			found[0].Function, found[0].Problem, found[0].Owner),
+		Hint: []string{
+			"give the function and its schema to a role that is trusted", database.TrustOwners(role, found[0].Owner),
+		},
+		Code: code.Untrusted, Trust: []string{found[0].Owner},
+	}
+}
+
 // strangersNamed returns *ConfigError if an expression, its rule (0: it was not parsed yet) or its functions use a type
 // whose owner is neither trusted nor the owner of the table.
 func strangersNamed(ctx context.Context, tx pgx.Tx, t *Table, word, expression string, rule uint32, functions []uint32,

@@ -108,7 +108,7 @@ func strange(tx pgx.Tx, found []database.Stranger, err error) error {
 }
 
 // TrustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects
-// database.TrustHint does.
+// the connection tells.
 func TrustHint(role, owner string) []string {
 	return []string{
 		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),

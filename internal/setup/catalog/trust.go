@@ -35,6 +35,14 @@ func UntrustedOwners(ctx context.Context, tx pgx.Tx, relations, functions []stri
 	return strange(tx, found, wrap.Errorf(err, "look for owners"))
 }
 
+// UntrustedWriters returns *ConfigError when somebody who is not trusted may write rows of some tables (their quoted
+// names): what the rows say is about to be done.
+func UntrustedWriters(ctx context.Context, tx pgx.Tx, tables ...string) error {
+	found, err := database.Collect(ctx, tx, "untrusted_writers", pgx.RowToStructByName[database.Stranger],
+		pgx.StrictNamedArgs{"tables": tables, "trusted": database.Trusted(tx.Conn())})
+	return strange(tx, found, wrap.Errorf(err, "look for writers"))
+}
+
 // strangersType is a type in a column of a table that belongs to somebody who is not trusted, or that he may make
 // operators for.
 type strangersType struct {

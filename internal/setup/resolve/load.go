@@ -274,6 +274,9 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run b
 	if err == nil {
 		err = knownStill(ctx, tx, s)
 	}
+	if err == nil {
+		err = catalog.LostFunctions(ctx, tx, s.Tables(), s.Functions)
+	}
 	switch {
 	case err == nil && run:
 		err = runnable(ctx, tx, f)

@@ -12,6 +12,7 @@ import (
 
 	ort "github.com/yalue/onnxruntime_go"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/owned"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
@@ -86,7 +87,7 @@ func loadLibrary(path string) error {
 		}
 		return nil
 	}
-	if _, err := os.Stat(path); err != nil {
+	if err := owned.Check(path); err != nil { // its code runs as it is loaded
 		return fmt.Errorf("load ONNX Runtime: %w", err)
 	}
 	if err := checkVersion(path); err != nil {

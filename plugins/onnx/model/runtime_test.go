@@ -63,7 +63,12 @@ func TestOpen_Library(t *testing.T) {
 	if err := os.WriteFile(text, []byte("no library"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	others := compile(t, `int f(void) { return 0; }`)
+	if err := os.Chmod(others, 0o757); err != nil { //nolint:gosec // that is what is refused
+		t.Fatal(err)
+	}
 	for library, want := range map[string]string{
+		others:                                   "every user of this machine may write " + others,
 		filepath.Join(t.TempDir(), "missing.so"): "no such file",
 		text:                                     "load ONNX Runtime " + text,
 		compile(t, `int f(void) { return 0; }`):  "OrtGetApiBase",

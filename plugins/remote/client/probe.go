@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/replace"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
@@ -150,10 +151,7 @@ func recall(path string) ([]float32, error) {
 func remember(path string, v []float32) error {
 	data, err := json.Marshal(v)
 	if err == nil {
-		fresh := path + ".new"
-		if err = os.WriteFile(fresh, data, 0o600); err == nil {
-			err = os.Rename(fresh, path)
-		}
+		err = replace.File(path, data, 0o600)
 	}
 	return wrap.Errorf(err, "remember the probe")
 }

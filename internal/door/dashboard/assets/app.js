@@ -10,14 +10,15 @@
   const database = document.documentElement.dataset.database;
   const of = database ? "?database=" + encodeURIComponent(database) : ""; // where there are several
 
-  // A token in the address never reaches the server's log: it stands behind the #, and goes on by POST.
+  // A token in the address never reaches the server's log: it stands behind the #, and goes on by POST. After a link of
+  // another site, the user says so first.
   const form = $("#login");
   if (form) {
     const token = new URLSearchParams(location.hash.slice(1)).get("token");
     if (token) {
       history.replaceState(null, "", location.pathname);
       $("[name=token]", form).value = token;
-      form.requestSubmit();
+      if ("itself" in form.dataset) form.requestSubmit();
     }
     return;
   }

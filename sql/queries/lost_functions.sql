@@ -1,0 +1,27 @@
+-- lost_functions: of functions that the expressions of a stored pipeline call, by their names, those that this session
+-- has no reason to trust any more (see functions_of_strangers): nobody who is trusted, or who owns one of the tables,
+-- owns one of the name, or its schema belongs to somebody else. Others of a name count for nothing: anyone who may make
+-- functions there could else stop the pipeline.
+-- @functions: their names, quoted. @tables: of the pipeline. @trusted: whom the configuration names.
+-- Rows: one at most: the function, what is wrong, and the role. Reads only pg_catalog. Locks: none.
+WITH friend AS (
+    SELECT r.oid FROM pg_roles AS r
+    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
+        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
+            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
+        OR r.oid IN (SELECT c.relowner FROM pg_class AS c WHERE c.oid = ANY (@tables::oid[]))),
+known AS (
+    SELECT f.oid FROM friend AS f
+    UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d
+    WHERE  r.rolname = 'pg_database_owner' AND d.datname = current_database()
+        AND d.datdba IN (SELECT f.oid FROM friend AS f))
+SELECT u.name AS function, CASE WHEN n.nspowner IN (SELECT k.oid FROM known AS k) THEN 'which belongs to role'
+           ELSE format('in schema %I, whose owner may put another in its place: role', n.nspname) END AS problem,
+       min(pg_get_userbyid(CASE WHEN n.nspowner IN (SELECT k.oid FROM known AS k) THEN p.proowner ELSE n.nspowner END)
+           ::text) AS owner
+FROM   unnest(@functions::text[]) AS u (name) CROSS JOIN LATERAL parse_ident(u.name) AS part
+       JOIN pg_namespace AS n ON n.nspname = part[1] JOIN pg_proc AS p ON p.proname = part[2] AND p.pronamespace = n.oid
+WHERE  p.oid >= 16384
+GROUP  BY u.name, n.oid, n.nspname, n.nspowner
+HAVING NOT bool_or(p.proowner IN (SELECT k.oid FROM known AS k)) OR n.nspowner NOT IN (SELECT k.oid FROM known AS k)
+LIMIT  1;
