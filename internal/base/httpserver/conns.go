@@ -13,9 +13,9 @@ import (
 )
 
 // conns bounds how many connections are open at a time. One more takes the place of another: first of those of a client
-// that has more than a quarter, then of those whose client has not yet shown who it is, then of those that are idle, each
-// time the one that has been so longest. Clients that only hold connections, or send requests that do not end, keep
-// nobody out that way. A connection that answers a client which has shown who it is is never ended for another.
+// that has more than a quarter, then of those whose client has not yet shown who it is, then of those that are idle,
+// each time the one that has been so longest. Clients that only hold connections, or send requests that do not end,
+// keep nobody out that way. A connection that answers a client which has shown who it is is never ended for another.
 type conns struct {
 	net.Listener
 

@@ -28,9 +28,9 @@ func (e *Error) Error() string {
 		"use a folder of your own, or change its owner", e.Path, e.Folder, e.Mode)
 }
 
-// Check returns an *Error if every user of this machine may choose what is in a file: by its mode, or by a folder on the
-// way to it, also behind a symbolic link. In a folder with the sticky bit, only the owners of folder and entry may. In a
-// file system that is mounted for reading nobody may, as in the volumes of a container with its configuration.
+// Check returns an *Error if every user of this machine may choose what is in a file: by its mode, or by a folder on
+// the way to it, also behind a symbolic link. In a folder with the sticky bit, only the owners of folder and entry may.
+// In a file system that is mounted for reading nobody may, as in the volumes of a container with its configuration.
 func Check(path string) error {
 	return check(path, uint32(os.Geteuid()), readOnly) //nolint:gosec // an id of a user is none below 0
 }

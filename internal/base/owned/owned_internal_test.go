@@ -13,7 +13,7 @@ import (
 func TestTrust_NobodyElsePutsAFileThere(t *testing.T) {
 	t.Parallel()
 	const sticky = fs.ModeSticky | 0o777
-	us := uint32(os.Geteuid()) //nolint:gosec // an id of a user is none below 0
+	us := uint32(os.Geteuid())
 	for name, tt := range map[string]struct {
 		modes    map[string]fs.FileMode // of what is there, by its path
 		path     string
@@ -30,12 +30,14 @@ func TestTrust_NobodyElsePutsAFileThere(t *testing.T) {
 		"further up, by dots": {path: "a/b/../../c/file", modes: map[string]fs.FileMode{"a": 0o777}, refused: "a/b"},
 		"out of a folder":     {path: "a/../c/file", modes: map[string]fs.FileMode{"a": 0o777}},
 		"beside a link":       {path: "folder/../b/file", modes: map[string]fs.FileMode{"a/b": 0o777}, refused: "a/b/file"},
-		"mounted for reading": {path: "a/b/file", modes: map[string]fs.FileMode{"a": 0o777, "a/b/file": 0o666}, readOnly: true},
-		"sticky":              {path: "a/b/file", modes: map[string]fs.FileMode{"a": sticky, "a/b": sticky}},
-		"a link":              {path: "link", modes: map[string]fs.FileMode{"a/b": 0o777}, refused: "a/b/file"},
-		"a link in a folder":  {path: "a/b/back", modes: map[string]fs.FileMode{"a/b": 0o777}, refused: "a/b/back"},
-		"links to folders":    {path: "folder/back", modes: map[string]fs.FileMode{"a": 0o777}, refused: "a/b"},
-		"a link and back":     {path: "a/b/back"},
+		"mounted for reading": {
+			path: "a/b/file", modes: map[string]fs.FileMode{"a": 0o777, "a/b/file": 0o666}, readOnly: true,
+		},
+		"sticky":             {path: "a/b/file", modes: map[string]fs.FileMode{"a": sticky, "a/b": sticky}},
+		"a link":             {path: "link", modes: map[string]fs.FileMode{"a/b": 0o777}, refused: "a/b/file"},
+		"a link in a folder": {path: "a/b/back", modes: map[string]fs.FileMode{"a/b": 0o777}, refused: "a/b/back"},
+		"links to folders":   {path: "folder/back", modes: map[string]fs.FileMode{"a": 0o777}, refused: "a/b"},
+		"a link and back":    {path: "a/b/back"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +88,9 @@ func TestTrust_NobodyElsePutsAFileThere(t *testing.T) {
 		}
 		const another = 12345
 		for _, tt := range []struct{ path, owned, refused string }{
-			{"file", "file", "file"}, {"folder/file", "folder/file", ""}, {"folder/file", "folder", "folder"},
+			{"file", "file", "file"},
+			{"folder/file", "folder/file", ""},
+			{"folder/file", "folder", "folder"},
 			{"file", "", "file"},
 		} {
 			owned := filepath.Join(dir, tt.owned)

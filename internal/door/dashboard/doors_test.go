@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTrust_AFormLeadsToNoOtherSite: what browsers leave out of an address makes it none of another host, and none above
-// our pages.
+// TestTrust_AFormLeadsToNoOtherSite: what browsers leave out of an address makes it none of another host, and none
+// above our pages.
 func TestTrust_AFormLeadsToNoOtherSite(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -17,8 +17,9 @@ func TestTrust_AFormLeadsToNoOtherSite(t *testing.T) {
 	b.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for back, want := range map[string]string{
 		"/queue?state=failed": "/queue?state=failed", "/\t/host/": "/", "/\n/host/": "/", "//host/": "/", "/\\host/": "/",
-		"/../other": "/", "/queue/..": "/", "/%2e%2E/other": "/", "/queue/.%2e%2f../other": "/", "/queue/..x?of=/../": "/queue/..x?of=/../",
-		"\t//host/": "/", "https://host/": "/", "javascript:alert(1)": "/", "/\x00/host": "/", "/\u0085/host": "/",
+		"/../other": "/", "/queue/..": "/", "/%2e%2E/other": "/", "/queue/.%2e%2f../other": "/",
+		"/queue/..x?of=/../": "/queue/..x?of=/../",
+		"\t//host/":          "/", "https://host/": "/", "javascript:alert(1)": "/", "/\x00/host": "/", "/\u0085/host": "/",
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.at+"/theme",
 			strings.NewReader(url.Values{"theme": {"dark"}, "back": {back}}.Encode()))

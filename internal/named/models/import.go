@@ -350,8 +350,8 @@ type published struct {
 	homes  map[string]*os.Root // that may hold its files, by their paths
 }
 
-// openFolder opens the folder. Its links may lead to other files of it, or to where a hub's cache keeps the files of all
-// its models, and nowhere else: who made the folder would else choose which files of whoever imports it are copied.
+// openFolder opens the folder. Its links may lead to other files of it, or to where a hub's cache keeps the files of
+// all its models, and nowhere else: who made the folder would else choose which files of whoever imports it are copied.
 func openFolder(folder string) (*published, error) {
 	home, err := filepath.EvalSymlinks(folder)
 	if err != nil {
