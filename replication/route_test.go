@@ -149,7 +149,8 @@ func TestRoute_UpdatesNameTheirRows(t *testing.T) {
 		},
 		"a key outside of the replica identity": {
 			func(p *pipeline.Pipeline) { p.Key = []pipeline.KeyColumn{{Name: "body"}} }, values("1", "t", "b", "[1]"), nil,
-			[]string{"b"}, true,
+			[]string{"b"},
+			true,
 		},
 		"a key with the separator within": {composite, values("1", "a|b", "b", "[1]"), nil, []string{`1|a\|b`}, false},
 	} {

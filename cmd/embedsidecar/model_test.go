@@ -38,9 +38,15 @@ func (s *stage) holds(table, column string, dims int) {
 // the vectors that it should at each moment, and rows that change meanwhile are followed in both generations.
 func TestP3_TheModelIsChangedInPlace(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ into, table, column, next, previous string }{
-		{"table docs_embedding", "docs_embedding", "embedding", "docs_embedding__next", "docs_embedding__previous"},
-		{"embedding", "docs", "embedding", "embedding__next", "embedding__previous"},
+	for _, c := range []struct{ into, table, column, next, previous, drop, gone string }{
+		{
+			"table docs_embedding", "docs_embedding", "embedding", "docs_embedding__next", "docs_embedding__previous",
+			`DROP TABLE docs_embedding__next`, "docs_embedding__next",
+		},
+		{
+			"embedding", "docs", "embedding", "embedding__next", "embedding__previous",
+			`ALTER TABLE docs DROP COLUMN embedding__next`, "docs.embedding__next",
+		},
 	} {
 		t.Run(c.table, func(t *testing.T) {
 			t.Parallel()
@@ -91,6 +97,14 @@ func TestP3_TheModelIsChangedInPlace(t *testing.T) {
 			if n := testenv.Value[int64](s.db, `SELECT count(*) FROM embedsidecar.pipeline`); n != 1 {
 				t.Errorf("%d pipelines are left", n)
 			}
+			// Whoever drops the vectors of the other generation takes nobody's view of how everything stands.
+			s.run(0, "model", "change", "docs", "--to-plugin", "fake")
+			s.db.MustExec(c.drop)
+			stdout, _ = s.run(0, "model", "status")
+			s.has(stdout, "public."+c.gone)
+			stdout, _ = s.run(0, "model", "drop-old", "docs")
+			s.has(stdout, "dropped_next")
+			s.run(0, "model", "status", "docs")
 		})
 	}
 }

@@ -150,7 +150,7 @@ models: [{name: served, plugin: acme, dialect: openai}]
 }
 
 // TestTrust_NobodyElseChoosesWhatIsRun: neither a program or a library that every user of the machine may write or
-// replace is used, nor such a catalogue or one that its group may write; and of such a configuration there is a
+// replace is used, nor such a catalogue or one that its group may write, and of such a configuration there is a
 // warning.
 func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 	t.Parallel()

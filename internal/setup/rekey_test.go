@@ -79,8 +79,8 @@ const destinations = `SELECT p.name || ' ' || coalesce(d.quoted || ' ' || d.colu
 	FROM embedsidecar.pipeline AS p LEFT JOIN LATERAL embedsidecar.destination_of(p.pipeline_id) AS d ON true
 	ORDER BY p.name`
 
-// TestP1_AGenerationKeepsItsDestination: an embedding table that was made again under its name, or restored from a dump,
-// is that of its generation, and no other table is that has the number it had.
+// TestP1_AGenerationKeepsItsDestination: an embedding table that was made again under its name, or restored from a
+// dump, is that of its generation, and no other table is that has the number it had.
 func TestP1_AGenerationKeepsItsDestination(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -89,28 +89,42 @@ func TestP1_AGenerationKeepsItsDestination(t *testing.T) {
 		want [2]string // of the one that serves, and of the next
 	}{
 		"as made": {side(), ``, [2]string{"public.docs_embedding", "public.docs_embedding__next"}},
-		"renamed": {side(), `ALTER TABLE docs_embedding RENAME TO moved`,
-			[2]string{"public.moved", "public.docs_embedding__next"}},
+		"renamed": {
+			side(), `ALTER TABLE docs_embedding RENAME TO moved`,
+			[2]string{"public.moved", "public.docs_embedding__next"},
+		},
 		"made again": {side(), `CREATE TABLE made (LIKE docs_embedding INCLUDING ALL); DROP TABLE docs_embedding;
 			ALTER TABLE made RENAME TO docs_embedding`, [2]string{"public.docs_embedding", "public.docs_embedding__next"}},
-		"made again beside the old one": {side(), `ALTER TABLE docs_embedding__next RENAME TO old;
+		"made again beside the old one": {
+			side(), `ALTER TABLE docs_embedding__next RENAME TO old;
 			CREATE TABLE docs_embedding__next (LIKE old INCLUDING ALL)`,
-			[2]string{"public.docs_embedding", "public.docs_embedding__next"}},
-		"restored": {side(), `CREATE TABLE stranger (LIKE docs_embedding INCLUDING ALL);
+			[2]string{"public.docs_embedding", "public.docs_embedding__next"},
+		},
+		"restored": {
+			side(), `CREATE TABLE stranger (LIKE docs_embedding INCLUDING ALL);
 			UPDATE embedsidecar.pipeline SET table_oid = 1, destination_oid = 'stranger'::regclass`,
-			[2]string{"public.docs_embedding", "public.docs_embedding__next"}},
-		"in the middle of a switch": {side(), `ALTER TABLE docs_embedding RENAME TO docs_embedding__previous;
+			[2]string{"public.docs_embedding", "public.docs_embedding__next"},
+		},
+		"in the middle of a switch": {
+			side(), `ALTER TABLE docs_embedding RENAME TO docs_embedding__previous;
 			ALTER TABLE docs_embedding__next RENAME TO docs_embedding`,
-			[2]string{"public.docs_embedding__previous", "public.docs_embedding"}},
-		"in a schema with another name": {side(), `ALTER SCHEMA public RENAME TO moved; CREATE SCHEMA public;
+			[2]string{"public.docs_embedding__previous", "public.docs_embedding"},
+		},
+		"in a schema with another name": {
+			side(), `ALTER SCHEMA public RENAME TO moved; CREATE SCHEMA public;
 			CREATE TABLE public.docs_embedding (LIKE moved.docs_embedding INCLUDING ALL)`,
-			[2]string{"moved.docs_embedding", "moved.docs_embedding__next"}},
+			[2]string{"moved.docs_embedding", "moved.docs_embedding__next"},
+		},
 		"column": {docs(), ``, [2]string{"public.docs embedding", "public.docs embedding__next"}},
-		"column of a table with another name": {docs(), `ALTER TABLE docs RENAME TO moved; CREATE TABLE docs (LIKE moved)`,
-			[2]string{"public.moved embedding", "public.moved embedding__next"}},
-		"column, in the middle of a switch": {docs(), `ALTER TABLE docs RENAME embedding TO embedding__previous;
+		"column of a table with another name": {
+			docs(), `ALTER TABLE docs RENAME TO moved; CREATE TABLE docs (LIKE moved)`,
+			[2]string{"public.moved embedding", "public.moved embedding__next"},
+		},
+		"column, in the middle of a switch": {
+			docs(), `ALTER TABLE docs RENAME embedding TO embedding__previous;
 			ALTER TABLE docs RENAME embedding__next TO embedding`,
-			[2]string{"public.docs embedding__previous", "public.docs embedding"}},
+			[2]string{"public.docs embedding__previous", "public.docs embedding"},
+		},
 		"column, restored": {docs(), `CREATE TABLE stranger (a int, b int, c int, d int, e vector(3), f vector(4));
 			UPDATE embedsidecar.pipeline SET table_oid = 'stranger'::regclass`, [2]string{"gone", "gone"}},
 	} {

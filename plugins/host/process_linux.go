@@ -42,7 +42,8 @@ func sealed(f *os.File, info os.FileInfo) (*os.File, error) {
 	memory := os.NewFile(uintptr(fd), f.Name())
 	_, err = io.Copy(memory, f)
 	if err == nil {
-		_, err = unix.FcntlInt(memory.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+		_, err = unix.FcntlInt(memory.Fd(), unix.F_ADD_SEALS,
+			unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	if err == nil {
 		_, err = memory.Seek(0, io.SeekStart)

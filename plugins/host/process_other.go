@@ -4,6 +4,7 @@ package host
 
 import (
 	"errors"
+	"os"
 	"syscall"
 )
 

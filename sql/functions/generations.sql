@@ -903,7 +903,11 @@ RETURNS TABLE (pipeline text, role text, pipeline_id integer, model text, plugin
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(l.name, p.name), CASE WHEN p.beside IS NULL THEN 'serves' WHEN p.served THEN 'previous' ELSE 'next' END,
        p.pipeline_id, coalesce(nullif(p.model, ''), p.plugin), p.plugin, p.dims, p.fingerprint,
-       CASE WHEN p.destination_column IS NULL THEN d.quoted ELSE format('%s.%I', d.quoted, d.column_name) END,
+       -- of one that somebody has dropped, where its vectors were
+       CASE WHEN p.destination_column IS NULL
+           THEN coalesce(d.quoted, format('%I.%I', p.destination_schema, p.destination_table))
+           ELSE format('%s.%I', coalesce(d.quoted, format('%I.%I', p.table_schema, p.table_name)),
+               coalesce(d.column_name, p.destination_column)) END,
        s.state, s.reason, s.hints, s.pending + s.running + s.retrying, s.failed, s.scan_phase, s.scan_seen,
        s.scan_expected,
        CASE WHEN p.beside IS NOT NULL THEN embedsidecar.generation_lacks(p.beside, p.pipeline_id, false) END,

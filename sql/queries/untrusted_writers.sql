@@ -5,7 +5,9 @@
 -- Rows: the first few. Locks: none.
 WITH writer AS (
     SELECT c.oid, r.oid AS role
-    FROM   unnest(@tables::text[]) AS t (name) JOIN pg_class AS c ON c.oid = to_regclass(t.name) CROSS JOIN pg_roles AS r
+    FROM   unnest(@tables::text[]) AS t (name)
+               JOIN pg_class AS c ON c.oid = to_regclass(t.name)
+               CROSS JOIN pg_roles AS r
     WHERE  has_any_column_privilege(r.oid, c.oid, 'INSERT, UPDATE'))
 SELECT DISTINCT 'table ' || w.oid::regclass::text AS thing, 'may be written by' AS problem, r.rolname::text AS owner
 FROM   writer AS w JOIN pg_roles AS r ON pg_has_role(r.oid, w.role, 'MEMBER')

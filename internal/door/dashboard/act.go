@@ -265,8 +265,8 @@ func (f *wish) told(list []verbs.Outcome) string {
 func back(r *http.Request) string {
 	to := r.PostFormValue("back")
 	u, err := url.Parse(to) // refuses tabs and the like, which browsers leave out
-	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || !strings.HasPrefix(to, "/") ||
-		strings.HasPrefix(to, "//") || slices.Contains(strings.Split(u.Path, "/"), "..") ||
+	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || slices.Contains(strings.Split(u.Path, "/"), "..") ||
+		!strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
 		strings.ContainsFunc(to, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }) {
 		to = "/"
 	}

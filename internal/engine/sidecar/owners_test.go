@@ -144,29 +144,38 @@ func TestTrust_ANamesakeOfAFunctionThatATextCalls(t *testing.T) {
 	}
 }
 
-// TestTrust_AFunctionOfWhoIsTrustedNoMore: a function that a text calls may belong to the owner of the table, or to a
-// superuser. When he is that no more, he could replace it, so it is not called any more.
+// TestTrust_AFunctionOfWhoIsTrustedNoMore: a function that a text calls, or a domain that it names, may belong to the
+// owner of the table, or to a superuser. When he is that no more, he could replace it, so it is not called any more.
 func TestTrust_AFunctionOfWhoIsTrustedNoMore(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ was, ceases string }{
-		"owner of the table":  {"ALTER TABLE docs OWNER TO OTHER", `ALTER TABLE docs OWNER TO ` + testenv.Owner},
-		"superuser":           {"ALTER ROLE OTHER SUPERUSER", "ALTER ROLE OTHER NOSUPERUSER"},
-		"owner of the schema": {"ALTER ROLE OTHER SUPERUSER", "ALTER SCHEMA words OWNER TO OTHER; ALTER ROLE OTHER NOSUPERUSER"},
+	for name, c := range map[string]struct{ text, was, ceases string }{
+		"owner of the table": {
+			`words.clean(body)`, "ALTER TABLE docs OWNER TO OTHER", `ALTER TABLE docs OWNER TO ` + testenv.Owner,
+		},
+		"owner of the table, with a domain": {
+			`body::words.clean`, "ALTER TABLE docs OWNER TO OTHER", `ALTER TABLE docs OWNER TO ` + testenv.Owner,
+		},
+		"superuser": {`words.clean(body)`, "ALTER ROLE OTHER SUPERUSER", "ALTER ROLE OTHER NOSUPERUSER"},
+		"owner of the schema": {
+			`words.clean(body)`, "ALTER ROLE OTHER SUPERUSER",
+			"ALTER SCHEMA words OWNER TO OTHER; ALTER ROLE OTHER NOSUPERUSER",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := testenv.DB(t)
 			db.MustExec(docs)
 			db.MustExec(`CREATE SCHEMA words; GRANT USAGE ON SCHEMA words TO public;
-				CREATE FUNCTION words.clean(text) RETURNS text LANGUAGE sql IMMUTABLE RETURN lower($1)`)
+				CREATE FUNCTION words.clean(text) RETURNS text LANGUAGE sql IMMUTABLE RETURN lower($1);
+				CREATE DOMAIN words.clean AS text`)
 			other := db.Role("")
 			as := func(sql string) string { return strings.ReplaceAll(sql, "OTHER", other) }
 			db.MustExecSuper(as(`GRANT OTHER TO ` + testenv.Owner + `; ` + c.was))
 			if name != "owner of the schema" {
-				db.MustExecSuper(`ALTER FUNCTION words.clean OWNER TO ` + other)
+				db.MustExecSuper(as(`ALTER FUNCTION words.clean OWNER TO OTHER; ALTER DOMAIN words.clean OWNER TO OTHER`))
 			}
 			spec := intoTable("docs")
-			spec.Text = `words.clean(body)`
+			spec.Text = c.text
 			r := newRig(t, db, spec)
 			r.edit("a ")
 			s, _ := r.start()

@@ -209,8 +209,8 @@ func TestP2_TypesChangeWhileItRuns(t *testing.T) {
 	}
 }
 
-// TestP1_AnEmbeddingTableThatOthersEmptyIsFilledAgain: the whole of it, or a partition at any depth. One that a crash of
-// the server would empty stops its pipeline.
+// TestP1_AnEmbeddingTableThatOthersEmptyIsFilledAgain: the whole of it, or a partition at any depth. One that a crash
+// of the server would empty stops its pipeline.
 func TestP1_AnEmbeddingTableThatOthersEmptyIsFilledAgain(t *testing.T) {
 	t.Parallel()
 	const whole = `CREATE TABLE docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0,

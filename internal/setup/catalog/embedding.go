@@ -40,8 +40,8 @@ var ChunkColumns = []ownColumn{
 }
 
 // readersOnly takes from others what default privileges give them on a new table, but SELECT: code of who may make
-// triggers or foreign keys runs with the rights of the one who writes, which is us. SELECT stays with those who may read
-// every column and every row of what the texts are made of: the new table may hold the texts of all rows.
+// triggers or foreign keys runs with the rights of the one who writes, which is us. SELECT stays with those who may
+// read every column and every row of what the texts are made of: the new table may hold the texts of all rows.
 func readersOnly(spec pipeline.Spec, t *Table) string {
 	sources := []string{database.Literal(t.Quoted()) + "::regclass"}
 	for _, link := range (&pipeline.Pipeline{Spec: spec}).Links() {

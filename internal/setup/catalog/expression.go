@@ -50,9 +50,6 @@ type Reading struct {
 // finds out what it reads. *ConfigError is the user's to mend; other errors are failures to find out. Nothing stays in
 // the database.
 func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, err error) {
-	if err := strangersNamed(ctx, tx, t, word, expression, 0, nil); err != nil {
-		return r, err
-	}
 	if err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		return ParseExpression(ctx, tx, t, word, expression)
 	}); err != nil {
@@ -107,6 +104,9 @@ func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression 
 	}
 	if strings.ContainsRune(expression, 0) {
 		return refusal.Coded(code.Expression, word+" contains a NUL character")
+	}
+	if err := strangersNamed(ctx, tx, t, word, expression, 0, nil); err != nil { // the parser runs code of types
+		return err
 	}
 	from := over(word, t)
 	conn := tx.Conn().PgConn()
