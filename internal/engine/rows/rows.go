@@ -97,6 +97,23 @@ func (t *Table) TryWrite(ctx context.Context) error {
 	return run(ctx, tx, steps)
 }
 
+// Free locks the rows of keys as a write-back does, and lets them go: it finds out which nobody else has locked.
+func (t *Table) Free(ctx context.Context, keys []string) (locks *Locks, err error) {
+	tx, err := database.Begin(ctx, t.db)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
+	err = send(ctx, tx, func(batch *pgx.Batch) error {
+		err := t.QueueGuard(batch, keys)
+		if err == nil {
+			locks, err = t.QueueLock(batch, keys)
+		}
+		return err
+	})
+	return locks, err
+}
+
 // step is one statement of a write-back that is sent by itself.
 type step struct {
 	sql  string

@@ -1,6 +1,7 @@
 package sidecar_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -89,6 +90,48 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 				pipeline.Active) {
 				t.Errorf("then it is %s", got)
 			}
+		})
+	}
+}
+
+// TestP8_WhatCannotBeWrittenIsNotPaidForAgain: while somebody holds the table with the vectors, or the rows that they go
+// into, each try would embed what nobody keeps until it can be written.
+func TestP8_WhatCannotBeWrittenIsNotPaidForAgain(t *testing.T) {
+	t.Parallel()
+	const rows, batch = 400, 100
+	for name, c := range map[string]struct {
+		spec pipeline.Spec
+		lock string
+	}{
+		"table": {intoTable("docs", "body"), `LOCK TABLE docs_embedding IN SHARE MODE`}, // as CREATE INDEX does
+		"rows":  {column("docs", "body"), `SELECT FROM docs FOR UPDATE`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			r := newRig(t, db, c.spec)
+			r.options = func(o *sidecar.Options) { o.CacheBytes, o.BatchRows = 1, batch }
+			_, stop := r.start()
+			r.settle()
+			stop()
+			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, $1::int) AS i`, rows)
+			lock := r.locking(c.lock)
+			before := r.embedder.sent()
+			r.start()
+			for last := int64(0); last < 5*rows; { // each row has been tried several times
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
+					tried := r.count(`SELECT count(*) FROM embedsidecar.task WHERE error_code = 'locked' AND seq > $1`, last)
+					return tried == rows, fmt.Sprintf("%d of %d rows found locked since %d", tried, rows, last)
+				})
+				last = r.count(`SELECT max(seq) FROM embedsidecar.task`)
+			}
+			if n := r.embedder.sent() - before; n > rows {
+				t.Errorf("%d texts were embedded for %d rows that could not be written", n, rows)
+			}
+			r.rollback(lock)
+			r.settle()
+			r.verify()
 		})
 	}
 }

@@ -116,6 +116,8 @@ func (m *memory) TryWrite(context.Context) error {
 	return nil
 }
 
+func (*memory) Free(context.Context, []string) (*rows.Locks, error) { return nil, nil }
+
 // Screen takes all changes for visible, and their rows for free.
 func (*memory) Screen(ctx context.Context, changes []queue.Change, ask queue.Ask) (s queue.Screened, err error) {
 	verdicts, _, err := ask(ctx, changes)

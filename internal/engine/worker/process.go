@@ -62,6 +62,10 @@ func (w *Worker) work(ctx context.Context, items []item, room *room) error {
 	if err := w.decideAll(ctx, items); err != nil {
 		return err
 	}
+	items, err := w.writable(ctx, items)
+	if err != nil || len(items) == 0 {
+		return err
+	}
 	return w.way.embed(ctx, items, room, items[0].task.Alone())
 }
 

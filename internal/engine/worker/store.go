@@ -43,6 +43,7 @@ type table interface {
 	OfSomeRow(ctx context.Context, err error) bool
 	Vectors(ctx context.Context, keys []string) (map[int][]float32, error)
 	TryWrite(ctx context.Context) error
+	Free(ctx context.Context, keys []string) (*rows.Locks, error)
 	CanWriteAtOnce() bool
 }
 

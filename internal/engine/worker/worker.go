@@ -44,6 +44,7 @@ type Worker struct {
 
 	restless restless
 	nap      nap
+	met      met
 	pace     pace.Pace
 	quick    quick
 	left     left

@@ -36,6 +36,7 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 		}
 		all := w.ofAll(ctx, err, w.writeNone)
 		if rows.Fault(err) == database.Locked {
+			w.met.note()
 			*locked++
 		}
 		switch {
@@ -218,6 +219,7 @@ func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool)
 			o = w.failure(&it)
 		case barred == byLock:
 			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
+			w.met.note()
 			w.stats.Locked.Add(1)
 			o.Action, o.What, o.Class, o.Code = queue.Later, "locked", string(embed.Transient), "locked"
 			o.Delay = lockedDelay(it.task, time.Now())

@@ -1,0 +1,77 @@
+package worker
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+)
+
+// met is when a lock of somebody's was in the way of a write-back last, in Unix nanoseconds.
+type met struct{ last atomic.Int64 }
+
+func (m *met) note() { m.last.Store(time.Now().UnixNano()) }
+
+// lately reports whether that was within a while that is longer than a locked row waits for its next try.
+func (m *met) lately() bool { return time.Since(time.Unix(0, m.last.Load())) < time.Minute }
+
+// writable leaves out items whose vectors could not be written now, and has them wait: what is embedded and not written
+// is paid for at each try, for as long as somebody holds the table, or the rows. It asks only while locks are met.
+func (w *Worker) writable(ctx context.Context, items []item) ([]item, error) {
+	if items[0].task.IsDirect() || !w.met.lately() {
+		return items, nil
+	}
+	var writes, others []item
+	for i := range items {
+		if items[i].action == vectorIn {
+			writes = append(writes, items[i])
+		} else {
+			others = append(others, items[i])
+		}
+	}
+	if len(writes) == 0 {
+		return items, nil
+	}
+	waiting, err := w.locked(ctx, writes, &others)
+	if err != nil || len(waiting) == 0 { // what else is wrong the write-back finds out
+		return items, nil //nolint:nilerr // said above
+	}
+	w.met.note()
+	w.stats.Locked.Add(int64(len(waiting)))
+	return others, w.postpone(ctx, tasksOf(waiting), embed.Transient, "locked",
+		"the row, or the table that its vector goes to, is locked by another session",
+		lockedDelay(waiting[0].task, time.Now()))
+}
+
+// locked returns the items that a lock is in the way of, and adds the others to free.
+func (w *Worker) locked(ctx context.Context, writes []item, free *[]item) (waiting []item, err error) {
+	switch err := w.table.TryWrite(ctx); {
+	case rows.Fault(err) == database.Locked:
+		return writes, nil
+	case err != nil:
+		return nil, err
+	}
+	for len(writes) > 0 {
+		some := writes[:w.portion(writes)]
+		keys := make([]string, len(some))
+		for i := range some {
+			keys[i] = some[i].task.RowKey
+		}
+		locks, err := w.table.Free(ctx, keys)
+		if err != nil {
+			return nil, err
+		}
+		for i := range some {
+			if locks.Hold(keys[i]) {
+				*free = append(*free, some[i])
+			} else {
+				waiting = append(waiting, some[i])
+			}
+		}
+		writes = writes[len(some):]
+	}
+	return waiting, nil
+}
