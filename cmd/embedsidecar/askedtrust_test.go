@@ -274,11 +274,12 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 	s.run(0, "init", "--config", file)
 	d := s.start("--config", file)
 	s.does(create(strings.Replace(strings.ReplaceAll(askTitles, "titles", "dumb"), "{", `{"model": "fake", `, 1)))
-	for _, name := range []string{"gone", "other"} {
+	for _, name := range []string{"gone", "other", "viewed"} {
 		s.db.MustExec("CREATE TABLE " + name + " (id int PRIMARY KEY, body text)")
 		s.does(create(`{"name": "` + name + `", "table": "public.` + name + `", "columns": ["body"], "into": {"table": "` + name + `_embedding"}}`))
 	}
-	s.db.MustExec(`DROP TABLE gone; ALTER TABLE other DROP COLUMN body`)
+	s.db.MustExec(`DROP TABLE gone; ALTER TABLE other DROP COLUMN body; ALTER TABLE viewed RENAME TO kept;
+		CREATE VIEW viewed AS SELECT * FROM kept`)
 	s.does(create(askBodies))
 	s.vectorsOf("bodies_embedding", 2)
 	s.does("drop_pipeline('bodies')")
@@ -286,7 +287,7 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 
 	written("nowhere", liveDocs)
 	_, stderr := s.run(0, "init", "--config", file)
-	s.has(stderr, "gone", "other", "nowhere")
+	s.has(stderr, "gone", "other", "viewed", "nowhere")
 	if strings.Contains(stderr, "not configured") {
 		t.Errorf("they are taken for left over:\n%s", stderr)
 	}
@@ -298,7 +299,7 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 	d = s.start("--config", file)
 	s.vectorsOf("bodies_embedding", 2)
 	s.vectorsOf("titles_embedding", 2)
-	for _, name := range []string{"gone", "other", "dumb"} {
+	for _, name := range []string{"gone", "other", "viewed", "dumb"} {
 		s.does("drop_pipeline('" + name + "')")
 	}
 	d.end(syscall.SIGTERM, 0)

@@ -34,6 +34,7 @@ type draft struct {
 	described map[string]embed.Description
 	ours      []pipeline.Pipeline // that are set up
 	mark      string              // of the declared pipelines
+	asked     string              // the pipeline that a request is about; "": there is none
 	told      control.Configured
 }
 
@@ -80,6 +81,7 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 		return d, err
 	}
 	if a != nil {
+		d.asked = a.Pipeline
 		if d.ours, err = n.loader.Load(ctx, r.p.work, n.config().Slot.Name); err != nil {
 			return d, err
 		}
@@ -108,7 +110,7 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 	d.by, d.specs = plugins, lookup.Configured(d.cfg, d.ours)
 	described, lacks := plugins.DescribeEach(ctx, d.specs)
 	d.described = described
-	able, err := n.tolerated(d.cfg, d.specs, lacks, d.ours)
+	able, err := n.tolerated(d, d.specs, lacks)
 	if err != nil || r.o.NoInit || r.o.Role == Stream {
 		return d, err
 	}
@@ -147,9 +149,8 @@ func (n *Database) undeclarable(failed map[string]error, a *asked) (warnings []s
 }
 
 // tolerated returns the pipelines that have not failed. It fails where one has that was well, or is configured in
-// another way now; of those in schemas where none is left.
-func (n *Database) tolerated(c *config.Config, specs []pipeline.Spec, failed map[string]error,
-	ours []pipeline.Pipeline,
+// another way now; of those in schemas where none is left. Who has declared one stops nobody else, though it was well.
+func (n *Database) tolerated(d *draft, specs []pipeline.Spec, failed map[string]error,
 ) (able []pipeline.Spec, err error) {
 	n.deployed.mu.Lock()
 	defer n.deployed.mu.Unlock()
@@ -157,20 +158,21 @@ func (n *Database) tolerated(c *config.Config, specs []pipeline.Spec, failed map
 	well := map[int]bool{} // places in the file of those in schemas
 	for _, spec := range specs {
 		if failed[spec.Name] == nil {
-			well[c.InSchema(spec.Name)] = true
+			well[d.cfg.InSchema(spec.Name)] = true
 		}
 	}
 	for _, spec := range specs {
 		was, known := n.deployed.specs[spec.Name]
 		_, sick := n.deployed.problems[spec.Name]
-		if at := lookup.Find(ours, spec.Name); at >= 0 { // since it was set up
-			sick = sick || ours[at].Status != pipeline.Active && ours[at].Status != pipeline.Locked
+		if at := lookup.Find(d.ours, spec.Name); at >= 0 { // since it was set up
+			sick = sick || d.ours[at].Status != pipeline.Active && d.ours[at].Status != pipeline.Locked
 		}
+		sick = sick || d.cfg.IsDeclared(spec.Name) && spec.Name != d.asked
 		same := known && sick && lookup.SameEnds(was, spec) && resolve.Digest(was) == resolve.Digest(spec)
 		switch err := failed[spec.Name]; {
 		case err == nil:
 			able = append(able, spec)
-		case !same && (c.InSchema(spec.Name) < 0 || !well[c.InSchema(spec.Name)]):
+		case !same && (d.cfg.InSchema(spec.Name) < 0 || !well[d.cfg.InSchema(spec.Name)]):
 			problems = append(problems, err)
 		}
 	}
@@ -191,7 +193,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 		if err != nil && len(sick) == 0 {
 			return err
 		}
-		rest, failed := n.tolerated(d.cfg, able, sick, d.ours)
+		rest, failed := n.tolerated(d, able, sick)
 		if failed != nil {
 			return err // with all that stands in the way
 		}

@@ -15,9 +15,10 @@ import (
 func TestTrust_ADomainOfSomebodyElseInAText(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding vector(3))",
-		"CREATE SCHEMA safe",
-		"CREATE DOMAIN safe.word AS text")
+		"CREATE SCHEMA safe", "CREATE DOMAIN safe.word AS text",
+		"CREATE SCHEMA lent", "CREATE DOMAIN lent.word AS text", "GRANT USAGE ON SCHEMA lent TO public")
 	name, pool := b.tenant()
+	b.MustExecSuper(`ALTER SCHEMA lent OWNER TO ` + name) // who may drop it, and make his own
 	b.as(pool, `GRANT USAGE ON SCHEMA lair TO public`,
 		`CREATE FUNCTION lair.checks(text) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN PERFORM lair.trap(); RETURN true; END'`,
 		`CREATE DOMAIN lair.word AS text CHECK (lair.checks(VALUE))`, `CREATE TYPE lair.pair AS (a lair.word)`,
@@ -28,7 +29,8 @@ func TestTrust_ADomainOfSomebodyElseInAText(t *testing.T) {
 	b.MustExec(`CREATE TYPE safe.of AS (a lair.word)`)
 	for text, refused := range map[string]bool{
 		`r.body || ' of example.com' -- of example.com`: false, `title::safe.word::text`: false,
-		`title::lair.word::text`: true, `('{a}'::lair.word[])::text`: true, `('(a)'::Lair . pair)::text`: true,
+		`title::lent.word::text`: true, `title::lair.word::text`: true,
+		`('{a}'::lair.word[])::text`: true, `('(a)'::Lair . pair)::text`: true,
 		`ROW(title)::lair."Row"::text`: true, `('(a)'::lair."Row")::text`: true, `('[a,b]'::lair.span)::text`: true,
 		`title || ('good'::lair.mood)::text`: true, `(('(a)'::safe.of))::text`: true,
 		`safe.takes(title)`: true, `('{a}'::/* a type */lair.word[])::text`: true,

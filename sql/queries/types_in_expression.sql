@@ -2,7 +2,7 @@
 -- session has no reason to trust, as strangers has it, and who does not own the table @table: their domains, and casts
 -- that are made later, are code that runs with the rights of the role that evaluates it.
 -- @schemas, @names: what is named. @rule: the rule of a view of it, 0: there is none; @functions: what it calls.
--- Rows: one at most, with the owner. Reads only pg_catalog. Locks: none.
+-- Rows: one at most, what is wrong, and the owner. Reads only pg_catalog. Locks: none.
 WITH RECURSIVE friend AS (
     SELECT r.oid FROM pg_roles AS r
     WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
@@ -27,7 +27,16 @@ used AS (
             AND f.attnum > 0 AND NOT f.attisdropped
         UNION ALL SELECT g.rngsubtype FROM pg_range AS g WHERE g.rngtypid = t.oid) AS m (typ)
     WHERE m.typ >= 16384)
-SELECT format_type(t.oid, -1) AS type, pg_get_userbyid(t.typowner)::text AS owner
+SELECT format_type(t.oid, -1) AS type, 'which belongs to' AS problem, pg_get_userbyid(t.typowner)::text AS owner
 FROM   used AS u JOIN pg_type AS t ON t.oid = u.typ
 WHERE  t.typowner NOT IN (SELECT f.oid FROM friend AS f)
-ORDER  BY t.oid LIMIT 1;
+UNION ALL
+SELECT format_type(t.oid, -1), 'in whose place another may be put by', pg_get_userbyid(s.nspowner)::text
+FROM   unnest(@schemas::text[], @names::text[]) AS w (schema, name) JOIN pg_namespace AS s ON s.nspname = w.schema
+       JOIN pg_type AS t ON t.typnamespace = s.oid AND t.typname = w.name
+WHERE  t.oid >= 16384 AND s.nspowner NOT IN (
+           SELECT f.oid FROM friend AS f
+           UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d
+           WHERE  r.rolname = 'pg_database_owner' AND d.datname = current_database()
+                  AND d.datdba IN (SELECT f.oid FROM friend AS f))
+LIMIT  1;

@@ -160,7 +160,7 @@ func strangersNamed(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 	if rule == 0 && len(names) == 0 {
 		return nil
 	}
-	type strangers struct{ Type, Owner string }
+	type strangers struct{ Type, Problem, Owner string }
 	found, err := database.Collect(ctx, tx, "types_in_expression", pgx.RowToStructByName[strangers], pgx.StrictNamedArgs{
 		"schemas": schemas, "names": names, "rule": rule, "functions": append([]uint32{}, functions...),
 		"table": t.OID, "trusted": database.Trusted(tx.Conn()),
@@ -173,8 +173,8 @@ func strangersNamed(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 	}
 	f, role := found[0], tx.Conn().Config().User
 	return &refusal.ConfigError{
-		Problem: fmt.Sprintf("it is not safe for role %q to evaluate the %s: it uses the type %s, which belongs to role %q",
-			role, word, f.Type, f.Owner),
+		Problem: fmt.Sprintf("it is not safe for role %q to evaluate the %s: it uses the type %s, %s role %q",
+			role, word, f.Type, f.Problem, f.Owner),
 		Hint: []string{"use a type of PostgreSQL or of the table's owner", database.TrustOwners(role, f.Owner)},
 		Code: code.Untrusted, Trust: []string{f.Owner},
 	}
