@@ -94,8 +94,8 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 	}
 }
 
-// TestP8_WhatCannotBeWrittenIsNotPaidForAgain: while somebody holds the table with the vectors, or the rows that they go
-// into, each try would embed what nobody keeps until it can be written.
+// TestP8_WhatCannotBeWrittenIsNotPaidForAgain: while somebody holds the table with the vectors, or the rows that they
+// go into, each try would embed what nobody keeps until it can be written.
 func TestP8_WhatCannotBeWrittenIsNotPaidForAgain(t *testing.T) {
 	t.Parallel()
 	const rows, batch = 400, 100
