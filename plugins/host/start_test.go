@@ -272,6 +272,10 @@ func TestStart_WhatIsPinnedIsRunThoughOthersWrite(t *testing.T) {
 	defer func() { _ = writer.Close() }()
 	h := open(t, o)
 	mustEmbed(t, h, "a")
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", h.Pid()))
+	if name, _, _ := strings.Cut(string(cmdline), "\x00"); err != nil || name != o.Path {
+		t.Errorf("the program finds its own place by %q, want %s (%v)", name, o.Path, err)
+	}
 	if _, err := writer.WriteAt(make([]byte, 1<<20), 1<<20); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
@@ -50,8 +51,11 @@ func (e *embedder) options() (model.Options, error) {
 		*into = &value
 	}
 	program, err := os.Executable()
-	if err != nil {
+	switch {
+	case err != nil:
 		program = "" // then only the system's folder is searched
+	case strings.HasPrefix(program, "/memfd:"): // a pinned program that others may write runs from a copy in memory
+		program = os.Args[0]
 	}
 	options.Library, err = model.FindLibrary(e.get("ONNXRUNTIME"), program)
 	return options, err

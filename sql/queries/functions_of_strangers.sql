@@ -34,7 +34,8 @@ SELECT c.oid::regprocedure::text AS function, 'which belongs to role' AS problem
 FROM   called AS c WHERE c.proowner NOT IN (SELECT k.oid FROM known AS k)
 UNION ALL
 SELECT c.oid::regprocedure::text, format('in schema %I, whose owner may put another in its place: role', c.nspname),
-       pg_get_userbyid(c.nspowner)::text, ''
+       CASE pg_get_userbyid(c.nspowner) WHEN 'pg_database_owner' THEN (SELECT pg_get_userbyid(d.datdba)
+           FROM pg_database AS d WHERE d.datname = current_database()) ELSE pg_get_userbyid(c.nspowner) END::text, ''
 FROM   called AS c WHERE c.nspowner NOT IN (SELECT k.oid FROM known AS k)
 UNION ALL
 SELECT c.oid::regprocedure::text, format('though not with arguments of its very types, and another of the name in '

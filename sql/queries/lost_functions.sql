@@ -4,24 +4,26 @@
 -- functions there could else stop the pipeline.
 -- @functions: their names, quoted. @tables: of the pipeline. @trusted: whom the configuration names.
 -- Rows: one at most: the function, what is wrong, and the role. Reads only pg_catalog. Locks: none.
-WITH friend AS (
+WITH called AS (
+    SELECT u.name, n.nspname, p.proowner, CASE pg_get_userbyid(n.nspowner) WHEN 'pg_database_owner'
+               THEN (SELECT d.datdba FROM pg_database AS d WHERE d.datname = current_database())
+               ELSE n.nspowner END AS nspowner
+    FROM   unnest(@functions::text[]) AS u (name) CROSS JOIN LATERAL parse_ident(u.name) AS part
+           JOIN pg_namespace AS n ON n.nspname = part[1]
+           JOIN pg_proc AS p ON p.proname = part[2] AND p.pronamespace = n.oid
+    WHERE  p.oid >= 16384),
+friend AS (
     SELECT r.oid FROM pg_roles AS r
-    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
-        OR r.oid IN (SELECT c.relowner FROM pg_class AS c WHERE c.oid = ANY (@tables::oid[]))),
-known AS (
-    SELECT f.oid FROM friend AS f
-    UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d
-    WHERE  r.rolname = 'pg_database_owner' AND d.datname = current_database()
-        AND d.datdba IN (SELECT f.oid FROM friend AS f))
-SELECT u.name AS function, CASE WHEN n.nspowner IN (SELECT k.oid FROM known AS k) THEN 'which belongs to role'
-           ELSE format('in schema %I, whose owner may put another in its place: role', n.nspname) END AS problem,
-       min(pg_get_userbyid(CASE WHEN n.nspowner IN (SELECT k.oid FROM known AS k) THEN p.proowner ELSE n.nspowner END)
+    WHERE  r.oid IN (SELECT c.proowner FROM called AS c UNION SELECT c.nspowner FROM called AS c)
+        AND (r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
+            OR r.oid IN (SELECT c.relowner FROM pg_class AS c WHERE c.oid = ANY (@tables::oid[]))
+            OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
+                THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)))
+SELECT c.name AS function, CASE WHEN c.nspowner IN (SELECT f.oid FROM friend AS f) THEN 'which belongs to role'
+           ELSE format('in schema %I, whose owner may put another in its place: role', c.nspname) END AS problem,
+       min(pg_get_userbyid(CASE WHEN c.nspowner IN (SELECT f.oid FROM friend AS f) THEN c.proowner ELSE c.nspowner END)
            ::text) AS owner
-FROM   unnest(@functions::text[]) AS u (name) CROSS JOIN LATERAL parse_ident(u.name) AS part
-       JOIN pg_namespace AS n ON n.nspname = part[1] JOIN pg_proc AS p ON p.proname = part[2] AND p.pronamespace = n.oid
-WHERE  p.oid >= 16384
-GROUP  BY u.name, n.oid, n.nspname, n.nspowner
-HAVING NOT bool_or(p.proowner IN (SELECT k.oid FROM known AS k)) OR n.nspowner NOT IN (SELECT k.oid FROM known AS k)
+FROM   called AS c
+GROUP  BY c.name, c.nspname, c.nspowner
+HAVING NOT bool_or(c.proowner IN (SELECT f.oid FROM friend AS f)) OR c.nspowner NOT IN (SELECT f.oid FROM friend AS f)
 LIMIT  1;

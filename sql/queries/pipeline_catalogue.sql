@@ -165,6 +165,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                 FROM (SELECT f.relowner FROM unnest(family.below || p.destination_oid || joined.oids) AS t (relid)
                           CROSS JOIN LATERAL (SELECT f.relowner FROM pg_class AS f WHERE f.oid = t.relid OFFSET 0) AS f
                       UNION SELECT n.nspowner
+                      UNION SELECT d.datdba FROM pg_database AS d WHERE d.datname = current_database()
                       UNION SELECT o.owner
                       FROM  unnest(p.functions) AS u (name) CROSS JOIN LATERAL parse_ident(u.name) AS part
                           JOIN pg_namespace AS fn ON fn.nspname = part[1]

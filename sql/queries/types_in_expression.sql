@@ -31,7 +31,9 @@ SELECT format_type(t.oid, -1) AS type, 'which belongs to' AS problem, pg_get_use
 FROM   used AS u JOIN pg_type AS t ON t.oid = u.typ
 WHERE  t.typowner NOT IN (SELECT f.oid FROM friend AS f)
 UNION ALL
-SELECT format_type(t.oid, -1), 'in whose place another may be put by', pg_get_userbyid(s.nspowner)::text
+SELECT format_type(t.oid, -1), 'in whose place another may be put by',
+       CASE pg_get_userbyid(s.nspowner) WHEN 'pg_database_owner' THEN (SELECT pg_get_userbyid(d.datdba)
+           FROM pg_database AS d WHERE d.datname = current_database()) ELSE pg_get_userbyid(s.nspowner) END::text
 FROM   unnest(@schemas::text[], @names::text[]) AS w (schema, name) JOIN pg_namespace AS s ON s.nspname = w.schema
        JOIN pg_type AS t ON t.typnamespace = s.oid AND t.typname = w.name
 WHERE  t.oid >= 16384 AND s.nspowner NOT IN (

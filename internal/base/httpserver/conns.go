@@ -143,7 +143,7 @@ func Known(ctx context.Context, name string) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.of.mu.Lock()
 		defer c.of.mu.Unlock()
-		c.client, c.known = name, true
+		c.client, c.known = "token "+name, true
 	}
 }
 

@@ -22,7 +22,8 @@ func (e *Error) Error() string {
 	case e.Folder == "":
 		return fmt.Sprintf("every user of this machine may write %s (%s): run chmod o-w on it", e.Path, e.Mode.Perm())
 	case e.Mode&fs.ModeSticky == 0:
-		return fmt.Sprintf("every user of this machine may replace %s: run chmod o-w on its folder %s (%s)", e.Path, e.Folder, e.Mode)
+		return fmt.Sprintf("every user of this machine may replace %s: run chmod o-w on its folder %s (%s), or mount that "+
+			"read-only", e.Path, e.Folder, e.Mode)
 	}
 	return fmt.Sprintf("%s is another user's, in a folder where every user of this machine may put files (%s, %s): "+
 		"use a folder of your own, or change its owner", e.Path, e.Folder, e.Mode)

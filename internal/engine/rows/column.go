@@ -78,14 +78,14 @@ func (c *column) VectorHash(w *Write) [pipeline.VectorHashSize]byte { return c.p
 
 // QueueGuard makes sure, for a superuser, that the table and its partitions have the owners and triggers that were
 // looked at: a role that gets the table can put code into its indexes, and one with the privilege make triggers, at any
-// moment but while the lock is held. Of a partitioned table, planning the write locks what it will write, and fires
-// nothing; a trigger may move a row into any partition.
+// moment but while the lock is held. Of a table partitioned by its key, planning the write locks what it will write,
+// and fires no trigger; a trigger may move a row into any partition.
 func (c *column) QueueGuard(batch *pgx.Batch, keys []string) error {
 	if c.p.TriggerMark == "" {
 		return nil
 	}
 	const mode = " IN ROW EXCLUSIVE MODE" // what writing takes anyway
-	if !c.p.Partitioned || c.p.Triggers {
+	if !c.p.Partitioned || !c.p.Routed() || c.p.Triggers {
 		batch.Queue("LOCK TABLE " + c.p.Rows() + mode)
 	} else {
 		args, err := c.sql.empty.args(c.p, keys, nil)

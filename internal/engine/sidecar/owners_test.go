@@ -160,6 +160,9 @@ func TestTrust_AFunctionOfWhoIsTrustedNoMore(t *testing.T) {
 			`words.clean(body)`, "ALTER ROLE OTHER SUPERUSER",
 			"ALTER SCHEMA words OWNER TO OTHER; ALTER ROLE OTHER NOSUPERUSER",
 		},
+		"owner of the database": { // whose the schema public is from PostgreSQL 15 on
+			`words.clean(body)`, "ALTER SCHEMA words OWNER TO pg_database_owner", "ALTER DATABASE THIS OWNER TO OTHER",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -169,9 +172,9 @@ func TestTrust_AFunctionOfWhoIsTrustedNoMore(t *testing.T) {
 				CREATE FUNCTION words.clean(text) RETURNS text LANGUAGE sql IMMUTABLE RETURN lower($1);
 				CREATE DOMAIN words.clean AS text`)
 			other := db.Role("")
-			as := func(sql string) string { return strings.ReplaceAll(sql, "OTHER", other) }
+			as := strings.NewReplacer("OTHER", other, "THIS", db.Name).Replace
 			db.MustExecSuper(as(`GRANT OTHER TO ` + testenv.Owner + `; ` + c.was))
-			if name != "owner of the schema" {
+			if name != "owner of the schema" && name != "owner of the database" {
 				db.MustExecSuper(as(`ALTER FUNCTION words.clean OWNER TO OTHER; ALTER DOMAIN words.clean OWNER TO OTHER`))
 			}
 			spec := intoTable("docs")

@@ -2,21 +2,12 @@ package worker
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 )
-
-// met is when a lock of somebody's was in the way of a write-back last, in Unix nanoseconds.
-type met struct{ last atomic.Int64 }
-
-func (m *met) note() { m.last.Store(time.Now().UnixNano()) }
-
-// lately reports whether that was within a while that is longer than a locked row waits for its next try.
-func (m *met) lately() bool { return time.Since(time.Unix(0, m.last.Load())) < time.Minute }
 
 // writable leaves out items whose vectors could not be written now, and has them wait: what is embedded and not written
 // is paid for at each try, for as long as somebody holds the table, or the rows. It asks only while locks are met.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -112,3 +113,11 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 		w.o.Log.InfoContext(ctx, "pipeline goes on", "pipeline", w.o.Pipeline.Name)
 	}
 }
+
+// met is when a lock of somebody's was in the way of a write-back last, in Unix nanoseconds.
+type met struct{ last atomic.Int64 }
+
+func (m *met) note() { m.last.Store(time.Now().UnixNano()) }
+
+// lately reports whether that was within a while that is longer than a locked row waits for its next try.
+func (m *met) lately() bool { return time.Since(time.Unix(0, m.last.Load())) < time.Minute }
