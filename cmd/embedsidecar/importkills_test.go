@@ -97,9 +97,7 @@ func TestImport_NothingOfAnotherProgramEndsBeforeItsPipelineWorks(t *testing.T) 
 func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	t.Parallel()
 	s := importing(t)
-	folder := t.TempDir()
-	builtPlugin(t, folder, "remote")
-	s.set("EMBEDSIDECAR_PLUGIN_DIR=" + folder)
+	s.withRemote()
 	var texts, refused atomic.Int64
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct{ Input []string }
@@ -125,7 +123,6 @@ func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	}))
 	t.Cleanup(provider.Close)
 	s.set("OPENAI_API_KEY=the-key")
-	s.set("EMBEDSIDECAR_PLUGIN_DIMS=")
 	s.db.MustExec(`SELECT ai.drop_vectorizer('by_pattern', true)`)
 	s.db.MustExec(`UPDATE ai.vectorizer SET config = jsonb_set(jsonb_set(config, '{embedding,base_url}', to_jsonb($1::text)),
 		'{embedding,implementation}', '"openai"')`, provider.URL+"/v1")
@@ -157,15 +154,21 @@ func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	t.Logf("%d texts for the sample, %d in all, %d refused", sample, texts.Load(), refused.Load())
 }
 
-// TestTrust_AnImportDoesWhatTrustedRowsSay: the rows of a registry name an address and the variable with its key, so
-// that who may write them would have the secrets and the texts of whoever imports. A dry run is no exception.
+// withRemote has the program find the plugin remote, whose models say their width.
+func (s *stage) withRemote() {
+	s.t.Helper()
+	folder := s.t.TempDir()
+	builtPlugin(s.t, folder, "remote")
+	s.set("EMBEDSIDECAR_PLUGIN_DIR=" + folder)
+	s.set("EMBEDSIDECAR_PLUGIN_DIMS=")
+}
+
+// TestTrust_AnImportDoesWhatTrustedRowsSay: the rows of a registry name an address, and the variable with its API key.
+// A role that writes them would receive the secrets and texts of the user who imports. A dry run is no exception.
 func TestTrust_AnImportDoesWhatTrustedRowsSay(t *testing.T) {
 	t.Parallel()
 	s := importing(t)
-	folder := t.TempDir()
-	builtPlugin(t, folder, "remote")
-	s.set("EMBEDSIDECAR_PLUGIN_DIR=" + folder)
-	s.set("EMBEDSIDECAR_PLUGIN_DIMS=")
+	s.withRemote()
 	s.set("SECRET=not-theirs")
 	var asked atomic.Int64
 	his := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))

@@ -14,7 +14,7 @@ type signingIn struct {
 }
 
 // loginPage asks for a token. If another site led here, or the browser has a session, a token in the address could be
-// that of somebody who wants the user to act in his name.
+// an attacker's, to have the user act in the attacker's name.
 func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
 	from := r.Header.Get("Sec-Fetch-Site")
 	_, known := gate.CallerOf(r.Context())

@@ -137,7 +137,7 @@ func TestTrust_ATriggerOnAnEmbeddingTable(t *testing.T) {
 	}
 }
 
-// TestTrust_ATriggerThatComesBesideASuperuser: one that somebody makes between two looks at the table does not run, of
+// TestTrust_ATriggerThatComesBesideASuperuser: one made between two looks at the table does not run, of
 // whatever part of it and however it fires.
 func TestTrust_ATriggerThatComesBesideASuperuser(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,8 @@ import (
 )
 
 // writable leaves out items whose vectors could not be written now, and has them wait: what is embedded and not written
-// is paid for at each try, for as long as somebody holds the table, or the rows. It asks only while locks are met.
+// is paid for at each try, as long as another session locks the table or the rows. It asks only if locks were met
+// lately.
 func (w *Worker) writable(ctx context.Context, items []item) ([]item, error) {
 	if items[0].task.IsDirect() || !w.met.lately() {
 		return items, nil
