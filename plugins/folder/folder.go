@@ -99,7 +99,8 @@ func (f *Folder) open(name string) (*os.File, error) { return OpenRegular(f.root
 
 // OpenRegular opens a file for reading by open, which is os.OpenFile or that of an os.Root, and nothing else: of a pipe,
 // even of one that was put there a moment ago, nobody waits for the other end.
-func OpenRegular(open func(name string, flag int, perm os.FileMode) (*os.File, error), name string) (*os.File, error) {
+func OpenRegular(open func(name string, flag int, perm os.FileMode) (*os.File, error), name string) (*os.File, error,
+) {
 	file, err := open(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

@@ -293,8 +293,8 @@ func checkPointer(in io.ReaderAt, name string) error {
 	return nil
 }
 
-// makeONNX runs the script, which reads itself from standard input. What it makes ONNX of is opened here: a link that is
-// put into the folder meanwhile leads it to no other file.
+// makeONNX runs the script, which reads itself from standard input. What it makes ONNX of is opened here: a link that
+// is put into the folder meanwhile leads it to no other file.
 func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string) (err error) {
 	o.Python = cmp.Or(o.Python, "python3")
 	python, err := exec.LookPath(o.Python)
