@@ -97,10 +97,12 @@ func (f *Folder) Unchanged(names ...string) error {
 
 func (f *Folder) open(name string) (*os.File, error) { return OpenRegular(f.root.OpenFile, name) }
 
-// OpenRegular opens a file for reading by open, which is os.OpenFile or that of an os.Root, and nothing else: of a pipe,
-// even of one that was put there a moment ago, nobody waits for the other end.
-func OpenRegular(open func(name string, flag int, perm os.FileMode) (*os.File, error), name string) (*os.File, error,
-) {
+// Opener is os.OpenFile, or that of an os.Root.
+type Opener func(name string, flag int, perm os.FileMode) (*os.File, error)
+
+// OpenRegular opens a file for reading, and nothing else: of a pipe, even of one that was put there a moment ago, nobody
+// waits for the other end.
+func OpenRegular(open Opener, name string) (*os.File, error) {
 	file, err := open(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
