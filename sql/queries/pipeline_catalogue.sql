@@ -110,8 +110,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                    t.entry), ',' ORDER BY t.inhrelid), getdatabaseencoding())), 'hex')
                                FROM tree AS t CROSS JOIN LATERAL (SELECT f.relfilenode FROM pg_class AS f
                                    WHERE f.oid = t.inhrelid OFFSET 0) AS f) END)
-                           FROM pg_class AS d WHERE d.relname = p.destination_table AND d.relnamespace =
-                               (SELECT dn.oid FROM pg_namespace AS dn WHERE dn.nspname = p.destination_schema)),
+                           FROM pg_class AS d WHERE d.oid = destination.oid),
            -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks,
            -- was another one meanwhile. The same with the entries of this table, of what it is part of and of its
            -- parts; an entry is never altered, it is recreated. All that depends on a publication beside its tables is
@@ -155,6 +154,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        -- What a running sidecar must load again when it changes. By versions, too: what is loaded may be newer than
        -- the look that had it loaded, and be put back before the next one.
        encode(sha256(convert_to(ROW(i.xmin, p.xmin, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until),
+           (SELECT ROW(d.relname, d.relnamespace) FROM pg_class AS d WHERE d.oid = p.destination_oid),
            embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id),
                (SELECT string_agg(concat_ws(':', t.oid, t.xmin), ',' ORDER BY t.oid) FROM pg_trigger AS t
                 WHERE NOT t.tgisinternal AND t.tgrelid = ANY (family.below)),
@@ -191,5 +191,12 @@ FROM   embedsidecar.pipeline AS p
                SELECT relid FROM tree) ELSE ARRAY[c.oid] END AS above OFFSET 0) AS family
        CROSS JOIN LATERAL (SELECT CASE WHEN p.joins IS NOT NULL THEN ARRAY(SELECT j.oid
            FROM embedsidecar.joined_tables(p.joins) AS j) END AS oids OFFSET 0) AS joined
+       -- The embedding table: by its number where no table has its name any more, as stored_pipelines has it.
+       CROSS JOIN LATERAL (SELECT coalesce((
+           SELECT d.oid FROM pg_class AS d WHERE d.relname = p.destination_table AND d.relnamespace =
+               (SELECT dn.oid FROM pg_namespace AS dn WHERE dn.nspname = p.destination_schema)
+               AND NOT EXISTS (SELECT FROM pg_class AS k WHERE k.oid = p.destination_oid
+                   AND k.relnamespace = c.relnamespace AND k.relnamespace <> d.relnamespace)),
+           p.destination_oid) AS oid OFFSET 0) AS destination
 WHERE  @pipeline::integer IS NULL OR p.pipeline_id = @pipeline
 ORDER BY p.pipeline_id;

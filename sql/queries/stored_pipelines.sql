@@ -65,7 +65,7 @@ SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS 
 FROM   embedsidecar.pipeline p JOIN embedsidecar.lsn_checkpoint k ON k.slot_name = p.slot_name
        LEFT JOIN pg_publication b ON b.pubname = k.publication
        LEFT JOIN LATERAL (SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid = p.destination_oid AND c.relkind = 'r' AND (NOT EXISTS (
+        WHERE c.oid = p.destination_oid AND c.relkind IN ('r', 'p') AND (NOT EXISTS (
             SELECT FROM (SELECT m.oid FROM pg_namespace AS m WHERE m.nspname = p.destination_schema OFFSET 0) AS m
                 CROSS JOIN LATERAL (SELECT FROM pg_class AS o WHERE o.relnamespace = m.oid
                     AND o.relname = p.destination_table OFFSET 0) AS o)

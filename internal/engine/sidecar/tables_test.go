@@ -1,6 +1,7 @@
 package sidecar_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -249,6 +250,51 @@ func TestP1_AnEmbeddingTableThatOthersEmptyIsFilledAgain(t *testing.T) {
 			r.status("docs", pipeline.Misconfigured)
 			db.MustExec(`ALTER TABLE ` + c.unlogged + ` SET LOGGED`)
 			r.status("docs", pipeline.Active)
+		})
+	}
+}
+
+// TestP1_AnEmbeddingTableThatMovesIsWatched: under another name, or in another schema, it is the pipeline's, and one
+// that is emptied there is filled again.
+func TestP1_AnEmbeddingTableThatMovesIsWatched(t *testing.T) {
+	t.Parallel()
+	const made = `CREATE TABLE docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0,
+		generation integer NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL,
+		embedding vector(8) NOT NULL, PRIMARY KEY (id, chunk_no))`
+	for name, c := range map[string]struct{ made, moves, now string }{
+		"renamed": {made, `ALTER TABLE docs_embedding RENAME TO moved`, `moved`},
+		"partitioned": {
+			made + ` PARTITION BY RANGE (id); CREATE TABLE low PARTITION OF docs_embedding FOR VALUES FROM (0) TO (20);
+			CREATE TABLE high PARTITION OF docs_embedding FOR VALUES FROM (20) TO (90)`,
+			`ALTER TABLE docs_embedding RENAME TO moved`, `moved`,
+		},
+		"another schema": {
+			made, `CREATE SCHEMA other; GRANT USAGE ON SCHEMA other TO public; ALTER TABLE docs_embedding SET SCHEMA other`,
+			`other.docs_embedding`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(wide)
+			db.MustExec(c.made)
+			db.MustExec(`INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i, i % 3 FROM generate_series(1, 50) AS i`)
+			r := newRig(t, db, intoTable("docs", "body"))
+			s, _ := r.start()
+			r.settle()
+			db.MustExecSuper(c.moves)
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				list, _ := s.Pipelines()
+				return len(list) == 1 && list[0].Status == pipeline.Active && list[0].Into() != r.pipelines[0].Into(),
+					fmt.Sprint(list)
+			})
+			sent := r.embedder.sent()
+			db.MustExecSuper(`TRUNCATE ` + c.now)
+			r.has(50, `SELECT count(*) FROM `+c.now)
+			if n := r.embedder.sent(); n != sent {
+				t.Errorf("%d texts were sent again though their vectors were remembered", n-sent)
+			}
+			r.verify()
 		})
 	}
 }

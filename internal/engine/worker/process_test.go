@@ -82,6 +82,30 @@ func TestP8_LooksPayForWhatChanged(t *testing.T) {
 	}
 }
 
+// Rows may get the keys of other rows. A column goes with its row, and the ledger does not: it tells of the row that
+// had the key, until a batch writes over it.
+func TestP8_KeysThatRowsExchangeCostNothing(t *testing.T) {
+	t.Parallel()
+	p := forms()["column"]
+	w, m, _ := inMemory(t, p, nil)
+	m.source = map[string]string{"a": textA, "b": textB, "c": "third"}
+	process(t, w, m, "a", "b", "c")
+	other, n, e := inMemory(t, p, nil) // it remembers nothing
+	n.ledger, n.writes = m.ledger, m.writes
+	n.source = map[string]string{"a": "third", "b": textA, "c": textB}
+	n.stored = map[string]kept{"a": m.stored["c"], "b": m.stored["a"], "c": m.stored["b"]}
+	wantEnds(t, "first batch", process(t, other, n, "a"), map[string]string{"a": "reused"})
+	wantEnds(t, "second batch", process(t, other, n, "b", "c"), map[string]string{"b": "reused", "c": "reused"})
+	if e.calls() != 0 {
+		t.Errorf("%d texts were paid for twice", e.calls())
+	}
+	for key, text := range n.source {
+		if got, want := n.stored[key].vector, vectorOf(text); !slices.Equal(got, want) {
+			t.Errorf("row %s has vector %v, want %v", key, got, want)
+		}
+	}
+}
+
 // Of chunks, those that an edit leaves as they were keep their vectors, also under another number.
 func TestP8_ChunksThatMoveKeepTheirVectors(t *testing.T) {
 	t.Parallel()

@@ -65,18 +65,18 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 }
 
 // keepGone remembers the vectors of rows that are gone, before they are removed: where a key has changed, the text
-// comes again under the new key, in a later batch. Without them that text is only embedded again.
+// comes again under the new key, in a later batch. Without them that text is only embedded again. A column keeps its
+// vector, but the entry of the ledger goes, also where another row has the key now.
 func (w *Worker) keepGone(ctx context.Context, items []item) {
 	var found []place
 	for i := range items {
-		r := &items[i].row
-		if items[i].action != gone || items[i].nobody || r.LedgerText == nil {
-			continue
-		}
-		if w.o.Pipeline.InSource() {
+		it, r := &items[i], &items[i].row
+		switch {
+		case it.nobody || r.LedgerText == nil:
+		case w.o.Pipeline.InSource() && (it.action == gone || w.moved(it)):
 			w.left.note([32]byte(r.LedgerText), r.LedgerVector)
-		} else if r.Stored && !w.o.Pipeline.Stored.Lossy() {
-			found = append(found, place{Key: items[i].task.RowKey, TextHash: r.LedgerText, VectorHash: r.LedgerVector})
+		case it.action == gone && r.Stored && !w.o.Pipeline.InSource() && !w.o.Pipeline.Stored.Lossy():
+			found = append(found, place{Key: it.task.RowKey, TextHash: r.LedgerText, VectorHash: r.LedgerVector})
 		}
 	}
 	known, err := fetch(ctx, found, w.table.Vectors)
@@ -88,12 +88,18 @@ func (w *Worker) keepGone(ctx context.Context, items []item) {
 	}
 }
 
-// held are the rows that hold a vector in a column of theirs and are new to the ledger, by the hash of their text.
+// moved reports whether a row holds a vector, in a column of its own, of which the ledger does not know: its key has
+// changed.
+func (w *Worker) moved(it *item) bool {
+	return w.o.Pipeline.InSource() && it.action == vectorIn && it.row.Stored && !w.table.Holds(&it.row)
+}
+
+// held are the rows that have moved, by the hash of their text.
 func (w *Worker) held(items []item) map[[32]byte]place {
 	held := map[[32]byte]place{}
 	for i := range items {
 		it := &items[i]
-		if w.o.Pipeline.InSource() && it.action == vectorIn && it.row.Stored && !it.row.Ledger {
+		if w.moved(it) {
 			text := it.row.TextHash
 			held[text] = place{Key: it.task.RowKey, TextHash: text[:], VectorHash: it.row.StoredHash}
 		}
