@@ -4,6 +4,7 @@ package folder
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
@@ -93,16 +95,23 @@ func (f *Folder) Unchanged(names ...string) error {
 	return nil
 }
 
-// open opens a file of the folder and nothing else: to open a pipe waits for somebody who writes into it.
-func (f *Folder) open(name string) (*os.File, error) {
-	info, err := f.root.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
-	}
+func (f *Folder) open(name string) (*os.File, error) { return OpenRegular(f.root.OpenFile, name) }
+
+// Opener is os.OpenFile, or that of an os.Root.
+type Opener func(name string, flag int, perm os.FileMode) (*os.File, error)
+
+// OpenRegular opens a file for reading, and nothing else: of a pipe, even of one that was put there a moment ago, nobody
+// waits for the other end.
+func OpenRegular(open Opener, name string) (*os.File, error) {
+	file, err := open(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	return f.root.Open(name)
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = file.Close()
+		return nil, cmp.Or(err, fmt.Errorf("%s is no regular file", file.Name()))
+	}
+	return file, nil
 }
 
 func (f *Folder) readSums() error {

@@ -2,11 +2,15 @@ package folder
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // TestFolder_WhatIsLoadedIsWhatWasCompared: a library opens a file by its name after it was compared with its sum. One
@@ -74,5 +78,32 @@ func TestFolder_WhatIsLoadedIsWhatWasCompared(t *testing.T) {
 	write(home, "model.onnx", "wrong")
 	if got, err := os.ReadFile(f.Inside("model.onnx")); err != nil || string(got) != "right" {
 		t.Errorf("a folder in the place of the folder is read: %q, %v", got, err)
+	}
+}
+
+// TestTrust_APipePutThereMidwayIsNotWaitedFor: it takes the place of a file in the moment in which that is opened.
+func TestTrust_APipePutThereMidwayIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := OpenRegular(func(name string, flag int, perm os.FileMode) (*os.File, error) {
+			if err := errors.Join(os.Remove(name), syscall.Mkfifo(name, 0o600)); err != nil {
+				return nil, err
+			}
+			return os.OpenFile(name, flag, perm)
+		}, path)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "no regular file") {
+			t.Errorf("the pipe is opened: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("somebody is waited for who writes into the pipe")
 	}
 }

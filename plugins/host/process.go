@@ -94,6 +94,7 @@ func (p *process) Start(context.Context) error {
 	verdict, verdictW := io.Pipe()
 	p.verdict = verdict
 
+	p.readers.Add(2) // before own waits for them: a program may end at once
 	started := make(chan error)
 	ownThread(func() { p.own(started, stdout, stderr) })
 	err = <-started
@@ -105,7 +106,6 @@ func (p *process) Start(context.Context) error {
 		_ = verdictW.Close()
 		return err
 	}
-	p.readers.Add(2)
 	go p.readStdout(stdout, verdictW)
 	go p.readStderr(stderr)
 	return nil

@@ -17,6 +17,8 @@ import (
 	"sync"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
 //go:embed *.yaml
@@ -238,12 +240,8 @@ func ByContent(folder string) *Manifest {
 }
 
 // read reads a small file of a model folder. What is wrong with it the plugin says.
-func read(folder, name string, into any) {
-	path := filepath.Join(folder, name)
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // to open a pipe waits for who writes into it
-		return
-	}
-	if file, err := os.Open(path); err == nil {
+func read(home, name string, into any) {
+	if file, err := folder.OpenRegular(os.OpenFile, filepath.Join(home, name)); err == nil {
 		defer func() { _ = file.Close() }()
 		_ = json.NewDecoder(io.LimitReader(file, 1<<20)).Decode(into)
 	}

@@ -1,16 +1,19 @@
 -- untrusted_writers: of some tables, those whose rows a role may write that this session has no reason to trust (see
 -- untrusted_owners): what their rows say is done with the rights of this session. Roles that cannot log in count by
--- those who can become them.
+-- those who can become them; each grant is compared with each role, and not each role with each other.
 -- @tables: their names, quoted. @trusted: whom the configuration names.
 -- Rows: the first few. Locks: none.
 WITH writer AS (
-    SELECT c.oid, r.oid AS role
-    FROM   unnest(@tables::text[]) AS t (name)
-               JOIN pg_class AS c ON c.oid = to_regclass(t.name)
-               CROSS JOIN pg_roles AS r
-    WHERE  has_any_column_privilege(r.oid, c.oid, 'INSERT, UPDATE'))
+    SELECT c.oid, g.role
+    FROM   unnest(@tables::text[]) AS t (name) JOIN pg_class AS c ON c.oid = to_regclass(t.name)
+           CROSS JOIN LATERAL (
+               SELECT c.relowner
+               UNION SELECT a.grantee FROM aclexplode(c.relacl) AS a WHERE a.privilege_type IN ('INSERT', 'UPDATE')
+               UNION SELECT a.grantee FROM pg_attribute AS k CROSS JOIN aclexplode(k.attacl) AS a
+                     WHERE k.attrelid = c.oid AND a.privilege_type IN ('INSERT', 'UPDATE')
+               UNION SELECT r.oid FROM pg_roles AS r WHERE r.rolname = 'pg_write_all_data') AS g (role))
 SELECT DISTINCT 'table ' || w.oid::regclass::text AS thing, 'may be written by' AS problem, r.rolname::text AS owner
-FROM   writer AS w JOIN pg_roles AS r ON pg_has_role(r.oid, w.role, 'MEMBER')
+FROM   writer AS w JOIN pg_roles AS r ON w.role = 0 OR pg_has_role(r.oid, w.role, 'MEMBER')
 WHERE  r.rolcanlogin AND NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
            OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
             THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END))

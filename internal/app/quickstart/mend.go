@@ -148,13 +148,23 @@ func (q *quickstart) mend(ctx context.Context, lacks []lack, failed error) (trus
 			q.administrator(), block)
 	default:
 		// The semicolon: pasted into psql, the first line alone is an error.
-		q.Say("Not ready yet. Paste as %s in another terminal:\n\npsql -h %s -p %d -U %s -d %s <<'SQL';\n%s\nSQL\n",
-			q.administrator(), health.Quoted(at.Host), at.Port, health.Quoted(q.super), health.Quoted(q.database), block)
+		q.Say("Not ready yet. Paste as %s in another terminal:\n\npsql -h %s -p %d -U %s -d %s <<'%[7]s';\n%[6]s\n%[7]s\n",
+			q.administrator(), health.Quoted(at.Host), at.Port, health.Quoted(q.super), health.Quoted(q.database), block,
+			endOf(block))
 	}
 	if restart {
 		q.Say("Then restart the server%s", q.restart())
 	}
 	return trusts, nil
+}
+
+// endOf is a word that ends a here-document of these lines: a name of somebody else's may have one of them.
+func endOf(lines string) string {
+	word := "SQL"
+	for slices.Contains(strings.Split(lines, "\n"), word) {
+		word += "_"
+	}
+	return word
 }
 
 // confirmed asks a superuser, once, and runs the statements.

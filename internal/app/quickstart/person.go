@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
@@ -44,7 +45,7 @@ func (p *Person) Agree(ctx context.Context, question string, show func()) (bool,
 		if show == nil {
 			choice = " [y/N] "
 		}
-		_, _ = fmt.Fprint(p.Out, question+choice)
+		_, _ = fmt.Fprint(p.Out, wording.OneLine(question)+choice)
 		select {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
@@ -66,7 +67,7 @@ func (p *Person) Ask(ctx context.Context, question string) (bool, error) {
 	if p.Yes || !p.Answers {
 		return true, nil
 	}
-	_, _ = fmt.Fprint(p.Out, question+" [Y/n] ")
+	_, _ = fmt.Fprint(p.Out, wording.OneLine(question)+" [Y/n] ")
 	select {
 	case <-ctx.Done():
 		return false, context.Cause(ctx)

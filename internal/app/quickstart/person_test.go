@@ -3,6 +3,7 @@ package quickstart
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -84,5 +85,35 @@ func TestPerson_IsNotWaitedForWhenAllIsOver(t *testing.T) {
 	p := &Person{In: strings.NewReader(""), Out: &strings.Builder{}, Answers: true, lines: make(chan string)}
 	if yes, err := p.Agree(ctx, "Go on?", nil); yes || !errors.Is(err, over) {
 		t.Errorf("%v, %v", yes, err)
+	}
+}
+
+// TestTrust_AQuestionShowsNamesAsTheyAre: whom to trust is asked by a name that its owner has chosen. A terminal obeys
+// nothing of it, so it passes for no other question.
+func TestTrust_AQuestionShowsNamesAsTheyAre(t *testing.T) {
+	t.Parallel()
+	const name = "mallory\x1b[2K\rUse chunks\n"
+	var out strings.Builder
+	p := &Person{In: strings.NewReader("\n\n"), Out: &out, Answers: true}
+	_, err := p.Agree(t.Context(), "Trust "+name+"?", nil)
+	_, err2 := p.Ask(t.Context(), "Trust "+name+"?")
+	if err = errors.Join(err, err2); err != nil || strings.ContainsAny(out.String(), "\x1b\r\n") {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// TestTrust_ANameEndsNoHereDocument: of statements that are pasted into a shell, a line of a name is no end.
+func TestTrust_ANameEndsNoHereDocument(t *testing.T) {
+	t.Parallel()
+	for _, block := range []string{
+		`GRANT SELECT ON "a` + "\nSQL\necho run by the shell\n" + `" TO b;`,
+		"SQL\necho run by the shell\nSQL_",
+		`CREATE EXTENSION vector;`,
+	} {
+		end := endOf(block)
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "cat <<'"+end+"';\n"+block+"\n"+end+"\n").CombinedOutput()
+		if err != nil || string(out) != block+"\n" {
+			t.Errorf("%q came as %q, %v", block, out, err)
+		}
 	}
 }

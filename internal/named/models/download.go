@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
@@ -172,7 +173,7 @@ func (d *download) accept(response *http.Response, have int64) (from int64, err 
 	if strings.HasPrefix(tag, "W/") {
 		tag = ""
 	}
-	return from, os.WriteFile(d.part+".tag", []byte(tag), 0o600)
+	return from, d.keep(tag)
 }
 
 func (d *download) tag() string {
@@ -183,13 +184,27 @@ func (d *download) tag() string {
 	return string(tag)
 }
 
+// create opens a file to write. A link in its place is not followed: it may be somebody else's.
+func create(name string, flags int, perm os.FileMode) (*os.File, error) {
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW|flags, perm)
+}
+
+func (d *download) keep(tag string) error {
+	file, err := create(d.part+".tag", os.O_TRUNC, 0o600)
+	if err != nil {
+		return &permanent{err}
+	}
+	_, err = file.WriteString(tag)
+	return errors.Join(err, file.Close())
+}
+
 func (d *download) drop() error {
 	return errors.Join(removeIfThere(d.part), removeIfThere(d.part+".tag"))
 }
 
 // take writes a body behind the first bytes of the part.
 func (d *download) take(body io.Reader, from int64, watch *time.Timer) (err error) {
-	file, err := os.OpenFile(d.part, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // anybody may read a model
+	file, err := create(d.part, 0, 0o644) // anybody may read a model
 	if err != nil {
 		return &permanent{err}
 	}
@@ -219,7 +234,7 @@ func (d *download) take(body io.Reader, from int64, watch *time.Timer) (err erro
 		case errors.Is(err, io.EOF) && d.total >= 0 && done != d.total:
 			return fmt.Errorf("the connection ended after %d of %d bytes", done, d.total)
 		case errors.Is(err, io.EOF):
-			return nil
+			return file.Sync() // before it has its name: without a pin nothing tells a whole one from a cut one
 		case err != nil:
 			return err
 		}
@@ -318,12 +333,12 @@ func (s Sums) String() string {
 
 // Verify compares every listed file of a folder with its sum. The problems come in the order of names, one for each
 // file that is missing, damaged, or there without being listed; err is only of a folder that has no list.
-func Verify(ctx context.Context, folder string) (problems []string, err error) {
-	sums, err := ReadSums(folder)
+func Verify(ctx context.Context, home string) (problems []string, err error) {
+	sums, err := ReadSums(home)
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(folder)
+	root, err := os.OpenRoot(home)
 	if err != nil {
 		return nil, fmt.Errorf("verify model folder: %w", err)
 	}
@@ -332,7 +347,7 @@ func Verify(ctx context.Context, folder string) (problems []string, err error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		switch got, err := fileSum(openRegular(root, name)); {
+		switch got, err := fileSum(folder.OpenRegular(root.OpenFile, name)); {
 		case errors.Is(err, fs.ErrNotExist):
 			problems = append(problems, name+" is missing")
 		case err != nil:
@@ -354,8 +369,8 @@ func Verify(ctx context.Context, folder string) (problems []string, err error) {
 }
 
 // sumAll writes the sums of all files of a folder beside them.
-func sumAll(folder string) error {
-	root, err := os.OpenRoot(folder)
+func sumAll(home string) error {
+	root, err := os.OpenRoot(home)
 	if err != nil {
 		return err
 	}
@@ -365,7 +380,7 @@ func sumAll(folder string) error {
 		if err != nil || entry.IsDir() || name == SumsFile {
 			return err
 		}
-		sums[name], err = fileSum(openRegular(root, name))
+		sums[name], err = fileSum(folder.OpenRegular(root.OpenFile, name))
 		return err
 	})
 	if err != nil {
@@ -374,27 +389,8 @@ func sumAll(folder string) error {
 	return root.WriteFile(SumsFile, []byte(sums.String()), 0o644) //nolint:mnd // anybody may read a model
 }
 
-// openRegular opens a file of a folder and nothing else: to open a pipe waits for somebody who writes into it.
-func openRegular(root *os.Root, name string) (*os.File, error) {
-	info, err := root.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", filepath.Join(root.Name(), name))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return root.Open(name)
-}
-
 func readLimited(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	file, err := os.Open(path)
+	file, err := folder.OpenRegular(os.OpenFile, path)
 	if err != nil {
 		return nil, err
 	}

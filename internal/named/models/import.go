@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
@@ -292,39 +293,54 @@ func checkPointer(in io.ReaderAt, name string) error {
 	return nil
 }
 
-// makeONNX runs the script, which reads itself from standard input.
-func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string) error {
+// makeONNX runs the script, which reads itself from standard input. What it makes ONNX of is opened here: a link that
+// is put into the folder meanwhile leads it to no other file.
+func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string) (err error) {
 	o.Python = cmp.Or(o.Python, "python3")
 	python, err := exec.LookPath(o.Python)
 	if err != nil {
 		return fmt.Errorf("making ONNX of %s needs Python 3.8 or newer: %w", weightsFile, err)
 	}
-	weights, err := o.from.open(weightsFile)
+	opened, err := os.MkdirTemp(o.Into, ".opened-")
 	if err != nil {
 		return err
 	}
-	mode, err := modeOf(weights)
-	if err := errors.Join(err, weights.Close()); err != nil {
+	defer func() { err = errors.Join(err, os.RemoveAll(opened)) }()
+	const first = 3 // behind those of input and output
+	var files []*os.File
+	for i, name := range []string{weightsFile, configFile} {
+		file, err := o.from.open(name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		files = append(files, file)
+		if err := os.Symlink(fmt.Sprintf("/dev/fd/%d", first+i), filepath.Join(opened, name)); err != nil {
+			return err
+		}
+	}
+	mode, err := modeOf(files[0])
+	if err != nil {
 		return err
 	}
-	args := append([]string{"-I", "-", o.From, out, "--name", o.Name}, flags...)
+	args := append([]string{"-I", "-", opened, out, "--name", o.Name}, flags...)
 	if modules, _ := readModules(o.From); o.Pooling == splade || sparse(modules) {
 		args = append(args, "--words")
 	}
 	command := exec.CommandContext(ctx, python, args...)
-	command.Stdin = bytes.NewReader(o.Script)
+	command.Stdin, command.ExtraFiles = bytes.NewReader(o.Script), files
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
 	if err := command.Run(); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		text := strings.TrimSpace(complaint.String())
+		text := strings.ReplaceAll(strings.TrimSpace(complaint.String()), opened, o.From)
 		return fmt.Errorf("make ONNX of %s: %w: %s", weightsFile, err, text[strings.LastIndexByte(text, '\n')+1:])
 	}
-	// The script has opened these by their names.
-	for _, name := range []string{configFile, weightsFile} {
-		if sum, err := fileSum(o.from.open(name)); err != nil {
+	for i, name := range []string{weightsFile, configFile} { // they may have been written into
+		_, err := files[i].Seek(0, io.SeekStart)
+		if sum, err := fileSum(files[i], err); err != nil {
 			return err
 		} else if err := o.mustBe(name, sum); err != nil {
 			return err
@@ -404,7 +420,7 @@ func (p *published) open(name string) (*os.File, error) {
 	}
 	for home, root := range p.homes {
 		if within, err := filepath.Rel(home, target); err == nil && filepath.IsLocal(within) {
-			return openRegular(root, within)
+			return folder.OpenRegular(root.OpenFile, within)
 		}
 	}
 	return nil, fmt.Errorf("%s is a link that leads out of the folder: refused; put the file itself there, if it belongs to the model", path)

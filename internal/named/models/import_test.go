@@ -377,6 +377,34 @@ func TestImport_FollowsNoLinkOut(t *testing.T) {
 	}
 }
 
+// TestTrust_ALinkPutThereMidwayLeadsToNoOtherFile: the one who made the folder may change it while the script runs, and
+// would choose which file of whoever imports it ONNX is made of.
+func TestTrust_ALinkPutThereMidwayLeadsToNoOtherFile(t *testing.T) {
+	t.Parallel()
+	o := importing(t, published())
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("not for others"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Script = []byte(`
+import os, sys
+folder, out = sys.argv[1:3]
+for name in ("model.safetensors", "config.json"):
+    os.remove("` + o.From + `/" + name)
+    os.symlink("` + secret + `", "` + o.From + `/" + name)
+open(out, "w").write(open(folder + "/model.safetensors").read() + open(folder + "/config.json").read())
+`)
+	done, err := models.Import(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := os.ReadFile(filepath.Join(done.Path, "model.onnx"))
+	if want := published()[weights] + published()["config.json"]; err != nil || string(made) != want {
+		t.Errorf("ONNX was made of %q, want %q (%v)", made, want, err)
+	}
+	wantNothing(t, o.Into, "new")
+}
+
 // What only its owner may read is not read by others because it was imported; nor is what was made of it.
 func TestImport_KeepsWhoMayRead(t *testing.T) {
 	for _, mode := range []os.FileMode{0o600, 0o640, 0o644} {

@@ -143,6 +143,24 @@ func TestPull(t *testing.T) {
 	}
 }
 
+// TestTrust_APullFollowsNoLink: in a folder that others may write, too, a link may stand where the parts of files come.
+func TestTrust_APullFollowsNoLink(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{weights + ".part", weights + ".part.tag"} {
+		h := newHub(t)
+		o := h.options(t)
+		his := filepath.Join(t.TempDir(), "of the one who pulls")
+		if err := errors.Join(os.Mkdir(o.Into, 0o755), os.WriteFile(his, []byte("kept"), 0o600),
+			os.Symlink(his, filepath.Join(o.Into, name))); err != nil {
+			t.Fatal(err)
+		}
+		_, err := models.Pull(t.Context(), o)
+		if data, failed := os.ReadFile(his); err == nil || failed != nil || string(data) != "kept" {
+			t.Errorf("%s: %v, and the file has %q (%v)", name, err, data, failed)
+		}
+	}
+}
+
 // A connection that ends early goes on where it ended, as often as it brings something.
 func TestPull_Drops(t *testing.T) {
 	h := newHub(t)

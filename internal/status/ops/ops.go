@@ -4,6 +4,7 @@
 package ops
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,6 +52,7 @@ const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
 	writeTimeout  = 30 * time.Second // of a scrape
+	readerTime    = 10 * time.Second // for who reads one
 	stopTimeout   = 3 * time.Second
 	readyTimeout  = 5 * time.Second
 	maxConns      = 128
@@ -112,7 +114,7 @@ func Handler(o Options) http.Handler {
 			MaxRequestsInFlight: 4,
 			ErrorHandling:       promhttp.ContinueOnError,
 		})
-		mux.Handle("GET /metrics", metrics)
+		mux.Handle("GET /metrics", gathered(metrics))
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "embedsidecar\n\n/livez\n/readyz?verbose\n/metrics\n/version\n")
@@ -123,6 +125,29 @@ func Handler(o Options) http.Handler {
 		mux.ServeHTTP(w, r)
 	})
 }
+
+// gathered has an answer made before its client reads it: a client that reads nothing takes none of the places of those
+// for whom one is made.
+func gathered(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		made := &answer{header: w.Header(), status: http.StatusOK}
+		h.ServeHTTP(made, r)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readerTime)) // without it, writeTimeout is
+		w.WriteHeader(made.status)
+		_, _ = w.Write(made.body.Bytes())
+	})
+}
+
+// answer is one that nobody reads yet.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(status int)      { a.status = status }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
 // readiness writes the checks as Kubernetes' own probes do.
 func readiness(checks []Check, verbose bool) (status int, text string) {

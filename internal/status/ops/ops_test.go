@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/metrics"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
@@ -222,5 +226,54 @@ func TestServer_OnLoopbackOnlyForThisMachine(t *testing.T) {
 	}
 	if got := ask("0.0.0.0", "sidecar:7471"); got != http.StatusOK {
 		t.Errorf("on all addresses, asked by its name: %d", got)
+	}
+}
+
+// TestTrust_ClientsThatReadNoMetricsCloseNothing: each holds an answer that does not fit into its connection, and more
+// of them than answers are made at a time.
+func TestTrust_ClientsThatReadNoMetricsCloseNothing(t *testing.T) {
+	t.Parallel()
+	const idle, large = 8, 8 << 20
+	asked := make(chan struct{}, idle+1)
+	help := strings.Repeat("x", large)
+	s, err := Listen(t.Context(), Options{Listen: "127.0.0.1:0", Metrics: prometheus.GathererFunc(
+		func() ([]*dto.MetricFamily, error) {
+			asked <- struct{}{}
+			r := prometheus.NewRegistry()
+			r.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "large", Help: help}))
+			return r.Gather()
+		})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	var held []net.Conn
+	for range idle {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(t.Context(), "tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, conn)
+		if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Fatal("clients that do not read keep others from being answered")
+		}
+		if status, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(status, " 200 ") {
+			t.Errorf("%q, %v", status, err)
+		}
+	}
+	for _, conn := range held {
+		_ = conn.Close()
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
