@@ -90,7 +90,7 @@ func (s *Service) writable(dry bool) error {
 
 // Reload has a plugin started anew beside itself, or with "" all of this process, as SIGHUP does.
 func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded, error) {
-	who, err := gate.Everywhere(ctx, gate.RoleAdmin)
+	who, err := gate.Wholly(ctx, gate.RoleAdmin)
 	if err == nil {
 		err = s.writable(false)
 	}
@@ -234,7 +234,7 @@ func (a *api) act(ctx context.Context, v *verbs.Verb, pipelines []string, in *ac
 
 // Plan tells what the configuration would change as it is written down now.
 func (s *Service) Plan(ctx context.Context) (control.Configured, error) {
-	if _, err := gate.Everywhere(ctx, gate.RoleAdmin); err != nil {
+	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
 		return control.Configured{}, err
 	}
 	if s.o.Plan == nil {
@@ -245,7 +245,7 @@ func (s *Service) Plan(ctx context.Context) (control.Configured, error) {
 
 // Configure takes over the configuration as it is written down now: reload, or apply, which is what the audit says.
 func (s *Service) Configure(ctx context.Context, action string) (control.Configured, error) {
-	who, err := gate.Everywhere(ctx, gate.RoleAdmin)
+	who, err := gate.Wholly(ctx, gate.RoleAdmin)
 	if err == nil {
 		err = s.writable(false)
 	}

@@ -117,36 +117,6 @@ func TestTrust_StrangersLearnNoNamesOfDatabases(t *testing.T) {
 	}
 }
 
-// TestTrust_ATokenOfSomeDatabasesRulesNoOthers: plugins and configuration are those of all databases.
-func TestTrust_ATokenOfSomeDatabasesRulesNoOthers(t *testing.T) {
-	t.Parallel()
-	several := func(f *fixture, o *gate.Options) {
-		f.databases = func() []admin.DatabaseState { return []admin.DatabaseState{{Database: "a"}, {Database: "c"}} }
-		o.Of = func(*http.Request, string) (*gate.API, http.Handler, *gate.Problem) { return nil, nil, nil }
-	}
-	f := newFixture(t, several)
-	var err error
-	f.tokens["some"], _, err = gate.CreateToken(f.file, "some", gate.Grant{Role: gate.RoleAdmin, Databases: []string{"a", "b"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.listen(several)
-	for _, c := range []struct{ method, path string }{
-		{http.MethodPost, "/api/v1/plugins/reload"}, {http.MethodPost, "/api/v1/plugins/fake/reload"},
-		{http.MethodPost, "/api/v1/reload"}, {http.MethodPost, "/api/v1/apply"}, {http.MethodGet, "/api/v1/plan"},
-		{http.MethodGet, "/api/v1/config"},
-	} {
-		f.refused(http.StatusForbidden, "scope", "some", c.method, c.path, "")
-	}
-	for _, c := range []struct{ method, path string }{
-		{http.MethodPost, "/api/v1/plugins/reload"}, {http.MethodGet, "/api/v1/config"},
-	} {
-		if a := f.ask("admin", c.method, c.path, ""); a.status != http.StatusOK {
-			t.Errorf("a token for all: %s: %d %s", c.path, a.status, a.body)
-		}
-	}
-}
-
 // TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: by the administration, too, policies of a table are not passed by;
 // and who may not see texts learns of none that it is the one he guessed.
 func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {

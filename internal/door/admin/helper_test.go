@@ -48,8 +48,6 @@ type fixture struct {
 	promised *promised // what answers are to look like
 
 	embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) // nil: there is no model
-	// several that are served, beside this one; nil: there are none
-	databases func() []admin.DatabaseState
 }
 
 // newFixture sets up docs and notes, each with four rows. change changes what the listener is made of.
@@ -138,7 +136,7 @@ func (f *fixture) listen(change ...func(f *fixture, o *gate.Options)) {
 		Reload: func(_ context.Context, by string, plugins []string) []control.Reloaded {
 			return []control.Reloaded{{Plugin: strings.Join(plugins, ", "), Model: "m", Result: "reloaded by " + by}}
 		},
-		Embed: f.embed, Databases: f.databases,
+		Embed: f.embed,
 	})
 	server, err := admin.Listen(f.t.Context(), service, o)
 	if err != nil {

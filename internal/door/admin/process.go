@@ -46,11 +46,7 @@ func (s *Service) Named(ctx context.Context) (plugins []registry.Known, folders 
 
 // Config tells every value of the configuration that counts, without passwords.
 func (s *Service) Config(ctx context.Context) ([]config.Shown, error) {
-	may := gate.Wholly
-	if s.OfNone() { // it is that of all databases
-		may = gate.Everywhere
-	}
-	if _, err := may(ctx, gate.RoleAdmin); err != nil {
+	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
 		return nil, err
 	}
 	list := s.config().Show(true)

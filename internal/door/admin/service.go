@@ -222,7 +222,7 @@ func (s *Service) program(who gate.Caller) Program {
 			continue
 		}
 		p.Ready = false
-		if len(who.Pipelines) == 0 && (len(who.Databases) == 0 || !s.OfNone()) {
+		if len(who.Pipelines) == 0 {
 			p.NotReady = append(p.NotReady, s.o.Redact(c.Name+": "+c.Err.Error()))
 		}
 	}

@@ -122,16 +122,6 @@ func Wholly(ctx context.Context, role string) (Caller, error) {
 	return c, err
 }
 
-// Everywhere returns who asks, if he has a role for all pipelines of all databases: plugins and the configuration are
-// those of all that are served here.
-func Everywhere(ctx context.Context, role string) (Caller, error) {
-	c, err := Wholly(ctx, role)
-	if err == nil && len(c.Databases) > 0 && c.gate.o.Of != nil {
-		err = Refuse(http.StatusForbidden, "scope", "this is about the whole program, and this token is for some databases")
-	}
-	return c, err
-}
-
 // address is where a request comes from, without the port.
 func address(r *http.Request) string {
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
