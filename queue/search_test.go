@@ -1,8 +1,12 @@
 package queue_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -107,5 +111,22 @@ func TestSQL_Searcher(t *testing.T) {
 		}
 		f.db.MustExecSuper(`UPDATE embedsidecar.answer SET made_at = now() - interval '61 s'`)
 		searcher.refused(`SELECT embedsidecar.embed('x')`, nobody, within)
+		// Why a sidecar does not stream may be about tables of others.
+		f.db.MustExec(`INSERT INTO embedsidecar.worker (instance, version, slot_name, stream, stream_detail)
+			SELECT 'one', 'v', p.slot_name, 'stuck', 'over others' FROM embedsidecar.pipeline AS p LIMIT 1`)
+		told := func() string {
+			_, err := searcher.conn.Exec(t.Context(), `SELECT embedsidecar.asked('docs', 'y', now(), '1 s', NULL)`)
+			if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+				return pg.Detail
+			}
+			return fmt.Sprint(err)
+		}
+		if got := told(); !strings.Contains(got, "one stuck") || strings.Contains(got, "over others") {
+			t.Errorf("who may not see the sidecars is told: %s", got)
+		}
+		f.db.MustExecSuper("GRANT " + readerRole + " TO " + f.db.SearcherRole())
+		if got := told(); !strings.Contains(got, "one stuck over others") {
+			t.Errorf("who may see them is told: %s", got)
+		}
 	})
 }

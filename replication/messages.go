@@ -23,7 +23,7 @@ type relation struct {
 	routes  []*route
 	joined  []*joined
 	unnamed []int32 // pipelines whose key is not known or not in the relation: their rows cannot be named, only scanned
-	table   any     // the routing table the routes were made from
+	routed  bool    // the three are made, of the session's routes
 }
 
 // decode handles one pgoutput message.
@@ -100,10 +100,17 @@ func (ses *session) routesOf(id uint32) (*relation, error) {
 		return nil, fmt.Errorf("%w: a change of relation %d, which was not announced", ErrMalformed, id)
 	}
 	table := ses.s.routes.Load()
-	if rel.table == any(table) {
+	if ses.routes != table {
+		// Nor may relations that do not change any more, such as old partitions, keep older pipelines in memory.
+		for _, other := range ses.relations {
+			other.routed, other.routes, other.joined, other.unnamed = false, nil, nil, nil
+		}
+		ses.routes = table
+	}
+	if rel.routed {
 		return rel, nil
 	}
-	rel.table, rel.routes, rel.joined, rel.unnamed = table, nil, nil, nil
+	rel.routed = true
 	seen := map[lead]bool{}
 	for _, oid := range rel.oids {
 		for _, l := range (*table)[oid] {

@@ -32,6 +32,7 @@ type session struct {
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
 	told      chan struct{}      // a notification came
 	relations map[uint32]*relation
+	routes    *routing // of the stream, when a relation was last led to pipelines
 	tx        *transaction
 	warned    time.Time // when hints were told of last that are ignored
 	hurried   time.Time // when a message that asks for a position was heeded last

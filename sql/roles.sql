@@ -6,27 +6,23 @@
 -- texts embedded, and find rows of tables that they may read anyway. GRANT embedsidecar_reader TO somebody; Run it as
 -- the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`, and again whenever you
 -- like: what is there already stays. CREATE ROLE ... REPLICATION takes a superuser, or from PostgreSQL 16 on CREATEROLE
--- and REPLICATION.
+-- and REPLICATION; a role of that name that is there already is taken as it is.
 DO $embedsidecar$ BEGIN
-    CREATE ROLE embedsidecar_run LOGIN;
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $embedsidecar$;
-DO $embedsidecar$ BEGIN
-    CREATE ROLE embedsidecar_stream LOGIN REPLICATION;
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $embedsidecar$;
-
-DO $embedsidecar$ BEGIN
-    CREATE ROLE embedsidecar_reader NOLOGIN;
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $embedsidecar$;
-DO $embedsidecar$ BEGIN
-    CREATE ROLE embedsidecar_operator NOLOGIN;
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $embedsidecar$;
-DO $embedsidecar$ BEGIN
-    CREATE ROLE embedsidecar_searcher NOLOGIN;
-EXCEPTION WHEN duplicate_object THEN NULL;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'embedsidecar_run') THEN
+        CREATE ROLE embedsidecar_run LOGIN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'embedsidecar_stream') THEN
+        CREATE ROLE embedsidecar_stream LOGIN REPLICATION;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'embedsidecar_reader') THEN
+        CREATE ROLE embedsidecar_reader NOLOGIN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'embedsidecar_operator') THEN
+        CREATE ROLE embedsidecar_operator NOLOGIN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'embedsidecar_searcher') THEN
+        CREATE ROLE embedsidecar_searcher NOLOGIN;
+    END IF;
 END $embedsidecar$;
 
 -- The owner of the schema may act as the role that works for it: so that role may trust what its owner put there. From

@@ -1,6 +1,8 @@
 package setup_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -126,6 +129,26 @@ func TestTrust_WhoMayWriteLogicalMessages(t *testing.T) {
 			_ = conn.Close(t.Context())
 		}
 	})
+}
+
+// TestRoles_AnAdministratorWhoMayNotReplicate runs the script where the role that streams is there already, as the
+// administrator of a provider's server, who may make no such role.
+func TestRoles_AnAdministratorWhoMayNotReplicate(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	run := b.RunRole(b.init(b.options(b.SlotName(), docs())).Pipelines...)
+	reader, operator := b.SQLRoles()
+	admin := b.Role("CREATEROLE")
+	b.MustExecSuper(fmt.Sprintf("GRANT %s TO %s; GRANT %s TO %[2]s WITH ADMIN OPTION", testenv.Owner, admin, run))
+	conn, err := pgx.Connect(t.Context(), b.URL(admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	script := sqlfiles.Roles(run, b.StreamRole(), reader, operator, b.SearcherRole())
+	if _, err := conn.Exec(t.Context(), script); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestCheck_NamesTheColumnThatTheRoleMayNotRead: the filter reads one that nobody has granted. Init says so, too.

@@ -25,7 +25,9 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 		"CREATE FUNCTION tools.day(date) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '' $$",
 		"CREATE FUNCTION tools.glue(VARIADIC text[]) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT $1[1] $$",
 		"CREATE FUNCTION tools.any(anyelement) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '' $$",
-		"CREATE OPERATOR tools.+ (FUNCTION = tools.cut, LEFTARG = text, RIGHTARG = bigint)")
+		"CREATE OPERATOR tools.+ (FUNCTION = tools.cut, LEFTARG = text, RIGHTARG = bigint)",
+		"CREATE OPERATOR tools.|| (FUNCTION = pg_catalog.textcat, LEFTARG = text, RIGHTARG = text)", "CREATE SCHEMA signs",
+		"CREATE OPERATOR signs.|| (FUNCTION = pg_catalog.textcat, LEFTARG = text, RIGHTARG = text)")
 	name, _ := b.tenant()
 	b.MustExecSuper("GRANT CREATE ON SCHEMA tools TO " + name)
 	tryTo := func(text, filter string) error {
@@ -44,6 +46,7 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 		"tools.cut(body, n)": true, "tools.cut(body, 3)": true, "tools.day('2026-01-01')": true,
 		"tools.glue(body, body)": true, "tools.any(body)": true,
 		"body OPERATOR(tools.+) n": true, "safe.clean(tools.clean(title))": true,
+		"body OPERATOR(tools.||) body": false, "title OPERATOR(tools.||) body": true,
 	} {
 		if err := tryTo(text, ""); refused {
 			wantError[*refusal.ConfigError](t, err, "tools", name, "title::text", "REVOKE CREATE ON SCHEMA tools",
@@ -52,6 +55,16 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+	// Of an extension that a server lets others than superusers create, the functions are a superuser's.
+	b.MustExecSuper(fmt.Sprintf("GRANT CREATE ON DATABASE %q TO %[2]s; SET SESSION AUTHORIZATION %[2]s; "+
+		"CREATE EXTENSION fuzzystrmatch SCHEMA tools; RESET SESSION AUTHORIZATION", b.Name, name))
+	wantError[*refusal.ConfigError](t, tryTo("tools.soundex(body)", ""), "of extension fuzzystrmatch, whose owner", name,
+		"--trust-owner")
+	b.MustExecSuper("REVOKE CREATE ON SCHEMA tools FROM " + name)
+	if err := tryTo("tools.soundex(body)", ""); err != nil {
+		t.Errorf("an extension whose owner may make no functions beside it: %v", err)
+	}
+	b.MustExecSuper("GRANT CREATE ON SCHEMA tools TO " + name)
 	may := fmt.Sprintf("TEMPORARY ON DATABASE %q ", b.Name)
 	b.MustExecSuper("REVOKE " + may + "FROM PUBLIC, " + testenv.Owner)
 	if err := tryTo("tools.clean(title)", ""); err != nil {
@@ -64,6 +77,9 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 	b.MustExecSuper("REVOKE CREATE ON SCHEMA safe FROM PUBLIC; GRANT USAGE ON SCHEMA safe TO PUBLIC")
 	b.MustExecSuper("ALTER SCHEMA safe OWNER TO " + name)
 	wantError[*refusal.ConfigError](t, tryTo("safe.clean(body)", ""), "in schema safe, whose owner", name, "--trust-owner")
+	b.MustExecSuper("GRANT USAGE ON SCHEMA signs TO PUBLIC; ALTER SCHEMA signs OWNER TO " + name)
+	wantError[*refusal.ConfigError](t, tryTo("body OPERATOR(signs.||) body", ""), "in schema signs, whose owner", name,
+		"--trust-owner")
 	spec := side()
 	spec.Columns, spec.Text = nil, "tools.clean(body)"
 	o := b.options(b.SlotName(), spec)

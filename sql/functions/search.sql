@@ -156,8 +156,11 @@ DECLARE
     others   text;
 BEGIN
     IF NOT streamed THEN
-        others := (SELECT string_agg(concat_ws(' ', w.instance, w.stream, nullif(w.stream_detail, '')), '; ')
-            FROM embedsidecar.worker AS w
+        -- Why is for those who may see the sidecars.
+        others := (SELECT string_agg(concat_ws(' ', w.instance, w.stream,
+                       CASE WHEN embedsidecar.reads('embedsidecar.workers'::regclass)
+                           THEN nullif(w.stream_detail, '') END), '; ')
+                   FROM embedsidecar.worker AS w
                    WHERE w.slot_name = nobody_answers.slot_name AND embedsidecar.runs(w));
     END IF;
     IF NOT streamed AND others IS NULL THEN

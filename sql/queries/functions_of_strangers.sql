@@ -1,9 +1,10 @@
 -- functions_of_strangers: of functions that an expression calls, those that belong to someone whom this session has no
 -- reason to trust, as strangers has it, and who does not own the table; and those in whose place another would be
--- called that someone like that may make: the owner of the schema, who may drop it, or anyone where an argument is not
--- of the very type that the function takes.
--- @functions, @counts, @loose: each function, how many arguments it is given (-1: it is no call by name), and whether
--- one of them is converted.
+-- called that someone like that may make: the owner of the schema, or of an extension, who may drop it, or anyone where
+-- an argument is not of the very type that the function takes. What is called as an operator is found by the operator's
+-- name and schema.
+-- @functions, @counts, @loose, @operators: each function, how many arguments it is given (-1: it is no call by name),
+-- whether one of them is converted, and the operator that it is called as, or 0.
 -- Rows: one at most: the function, what is wrong, the role, ways out, a line each. Reads only pg_catalog. Locks: none.
 WITH friend AS (
     SELECT r.oid FROM pg_roles AS r
@@ -17,28 +18,38 @@ known AS (
     WHERE  r.rolname = 'pg_database_owner' AND d.datname = current_database()
         AND d.datdba IN (SELECT f.oid FROM friend AS f)),
 called AS (
-    SELECT p.oid, p.proname, p.proowner, n.oid AS schema, n.nspname, n.nspowner, n.nspacl,
+    SELECT CASE WHEN o.oid IS NULL THEN p.oid::regprocedure::text ELSE 'operator ' || o.oid::regoperator::text END
+               AS thing,
+           CASE WHEN o.oid IS NULL THEN 'pg_proc'::regclass ELSE 'pg_operator' END AS class,
+           coalesce(o.oid, p.oid) AS oid, coalesce(o.oprowner, p.proowner) AS owner,
+           n.oid AS schema, n.nspname, n.nspowner, n.nspacl,
            c.args >= 0 AND (c.loose OR c.args <> p.pronargs AND p.prokind <> 'a' OR p.provariadic <> 0 OR EXISTS (
                SELECT FROM unnest(p.proargtypes) AS a (typ) JOIN pg_type AS t ON t.oid = a.typ WHERE t.typtype = 'p'))
            AS loose
-    FROM   (SELECT * FROM unnest(@functions::oid[], @counts::integer[], @loose::boolean[])
+    FROM   (SELECT * FROM unnest(@functions::oid[], @counts::integer[], @loose::boolean[], @operators::oid[])
             UNION ALL
-            SELECT m.oid, -1, false FROM pg_aggregate AS a CROSS JOIN LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn,
-                a.aggcombinefn, a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[])
-                AS m (oid)
-            WHERE  a.aggfnoid = ANY (@functions::oid[])) AS c (oid, args, loose)
-           JOIN pg_proc AS p ON p.oid = c.oid JOIN pg_namespace AS n ON n.oid = p.pronamespace
-    WHERE  p.oid >= 16384)
-SELECT c.oid::regprocedure::text AS function, 'which belongs to role' AS problem,
-       pg_get_userbyid(c.proowner)::text AS owner, '' AS hint
-FROM   called AS c WHERE c.proowner NOT IN (SELECT k.oid FROM known AS k)
+            SELECT m.oid, -1, false, 0 FROM pg_aggregate AS a CROSS JOIN LATERAL unnest(ARRAY[a.aggtransfn,
+                a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, a.aggminvtransfn,
+                a.aggmfinalfn]::oid[]) AS m (oid)
+            WHERE  a.aggfnoid = ANY (@functions::oid[])) AS c (oid, args, loose, operator)
+           JOIN pg_proc AS p ON p.oid = c.oid LEFT JOIN pg_operator AS o ON o.oid = c.operator
+           JOIN pg_namespace AS n ON n.oid = coalesce(o.oprnamespace, p.pronamespace)
+    WHERE  coalesce(o.oid, p.oid) >= 16384)
+SELECT c.thing AS function, 'which belongs to role' AS problem, pg_get_userbyid(c.owner)::text AS owner, '' AS hint
+FROM   called AS c WHERE c.owner NOT IN (SELECT k.oid FROM known AS k)
 UNION ALL
-SELECT c.oid::regprocedure::text, format('in schema %I, whose owner may put another in its place: role', c.nspname),
+SELECT c.thing, format('in schema %I, whose owner may put another in its place: role', c.nspname),
        CASE pg_get_userbyid(c.nspowner) WHEN 'pg_database_owner' THEN (SELECT pg_get_userbyid(d.datdba)
            FROM pg_database AS d WHERE d.datname = current_database()) ELSE pg_get_userbyid(c.nspowner) END::text, ''
 FROM   called AS c WHERE c.nspowner NOT IN (SELECT k.oid FROM known AS k)
 UNION ALL
-SELECT c.oid::regprocedure::text, format('though not with arguments of its very types, and another of the name in '
+SELECT c.thing, format('of extension %I, whose owner may put another in its place: role', e.extname),
+       pg_get_userbyid(e.extowner)::text, ''
+FROM   called AS c JOIN pg_depend AS d ON d.classid = c.class AND d.objid = c.oid AND d.deptype = 'e'
+       JOIN pg_extension AS e ON e.oid = d.refobjid
+WHERE  e.extowner NOT IN (SELECT k.oid FROM known AS k) AND has_schema_privilege(e.extowner, c.schema, 'CREATE')
+UNION ALL
+SELECT c.thing, format('though not with arguments of its very types, and another of the name in '
        'schema %I would be called in its place, which may be made by role', c.nspname),
        CASE m.role WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(m.role) END,
        format(E'cast its arguments to the types that it takes, as in title::text\nor let nobody else make functions '

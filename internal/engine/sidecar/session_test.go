@@ -2,6 +2,7 @@ package sidecar_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -266,5 +267,46 @@ func TestTrust_SetRoleIsNoWall(t *testing.T) {
 	}
 	if who := testenv.Value[string](db, `SELECT who FROM evidence`); who != role {
 		t.Errorf("the trigger ran as %s: SET LOCAL ROLE would keep it from the rights of %s after all", who, role)
+	}
+}
+
+// TestTrust_CodeThatRunsAsARoleTakesItOver: a role belongs to all databases of a server, and may change its password.
+// What a trigger does in one database reaches the others where that role works, too.
+func TestTrust_CodeThatRunsAsARoleTakesItOver(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	role := db.Role("")
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY)`)
+	db.MustExec(`GRANT INSERT ON docs TO ` + role)
+	db.MustExec(`CREATE FUNCTION takes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		EXECUTE format('ALTER ROLE %I PASSWORD %L', current_user, 'taken'); RETURN NEW; END $$`)
+	db.MustExec(`CREATE TRIGGER takes BEFORE INSERT ON docs FOR EACH ROW EXECUTE FUNCTION takes()`)
+	connect := func(database, password string) error {
+		config, err := pgx.ParseConfig(db.URL(role))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Database = database
+		if password != "" {
+			config.Password = password
+		}
+		conn, err := pgx.ConnectConfig(t.Context(), config)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(t.Context(), `INSERT INTO public.docs VALUES (1) ON CONFLICT DO NOTHING`)
+		if database != db.Name {
+			err = nil // the table is elsewhere
+		}
+		return errors.Join(err, conn.Close(t.Context()))
+	}
+	if err := connect(db.Name, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect("postgres", "taken"); err != nil {
+		t.Errorf("the owner of a table does not come into another database as the role that writes: %v", err)
+	}
+	if err := connect(db.Name, ""); err == nil {
+		t.Error("the password is the one of before")
 	}
 }

@@ -110,6 +110,7 @@ type Sidecar struct {
 	urgencies  map[int32]*worker.Urgency // of pipelines whose rows say how urgent they are
 	// joined rows: a commit was waited for in vain
 	ownersInVain atomic.Bool
+	slow         slowOwners    // of the stream
 	tracer       *trace.Tracer // nil: nothing is traced
 	userPath     string
 

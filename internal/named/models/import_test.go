@@ -377,7 +377,6 @@ func TestImport_FollowsNoLinkOut(t *testing.T) {
 	}
 }
 
-// What only its owner may read is not read by others because it was imported; nor is what was made of it.
 // TestTrust_ALinkPutThereMidwayLeadsToNoOtherFile: the one who made the folder may change it while the script runs, and
 // would choose which file of whoever imports it ONNX is made of.
 func TestTrust_ALinkPutThereMidwayLeadsToNoOtherFile(t *testing.T) {
@@ -406,6 +405,7 @@ open(out, "w").write(open(folder + "/model.safetensors").read() + open(folder + 
 	wantNothing(t, o.Into, "new")
 }
 
+// What only its owner may read is not read by others because it was imported; nor is what was made of it.
 func TestImport_KeepsWhoMayRead(t *testing.T) {
 	for _, mode := range []os.FileMode{0o600, 0o640, 0o644} {
 		o := importing(t, published())

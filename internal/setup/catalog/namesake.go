@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -19,6 +20,7 @@ import (
 // aCall is a function or operator that a rule's tree calls by its name.
 type aCall struct {
 	function uint32
+	operator uint32 // that it is called as; 0: as none
 	args     int
 	loose    bool // not each argument is of the type that was written, so that another of the name may fit better
 }
@@ -27,6 +29,7 @@ var (
 	named = regexp.MustCompile(`^\{(?:FUNCEXPR|OPEXPR|DISTINCTEXPR|NULLIFEXPR|SCALARARRAYOPEXPR|AGGREF) ` +
 		`.*?:(?:funcid|opfuncid|aggfnoid) (\d+)`)
 	isCast   = regexp.MustCompile(`:funcformat [12]\b`)
+	opno     = regexp.MustCompile(`^\{\w+ :opno (\d+)`)
 	implicit = regexp.MustCompile(`:\w+format 2\b`)
 	// a literal without a type, which is a text where it may; others are numbers, true and false, nearly always
 	plain = regexp.MustCompile(`:consttype (?:16|20|23|25|1700)\b`)
@@ -43,19 +46,31 @@ func callsIn(tree string) (calls []aCall) {
 			continue
 		}
 		own, inner := parts(tree[at:])
-		oid, err := strconv.ParseUint(name[1], 10, 32)
-		if err != nil || isCast.MatchString(own) { // a cast is found by its types
+		if isCast.MatchString(own) { // a cast is found by its types
 			continue
 		}
-		calls = append(calls, aCall{uint32(oid), len(inner), slices.ContainsFunc(inner, func(arg string) bool {
+		loose := slices.ContainsFunc(inner, func(arg string) bool {
 			own, inside := parts(arg)
 			if strings.HasPrefix(own, "{TARGETENTRY ") { // an argument of an aggregate
 				own, _ = parts(inside[0])
 			}
 			return implicit.MatchString(own) || strings.HasPrefix(own, "{CONST ") && !plain.MatchString(own)
-		})})
+		})
+		calls = append(calls, aCall{numberIn(name), numberIn(opno.FindStringSubmatch(own)), len(inner), loose})
 	}
 	return calls
+}
+
+// numberIn is the number that a pattern has found, or 0.
+func numberIn(found []string) uint32 {
+	if found == nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(found[1], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
 }
 
 // parts returns a node's own text and the nodes right in it.
@@ -92,16 +107,14 @@ func parts(node string) (own string, inner []string) {
 // each statement.
 func trusted(ctx context.Context, tx pgx.Tx, t *Table, word, tree string) error {
 	args := pgx.StrictNamedArgs{"table": t.OID, "trusted": database.Trusted(tx.Conn())}
-	var functions []uint32
-	var counts []int
-	var loose []bool
-	for _, c := range callsIn(tree) {
-		functions, counts, loose = append(functions, c.function), append(counts, c.args), append(loose, c.loose)
-	}
+	calls := callsIn(tree)
 	for _, f := range functionsIn(tree) { // casts, too
-		functions, counts, loose = append(functions, f), append(counts, -1), append(loose, false)
+		calls = append(calls, aCall{function: f, args: -1})
 	}
-	args["functions"], args["counts"], args["loose"] = functions, counts, loose
+	args["functions"] = lists.Map(calls, func(c aCall) uint32 { return c.function })
+	args["counts"] = lists.Map(calls, func(c aCall) int { return c.args })
+	args["loose"] = lists.Map(calls, func(c aCall) bool { return c.loose })
+	args["operators"] = lists.Map(calls, func(c aCall) uint32 { return c.operator })
 	type untrusted struct{ Function, Problem, Owner, Hint string }
 	found, err := database.Collect(ctx, tx, "functions_of_strangers", pgx.RowToStructByName[untrusted], args)
 	if err != nil {
