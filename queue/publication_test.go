@@ -8,7 +8,7 @@ import (
 )
 
 // TestTrust_APublicationKeepsItsFilter: a column that is taken out of a publication's list takes no row filter along,
-// which keeps rows from subscribers. Partitions have lists of their own, and numbers.
+// which keeps rows from subscribers. Partitions have lists of their own, and numbers. A list of it alone goes with it.
 func TestTrust_APublicationKeepsItsFilter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -19,6 +19,7 @@ func TestTrust_APublicationKeepsItsFilter(t *testing.T) {
 	f.db.MustExec(`CREATE TABLE seen (id bigint PRIMARY KEY, open boolean, old integer, "Odd" text)`)
 	f.db.MustExec(`CREATE PUBLICATION few FOR TABLE ONLY seen (id, old, "Odd") WHERE (id > 7 AND id < 9)`)
 	f.db.MustExec(`CREATE PUBLICATION more FOR TABLE ONLY seen (id, old)`)
+	f.db.MustExec(`CREATE PUBLICATION alone FOR TABLE ONLY seen (old) WITH (publish = 'insert')`)
 	f.db.MustExec(`CREATE TABLE parts (id bigint PRIMARY KEY, old integer) PARTITION BY RANGE (id);
 		CREATE TABLE half PARTITION OF parts FOR VALUES FROM (0) TO (9) PARTITION BY RANGE (id);
 		CREATE TABLE leaf (was integer, old integer, id bigint NOT NULL); ALTER TABLE leaf DROP was;

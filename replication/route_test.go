@@ -327,6 +327,28 @@ func TestSession_WhatItReadsOfATransaction(t *testing.T) {
 	}
 }
 
+// TestP9_AQuietRelationKeepsNoOlderPipelines: partitions of before do not change any more, and pipelines are loaded
+// again and again.
+func TestP9_AQuietRelationKeepsNoOlderPipelines(t *testing.T) {
+	t.Parallel()
+	ses := opened(docs(func(*pipeline.Pipeline) {}))
+	ses.relations[2] = &relation{message: announced("id", "title", "body", "embedding"), oids: []uint32{2, 1}}
+	change := func(id uint32) {
+		t.Helper()
+		if err := ses.change(id, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(1)
+	if change(2); len(ses.relations[2].routes) != 1 {
+		t.Fatal("a partition has no routes")
+	}
+	ses.s.SetPipelines([]pipeline.Pipeline{*docs(func(*pipeline.Pipeline) {})})
+	if change(1); len(ses.relations[1].routes) != 1 || ses.relations[2].routes != nil {
+		t.Errorf("routes %v, and of the quiet relation %v", ses.relations[1].routes, ses.relations[2].routes)
+	}
+}
+
 // What was made durable before a restart is not taken again.
 func TestSession_SkipsWhatWasHandled(t *testing.T) {
 	t.Parallel()

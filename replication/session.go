@@ -32,6 +32,7 @@ type session struct {
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
 	told      chan struct{}      // a notification came
 	relations map[uint32]*relation
+	routes    *routing // of the stream, when a relation was last led to pipelines
 	tx        *transaction
 	warned    time.Time // when hints were told of last that are ignored
 	hurried   time.Time // when a message that asks for a position was heeded last
@@ -137,19 +138,6 @@ func (s *Stream) begin(ctx context.Context, ses *session, st *slot.State, system
 	s.stats.DurableLSN.Store(uint64(ses.start))
 	s.o.Log.InfoContext(ctx, "streaming", "slot", s.o.Slot, "lsn", ses.start, "epoch", ses.epoch)
 	return nil
-}
-
-// store enqueues a batch.
-func (s *Stream) store(ctx context.Context, b queue.Batch) (done queue.Enqueued, err error) {
-	if s.o.Line == nil {
-		return s.o.Queue.Enqueue(ctx, s.o.DB, b)
-	}
-	conn, err := s.o.Line.Conn(ctx)
-	if err != nil {
-		return done, err
-	}
-	defer func() { s.o.Line.Failed(ctx, err) }()
-	return s.o.Queue.Enqueue(ctx, conn, b)
 }
 
 // takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a

@@ -836,6 +836,7 @@ BEGIN
              WHERE  o.attnum = ANY (l.numbers)
     LOOP
         EXECUTE format('ALTER PUBLICATION %I DROP TABLE ONLY %s', p.pubname, p.name);
+        CONTINUE WHEN p.rest IS NULL; -- nothing of the table was published beside it
         EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)%s', p.pubname, p.name, p.rest, p.filter);
     END LOOP;
 END $$;

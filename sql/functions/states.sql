@@ -232,7 +232,14 @@ WITH fact AS (
            c.consistent_point <> '0/0' AND c.system_id <> e.system_id AS other_server,
            CASE WHEN s.database <> current_database() THEN s.database::text ELSE '' END AS elsewhere,
            coalesce(s.active AND s.confirmed_flush_lsn IS NULL, false) AS making, c.consistent_point = '0/0' AS never,
-           c.changes_unchanged, c.changes_joined
+           c.changes_unchanged, c.changes_joined,
+           -- From PostgreSQL 17 on the server sends no change of a slot that standbys copy before they have it.
+           CASE WHEN (to_jsonb(s) ->> 'failover')::boolean THEN (
+               SELECT string_agg(n.name, ', ')
+               FROM   regexp_split_to_table(nullif(current_setting('synchronized_standby_slots', true), ''),
+                          '[\s",]+') AS n (name)
+               WHERE  n.name <> '' AND NOT EXISTS (SELECT FROM pg_replication_slots AS o
+                          WHERE o.slot_name = n.name AND o.active)) END AS absent
     FROM   embedsidecar.lsn_checkpoint AS c
            CROSS JOIN (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
                ELSE pg_current_wal_lsn() END AS wal_end,
@@ -289,8 +296,8 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
        j."exists" AND NOT j.active AND j.wal_status <> 'lost' AND j.stuck IS NULL
            AND j.streams && '{streaming,starting,standby}'::text[],
        j.state,
-       CASE WHEN j.state IN ('streaming', 'no_sidecar') THEN CASE WHEN j.ends_soon OR j.state = 'no_sidecar' THEN 'warn'
-           ELSE 'ok' END
+       CASE WHEN j.state IN ('streaming', 'no_sidecar') THEN CASE WHEN j.ends_soon OR j.state = 'no_sidecar'
+           OR j.absent IS NOT NULL THEN 'warn' ELSE 'ok' END
             ELSE 'error' END,
        CASE j.state
            WHEN 'copied' THEN CASE WHEN j.other_server
@@ -331,7 +338,9 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
            ELSE coalesce(CASE WHEN NOT j.active THEN coalesce(j.quiet, j.starts || ' is about to stream it') END,
                'streamed by ' || j.holder) END
        || CASE WHEN j.ends_soon AND j.state IN ('streaming', 'no_sidecar', 'stream_stuck', 'standby_only')
-               THEN format('; it is lost after %s more', pg_size_pretty(greatest(j.safe_wal_bytes, 0))) ELSE '' END,
+               THEN format('; it is lost after %s more', pg_size_pretty(greatest(j.safe_wal_bytes, 0))) ELSE '' END
+       || CASE WHEN j.state = 'streaming' THEN coalesce('; the server keeps changes back until the standby of slot '
+               || j.absent || ' has them, which is away (synchronized_standby_slots)', '') ELSE '' END,
        array_remove(ARRAY[CASE j.state
            WHEN 'copied' THEN CASE WHEN j.other_server
                THEN 'if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, '
@@ -349,9 +358,11 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
            WHEN 'standby_only' THEN CASE WHEN j.streams = '{}' THEN 'embedsidecar run' ELSE 'end it' END
            WHEN 'no_sidecar' THEN 'embedsidecar run'
            WHEN 'stream_stuck' THEN 'the log of the sidecar says why' END,
-       CASE WHEN j.ends_soon OR j.wal_status = 'lost' THEN 'raise max_slot_wal_keep_size' END], NULL),
-       j.state IN ('copied', 'unpublished', 'slot_waiting', 'slot_lost', 'standby_only') OR NOT j.active
-           AND j.lag_bytes > 0 AND j.quiet IS NULL
+       CASE WHEN j.ends_soon OR j.wal_status = 'lost' THEN 'raise max_slot_wal_keep_size' END,
+       CASE WHEN j.state = 'streaming' AND j.absent IS NOT NULL THEN 'start that standby, or take its slot out of '
+           'synchronized_standby_slots' END], NULL),
+       j.state IN ('copied', 'unpublished', 'slot_waiting', 'slot_lost', 'standby_only')
+           OR j.lag_bytes > 0 AND (NOT j.active AND j.quiet IS NULL OR j.absent IS NOT NULL)
 FROM   judged AS j
 $$;
 COMMENT ON FUNCTION embedsidecar.slot_states() IS

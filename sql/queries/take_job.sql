@@ -1,10 +1,11 @@
--- take_job: a job of a pipeline that is due, of this sidecar or of one that does not run any more. age: seconds since
--- its state has changed.
+-- take_job: a job of a pipeline that is due, of this sidecar or of one that does not run any more. A clock that was set
+-- back strands none: no pause is as long as ten minutes. age: seconds since its state has changed.
 -- Rows: at most one. Locks: the job. Index: batch_job_pipeline_idx.
 UPDATE embedsidecar.batch_job AS j
 SET    worker_id = @worker_id
 WHERE  j.job_id = (SELECT f.job_id FROM embedsidecar.batch_job AS f
-           WHERE  f.pipeline_id = @pipeline_id AND f.state <> 'gathering' AND f.next_at <= now()
+           WHERE  f.pipeline_id = @pipeline_id AND f.state <> 'gathering'
+                  AND f.next_at - now() NOT BETWEEN interval '1 microsecond' AND interval '10 min'
                   AND (f.worker_id IS NULL OR f.worker_id = @worker_id OR NOT EXISTS (
                       SELECT FROM embedsidecar.worker AS w WHERE w.worker_id = f.worker_id AND embedsidecar.runs(w)))
            ORDER BY f.next_at, f.job_id LIMIT 1 FOR UPDATE SKIP LOCKED)

@@ -11,11 +11,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand: a restored database gives the number of a job out again. Who still
-// has the job of that number from before stores no results in it, moves it no further and releases none of its rows.
-func TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand(t *testing.T) {
-	t.Parallel()
-	db := testenv.DB(t)
+// ended are the jobs of a pipeline: one that has ended, with one row and one text.
+func ended(t *testing.T) (db *testenv.Database, id int64, j *Jobs) {
+	t.Helper()
+	db = testenv.DB(t)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline,
 		consistent_point, lsn) VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
@@ -23,13 +22,20 @@ func TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand(t *testing.T) {
 			key_columns, destination_table, destination_schema, dims, plugin, model, fingerprint)
 		VALUES ('docs', 'slot', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3,
 			'p', 'm', 'f')`)
-	id := testenv.Value[int64](db, `INSERT INTO embedsidecar.batch_job (pipeline_id, pipeline, plugin, model, nonce, state)
+	id = testenv.Value[int64](db, `INSERT INTO embedsidecar.batch_job (pipeline_id, pipeline, plugin, model, nonce, state)
 		SELECT pipeline_id, name, plugin, model, 'new', 'ended' FROM embedsidecar.pipeline RETURNING job_id`)
 	db.MustExec(`INSERT INTO embedsidecar.batch_item (pipeline_id, row_key, job_id, released)
 		SELECT pipeline_id, '1', job_id, false FROM embedsidecar.batch_job`)
 	db.MustExec(`INSERT INTO embedsidecar.batch_text (job_id, text_hash) VALUES ($1, '\x01')`, id)
 	p := &pipeline.Pipeline{ID: testenv.Value[int32](db, `SELECT pipeline_id FROM embedsidecar.pipeline`)}
-	j := New(Options{Pipeline: p, DB: db.Pool, ID: 1})
+	return db, id, New(Options{Pipeline: p, DB: db.Pool, ID: 1})
+}
+
+// TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand: a restored database gives the number of a job out again. Who still
+// has the job of that number from before stores no results in it, moves it no further and releases none of its rows.
+func TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand(t *testing.T) {
+	t.Parallel()
+	db, id, j := ended(t)
 	for _, nonce := range []string{"old", "new"} {
 		want := nonce == "new"
 		b := &job{id: id, state: "ended", nonce: nonce}
@@ -51,5 +57,18 @@ func TestP8_AJobOfARestoredDatabaseIsNotTheOneInHand(t *testing.T) {
 	if err := j.move(t.Context(), &job{id: id, state: "ended", nonce: "old"}, change{to: "ended"}); !errors.Is(err,
 		errMoved) {
 		t.Errorf("move: %v", err)
+	}
+}
+
+// TestP1_AClockThatWasSetBackStrandsNoJob: a job that was to be looked at a moment later is due, though the moment is
+// now next year.
+func TestP1_AClockThatWasSetBackStrandsNoJob(t *testing.T) {
+	t.Parallel()
+	db, _, j := ended(t)
+	for in, due := range map[string]bool{"-1 year": true, "-1 s": true, "50 s": false, "1 year": true} {
+		db.MustExec(`UPDATE embedsidecar.batch_job SET next_at = now() + $1::interval`, in)
+		if b, err := j.take(t.Context()); err != nil || (b != nil) != due {
+			t.Errorf("%s: job %v, error %v, want due: %t", in, b, err, due)
+		}
 	}
 }

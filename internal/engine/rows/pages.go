@@ -43,29 +43,41 @@ type Pages struct {
 	*pager
 	t    *Table
 	read func(ctx context.Context, db database.Reader, keys []string, texts int) ([]Row, error)
+	// sparse is a condition for which so few rows hold that the server did not find the next one in time; "": none is.
+	sparse string
 }
 
 // Pages returns what reads the table's rows by pages.
-func (t *Table) Pages() *Pages { return &Pages{newPager(t), t, t.readBy} }
+func (t *Table) Pages() *Pages { return &Pages{newPager(t), t, t.readBy, ""} }
 
 // pageStatements give the next keys of a table, from the largest to the smallest, each with what is asked of it.
 type pageStatements struct{ first, next statement }
 
 // newPageStatements makes the statements that give the keys of a table, which is called r, with a question about each,
 // which is called f. They go from the largest key to the smallest, in the order of the key's own index, so that new
-// rows, which are the ones people look for, come first.
-func newPageStatements(p *pipeline.Pipeline, table, which, question string) pageStatements {
+// rows, which are the ones people look for, come first. With met they read all rows, and tell of those for which that
+// condition holds, and of the last.
+func newPageStatements(p *pipeline.Pipeline, table, which, met, question string) pageStatements {
 	keys, order := make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
 		keys[i] = "r." + database.Quote(k.Name)
 		order[i] = keys[i] + " USING " + k.Greater
 	}
+	columns, told := strings.Join(keys, ", "), ""
+	if met != "" {
+		const name = `"embedsidecar met"`
+		columns += ", (" + met + ") IS TRUE AS " + name
+		question += " AS answer, f." + name + " OR row_number() OVER () = count(*) OVER () AS told"
+		told = " WHERE g.told"
+	} else {
+		question += " AS answer"
+	}
 	page := func(b *builder, where func() string) string {
 		limit := b.param("max")
 		return "SELECT g.row_key, g.answer FROM (SELECT " + p.KeyExpression("f") + " AS row_key, " + question +
-			" AS answer, row_number() OVER () AS place" +
-			" FROM (SELECT " + strings.Join(keys, ", ") + " FROM " + table + where() + " ORDER BY " +
-			strings.Join(order, ", ") + " LIMIT " + limit + ") AS f) AS g ORDER BY g.place"
+			", row_number() OVER () AS place" +
+			" FROM (SELECT " + columns + " FROM " + table + where() + " ORDER BY " +
+			strings.Join(order, ", ") + " LIMIT " + limit + ") AS f) AS g" + told + " ORDER BY g.place"
 	}
 	return pageStatements{
 		first: build(p, func(b *builder) string {
@@ -88,9 +100,9 @@ func newPageStatements(p *pipeline.Pipeline, table, which, question string) page
 }
 
 // newRowPages makes those for keys of the source table, of all rows or of those for which a condition holds.
-func newRowPages(p *pipeline.Pipeline, which string) pageStatements {
+func newRowPages(p *pipeline.Pipeline, which, met string) pageStatements {
 	which = "(" + cmp.Or(which, "true") + ")" + sameTables(p)
-	return newPageStatements(p, source(p), which, fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l"+
+	return newPageStatements(p, source(p), which, met, fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l"+
 		" WHERE l.pipeline_id = %d AND l.row_key = %s OFFSET 0)", p.ID, p.KeyExpression("f")))
 }
 
@@ -134,12 +146,12 @@ func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.
 	return f(results.Tx())
 }
 
-// page runs f with a number of rows that can be read in time. One row may take as long as it takes.
-func (p *pager) page(ctx context.Context, most int, f func(tx pgx.Tx, rows int) error) error {
+// page runs f with a number of rows that can be read in time. One row may take so long; 0: as long as it takes.
+func (p *pager) page(ctx context.Context, most int, one time.Duration, f func(tx pgx.Tx, rows int) error) error {
 	for {
 		rows, limit := p.next(most), pageTime
 		if rows <= 1 {
-			limit = 0
+			limit = one
 		}
 		start := time.Now()
 		err := p.briefly(ctx, limit, func(tx pgx.Tx) error { return f(tx, rows) })
@@ -155,13 +167,23 @@ func (p *pager) page(ctx context.Context, most int, f func(tx pgx.Tx, rows int) 
 }
 
 // Rows returns the keys of the source table that come next after one, with whether the ledger knows them: of all rows,
-// or of those for which a condition of the server's holds. There are none after the last. It returns ErrSplit.
+// or of those for which a condition of the server's holds. There are none after the last. Where few rows are meant, and
+// the server goes through many to find one, all are gone through, in portions, of each of which the last is there too.
+// It returns ErrSplit.
 func (p *Pages) Rows(ctx context.Context, which string, after *string) (keys []string, known []bool, err error) {
-	s := p.t.sql.rows
-	if which != "" {
-		s = newRowPages(p.t.p, which)
+	switch which {
+	case "":
+		return p.keys(ctx, p.t.sql.rows, 0, after)
+	case p.sparse:
+	default:
+		keys, known, err = p.keys(ctx, newRowPages(p.t.p, which, ""), pageTime, after)
+		if !overran(err) || ctx.Err() != nil {
+			return keys, known, err
+		}
+		p.sparse = which
+		p.rows.Store(PageRows)
 	}
-	return p.keys(ctx, s, after)
+	return p.keys(ctx, newRowPages(p.t.p, "", which), 0, after)
 }
 
 // Vectors returns the keys of the destination that come next after one, with whether they have no source row. There
@@ -171,12 +193,14 @@ func (p *Pages) Vectors(ctx context.Context, after *string) (keys []string, gone
 	if !s.first.there() {
 		return nil, nil, nil
 	}
-	return p.keys(ctx, s, after)
+	return p.keys(ctx, s, 0, after)
 }
 
 // keys returns the keys that come next after one, with the answer to the statement's question about each. A key that
-// has several rows is there once.
-func (p *Pages) keys(ctx context.Context, s pageStatements, after *string) (keys []string, answers []bool, err error) {
+// has several rows is there once. One row may take so long; 0: as long as it takes.
+func (p *Pages) keys(ctx context.Context, s pageStatements, one time.Duration, after *string) (keys []string,
+	answers []bool, err error,
+) {
 	sql := s.first
 	if after != nil {
 		sql = s.next
@@ -184,7 +208,7 @@ func (p *Pages) keys(ctx context.Context, s pageStatements, after *string) (keys
 	if _, err := sql.after(p.t.p, after, values{"max": 0}); err != nil {
 		return nil, nil, err
 	}
-	err = p.page(ctx, PageRows, func(tx pgx.Tx, n int) error {
+	err = p.page(ctx, PageRows, one, func(tx pgx.Tx, n int) error {
 		keys, answers = nil, nil
 		args, err := sql.after(p.t.p, after, values{"max": n})
 		if err != nil {
@@ -215,7 +239,7 @@ func appendKey(keys []string, answers []bool, key string, answer bool) ([]string
 
 // Gone returns those keys that have no source row, of as many as could be read in time.
 func (p *Pages) Gone(ctx context.Context, keys []string) (read, gone []string, err error) {
-	err = p.page(ctx, len(keys), func(tx pgx.Tx, n int) error {
+	err = p.page(ctx, len(keys), 0, func(tx pgx.Tx, n int) error {
 		keys = keys[:n]
 		args, err := p.t.sql.gone.args(p.t.p, keys, nil)
 		if err != nil {
@@ -236,7 +260,7 @@ func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 	for len(keys) > 0 {
 		var found []Row
 		most := min(len(keys), p.vectorRows())
-		err := p.page(ctx, most, func(tx pgx.Tx, n int) (err error) {
+		err := p.page(ctx, most, 0, func(tx pgx.Tx, n int) (err error) {
 			found, err = p.read(ctx, tx, keys[:n], 0)
 			return err
 		})

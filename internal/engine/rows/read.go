@@ -128,7 +128,7 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 				" WHERE " + b.matchSource() + " AND " + p.KeyExpression("r") + " = k.row_key" + sameTables(p) + " OFFSET 0)"
 		}),
 		spell: build(p, func(b *builder) string { return "SELECT " + keyValues(p) + " FROM " + b.list() }),
-		rows:  newRowPages(p, ""),
+		rows:  newRowPages(p, "", ""),
 	}
 }
 
@@ -190,7 +190,7 @@ func (t *Table) Read(ctx context.Context, keys []string, texts int) ([]Row, erro
 	for len(found) < len(keys) {
 		var page []Row
 		rest := keys[len(found):]
-		err := t.pager.page(ctx, len(rest), func(tx pgx.Tx, n int) (err error) {
+		err := t.pager.page(ctx, len(rest), 0, func(tx pgx.Tx, n int) (err error) {
 			page, err = t.readBy(ctx, tx, rest[:n], texts)
 			return err
 		})

@@ -445,6 +445,70 @@ func TestPages_StayAsLargeAsTimeAllows(t *testing.T) {
 	})
 }
 
+// asked is a transaction that notes what it is asked, and answers with keys.
+type asked struct {
+	pgx.Tx
+	sql    []string
+	answer func(sql string) (keys []string, err error)
+}
+
+func (a *asked) Query(_ context.Context, sql string, _ ...any) (pgx.Rows, error) {
+	a.sql = append(a.sql, sql)
+	keys, err := a.answer(sql)
+	return &keysTold{keys: keys, err: err}, nil
+}
+
+// keysTold are keys that the ledger knows.
+type keysTold struct {
+	pgx.Rows
+	keys []string
+	at   int
+	err  error
+}
+
+func (k *keysTold) Next() bool                                 { k.at++; return k.at <= len(k.keys) }
+func (k *keysTold) Err() error                                 { return k.err }
+func (*keysTold) Close()                                       {}
+func (*keysTold) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
+func (*keysTold) FieldDescriptions() []pgconn.FieldDescription { return nil }
+
+func (k *keysTold) Scan(into ...any) error {
+	key, _ := into[0].(*string)
+	known, _ := into[1].(*bool)
+	*key, *known = k.keys[k.at-1], true
+	return nil
+}
+
+// A condition that holds for one row of millions does not have a statement read all of them, which who alters the table
+// would wait for: rows are gone through in portions.
+func TestP4_AConditionForFewRowsIsReadInPortions(t *testing.T) {
+	t.Parallel()
+	p := New(shapes()["table_composite_key"], nil, Options{}).Pages()
+	var limits []time.Duration
+	tx := &asked{answer: func(sql string) ([]string, error) {
+		if strings.Contains(sql, `"embedsidecar met"`) {
+			return []string{"9|a", "7|b"}, nil
+		}
+		return nil, &pgconn.PgError{Code: pgerrcode.QueryCanceled}
+	}}
+	p.briefly = func(_ context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
+		limits = append(limits, limit)
+		return f(tx)
+	}
+	after := "11|x"
+	for _, after := range []*string{nil, &after} {
+		keys, known, err := p.Rows(t.Context(), "r.author = 5", after)
+		if err != nil || !slices.Equal(keys, []string{"9|a", "7|b"}) || !slices.Equal(known, []bool{true, true}) {
+			t.Errorf("keys %q, known %t, error %v", keys, known, err)
+		}
+	}
+	if want := 6 + 2; len(tx.sql) != want || slices.Contains(limits, 0) { // 1000, 250, 62, 15, 3 and 1 row; two portions
+		t.Errorf("%d statements, want %d, within %s", len(tx.sql), want, limits)
+	}
+	golden(t, "pages", "-- first\n"+readable(tx.sql[0])+"\n-- sparse, first\n"+readable(tx.sql[6])+
+		"\n-- sparse, next\n"+readable(tx.sql[7]))
+}
+
 // A row that cannot be read is found, and every other one is handed on, in order.
 func TestP5_PagesLeaveOutTheRowAtFault(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,24 @@ import (
 // by a scan.
 const ownersTimeout = 500 * time.Millisecond
 
+// slowOwners are pipelines whose rows took long to be found by what is joined to them. The stream of all pipelines
+// waits for that, so a scan finds them for a while: the stream spends a twentieth of its time on one pipeline at most.
+type slowOwners struct{ until map[int32]time.Time }
+
+func (s *slowOwners) now(id int32, at time.Time) bool { return at.Before(s.until[id]) }
+
+func (s *slowOwners) note(id int32, began, ended time.Time) {
+	const share = 20
+	took := ended.Sub(began)
+	if took < ownersTimeout/2 { //nolint:mnd // quick enough
+		return
+	}
+	if s.until == nil {
+		s.until = map[int32]time.Time{}
+	}
+	s.until[id] = ended.Add(share * took)
+}
+
 // owners is replication.Owners. Rows are looked up once every change is visible, and no sooner: ADR 17 says why. Where
 // that takes long, or a joined row has a part in many, a scan finds them.
 func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []queue.Change,
@@ -118,15 +136,17 @@ func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipel
 			ask = append(ask, v)
 		}
 	}
-	if len(ask) == 0 || s.o.NoWork { // who streams only may read no rows
+	if len(ask) == 0 || s.o.NoWork || s.slow.now(p.ID, time.Now()) { // who streams only may read no rows
 		return keys, ask, nil
 	}
+	began := time.Now()
 	found, large, err := rows.New(p, s.o.Pool, rows.Options{}).Owners(ctx, link, ask, ownersTimeout)
 	if ctx.Err() != nil {
 		return nil, nil, err
 	}
+	s.slow.note(p.ID, began, time.Now())
 	if err != nil { // whatever is wrong with the table, the scan and the pipeline's state tell
-		if database.IsTransient(err) {
+		if fault := database.Judge(err); fault == database.Ended || fault == database.Unjudged && database.IsTransient(err) {
 			return nil, nil, err
 		}
 		s.o.Log.WarnContext(ctx, "rows of joined ones not found: a scan looks for them", "pipeline", p.Name, "error", err)

@@ -1,6 +1,7 @@
 package sidecar_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -95,6 +96,39 @@ func TestP2_AnIdleSlotIsInvalidated(t *testing.T) {
 	if n := s.Stream().Gaps.Load(); n != 1 {
 		t.Errorf("%d gaps, want 1", n)
 	}
+}
+
+// TestP10_AStandbyThatIsAwayIsNamed: from PostgreSQL 17 on a server keeps the changes of a slot that standbys copy back
+// until the standbys that it was told of have them.
+func TestP10_AStandbyThatIsAwayIsNamed(t *testing.T) {
+	t.Parallel()
+	server := testenv.Own(t, testenv.Options{Major: 18})
+	db := testenv.DB(t, testenv.On(server))
+	db.MustExec(docs)
+	r := newRig(t, db, column("docs", "body"))
+	r.start()
+	r.edit("before ")
+	r.settle()
+	told := func(want bool) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			reason := testenv.Value[string](db, `SELECT concat_ws(' ', status, reason, hints::text, may_miss::text)
+				FROM embedsidecar.slot_states()`)
+			return strings.HasPrefix(reason, "warn ") == want && strings.Contains(reason, "slot away has them") == want, reason
+		})
+	}
+	told(false)
+	db.MustExecSuper(`SELECT pg_create_physical_replication_slot('away', true)`)
+	db.MustExecSuper(`ALTER SYSTEM SET synchronized_standby_slots = 'away'`)
+	db.MustExecSuper(`SELECT pg_reload_conf()`)
+	told(true)
+	r.edit("after ")
+	told(true)
+	db.MustExecSuper(`ALTER SYSTEM RESET synchronized_standby_slots`)
+	db.MustExecSuper(`SELECT pg_reload_conf()`)
+	told(false)
+	r.settle()
+	r.verify()
 }
 
 // TestP5_SidecarsThatRepairAtOnce: all of them find the same gap at the same moment. One makes the slot, the others

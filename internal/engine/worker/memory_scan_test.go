@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -61,7 +62,10 @@ func next[V any](of map[string]V, after *string) []string {
 // memoryPages are its rows, two at a time.
 type memoryPages struct{ m *memory }
 
-func (p memoryPages) Rows(_ context.Context, _ string, after *string) (keys []string, known []bool, err error) {
+func (p memoryPages) Rows(_ context.Context, which string, after *string) (keys []string, known []bool, err error) {
+	if which == "bad" {
+		return nil, nil, refused(pgerrcode.InvalidTextRepresentation)
+	}
 	keys = next(p.m.source, after)
 	for _, key := range keys {
 		known = append(known, p.m.ledger[key].Ledger)

@@ -216,6 +216,9 @@ func (s *Scan) rows(ctx context.Context, st *scanState, after *string) (keys, lo
 		return nil, nil, nil
 	}
 	keys, known, err := s.pages.Rows(ctx, which, after)
+	if which != "" && rows.Fault(err) == database.Data { // a value in it is of a type of before: any row may be meant
+		keys, known, err = s.pages.Rows(ctx, "", after)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -83,6 +83,27 @@ func TestP2_AScanFindsWhatDiffers(t *testing.T) {
 	}
 }
 
+// A scan of some rows is named by values of joined ones. Those may be of a type that the columns do not have any more:
+// then every row is compared, and the scan ends.
+func TestP1_AScanOfRowsThatNoValueNamesEnds(t *testing.T) {
+	t.Parallel()
+	w, m, _ := inMemory(t, forms()["table"], nil)
+	m.source = map[string]string{"a": textA, "b": textB, "c": "third"}
+	process(t, w, m, "a", "b", "c")
+	m.source["b"] = "other"
+	bad := "bad"
+	m.scan = &scanState{Phase: "rows", Requested: 1, Started: 1, Routed: true, MayStart: true, Parts: true, Which: &bad}
+	s := NewScan(w)
+	for range 10 {
+		if m.scan != nil {
+			steps(t, s, 1)
+		}
+	}
+	if m.scan != nil || !slices.Equal(m.again, []string{"b"}) {
+		t.Errorf("it asks for looks at %q; over: %t", m.again, m.scan == nil)
+	}
+}
+
 // What a page of the embedding table has found is found again where that page was not saved, and where its tasks may be
 // forgotten with the server that made them.
 func TestP1_AScanFindsAStrayAgain(t *testing.T) {
