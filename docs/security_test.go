@@ -14,6 +14,8 @@ var unproven = []string{
 	"Who must trust whom, and what each may do. The tests in brackets check the sentences before them",
 	`A trigger, a default, a constraint or an index expression runs with the privileges of the writer; a view with those
 		of the reader`,
+	"A role that may write the tables of the schema can do as much: members of `pg_write_all_data` may. Members of " +
+		"`pg_read_all_data` may read the secret that signs hints and questions",
 	"By [SQL](sql.md#pipelines) with a grant, or by HTTP with a token of the role `admin`:",
 	`A plugin is a program that runs as the sidecar's user. Its author, and everyone who may write its file, may do what
 		that user may: read models, key files and the folder of plugins, look into other plugins, and see every text of its

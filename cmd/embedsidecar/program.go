@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -156,10 +157,11 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	}
 	env, envErr := p.environment(cc, cfg, c.daemon)
 	env.reread = func() (*config.Config, error) {
-		next, err := config.Reload(source, cfg.File())
+		next, more, err := config.Reload(source, cfg.File())
 		if next != nil {
 			p.redact.Learn(next.Redactor())
 		}
+		warn(cc.Context, env.log, slices.DeleteFunc(more, func(w string) bool { return slices.Contains(warnings, w) }))
 		return next, err
 	}
 	if c.daemon {
@@ -168,9 +170,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	if err := errors.Join(envErr, err); err != nil {
 		return err
 	}
-	for _, warning := range warnings {
-		env.log.WarnContext(cc.Context, "questionable setting", "warning", warning)
-	}
+	warn(cc.Context, env.log, warnings)
 	ctx := cc.Context
 	if limit := cc.Duration("timeout"); limit > 0 {
 		var cancel context.CancelFunc
@@ -190,6 +190,13 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 		return err
 	}
 	return nil
+}
+
+// warn tells what is questionable about the configuration.
+func warn(ctx context.Context, log *slog.Logger, warnings []string) {
+	for _, warning := range warnings {
+		log.WarnContext(ctx, "questionable setting", "warning", warning)
+	}
 }
 
 // values returns what was given for a flag, as text.

@@ -150,34 +150,42 @@ models: [{name: served, plugin: acme, dialect: openai}]
 }
 
 // TestTrust_NobodyElseChoosesWhatIsRun: neither a program or a library that every user of the machine may write or
-// replace is used, nor such a catalogue or one that its group may write, and of such a configuration there is a
-// warning.
+// replace is used, nor such a catalogue or one that its group may write, and of such a configuration, or file with the
+// address of the database, there is a warning.
 func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "plugins")
 	file, list := filepath.Join(dir, "c.yaml"), filepath.Join(dir, "catalog.yaml")
 	program, library := filepath.Join(folder, "embedsidecar-toy"), filepath.Join(folder, "libtoy.so")
+	address := filepath.Join(dir, "url")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for path, content := range map[string]string{
 		file: "version: 1\n", list: "version: 1\nplugins: []\n",
-		program: "#!/bin/sh\n", library: "",
+		program: "#!/bin/sh\n", library: "", address: "postgres://localhost/db",
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	uses := func() []error {
-		_, warnings, err := Load(Source{Flags: map[string][]string{"config": {file}}})
+	load := func(flag, path string) error {
+		source := Source{Flags: map[string][]string{flag: {path}}}
+		_, warnings, err := Load(source)
+		if _, again, _ := Reload(source, path); !slices.Equal(again, warnings) {
+			t.Errorf("read again, there are the warnings %q, not %q", again, warnings)
+		}
 		if err == nil && len(warnings) > 0 {
 			err = errors.New(strings.Join(warnings, ""))
 		}
+		return err
+	}
+	uses := func() []error {
 		_, catalogue := ReadCatalogue(list)
 		_, plugin := Finder{}.Plugin("toy", folder)
 		_, loaded := Finder{}.Library(&manifest.Library{Name: "libtoy"}, library)
-		return []error{err, catalogue, plugin, loaded}
+		return []error{load("config", file), catalogue, plugin, loaded, load("database-url-file", address)}
 	}
 	const another = 12345
 	for _, tt := range []struct {
@@ -189,6 +197,7 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 		{file, 0o775, 0, nil},
 		{file, 0o777, 0, []int{0}},
 		{file, 0o602, 0, []int{0}},
+		{address, 0o602, 0, []int{4}},
 		{list, 0o777, 0, []int{1}},
 		{list, 0o664, 0, []int{1}},
 		{list, 0o644, 0, nil},
@@ -198,9 +207,9 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 		{folder, 0o777, 0, []int{2, 3}},
 		{folder, 0o777 | os.ModeSticky, 0, nil},
 		{folder, 0o777 | os.ModeSticky, another, []int{2, 3}},
-		{dir, 0o777, 0, []int{0, 1, 2, 3}},
+		{dir, 0o777, 0, []int{0, 1, 2, 3, 4}},
 		{dir, 0o777 | os.ModeSticky, 0, nil},
-		{dir, 0o777 | os.ModeSticky, another, []int{0, 1, 2, 3}},
+		{dir, 0o777 | os.ModeSticky, another, []int{0, 1, 2, 3, 4}},
 	} {
 		if tt.owner != 0 && os.Geteuid() != 0 {
 			continue

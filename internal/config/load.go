@@ -46,12 +46,11 @@ func PipelineFlags() []string {
 
 // Reload loads a configuration again whose file was read before. A pipe or a socket in its place is not read: that may
 // take for ever.
-func Reload(src Source, file string) (*Config, error) {
+func Reload(src Source, file string) (cfg *Config, warnings []string, err error) {
 	if info, err := os.Stat(file); err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
-		return nil, mistake(file + ": it is no file that can be read again")
+		return nil, nil, mistake(file + ": it is no file that can be read again")
 	}
-	next, _, err := Load(src)
-	return next, err
+	return Load(src)
 }
 
 // Load merges defaults, file, environment and flags, each over the one before, and checks the result. Lists
@@ -138,10 +137,7 @@ func (l *loader) file() {
 		l.fail(place, "", fmt.Errorf("read the configuration: %w", err))
 		return
 	}
-	// No refusal: what some systems mount into a container looks like this, and nobody else is there.
-	if others, ok := errors.AsType[*owned.Error](owned.Check(name)); ok && mode != 0 {
-		l.warnings = append(l.warnings, "others choose what is run here, by the configuration: "+others.Error())
-	}
+	l.chosenBy("what is run here, by the configuration", name, mode)
 	l.cfg.file = name
 	r := &reader{name: name, put: l.cfg.put, lookup: func(variable string) (string, bool) {
 		value, ok := l.env[variable]
@@ -151,6 +147,14 @@ func (l *loader) file() {
 	l.problems = append(l.problems, r.problems...)
 	maps.Copy(l.cfg.origins, r.origins)
 	l.exclude(name, func(path string) bool { _, ok := r.origins[path]; return ok })
+}
+
+// chosenBy warns of a file by which others choose something. No refusal: what some systems mount into a container looks
+// like this, and nobody else is there.
+func (l *loader) chosenBy(what, name string, mode fs.FileMode) {
+	if others, ok := errors.AsType[*owned.Error](owned.Check(name)); ok && mode != 0 {
+		l.warnings = append(l.warnings, "others choose "+what+": "+others.Error())
+	}
 }
 
 // exclude refuses two settings of one layer that say the same, and has one that was given win over the other below.
@@ -332,7 +336,7 @@ func (l *loader) secret(path, file string, field *string) {
 		return
 	}
 	const limit = 64 << 10
-	data, _, err := readOurs(file, limit)
+	data, mode, err := readOurs(file, limit)
 	if err == nil && strings.TrimSpace(string(data)) == "" {
 		err = fmt.Errorf("the file %s is empty", file)
 	}
@@ -340,6 +344,7 @@ func (l *loader) secret(path, file string, field *string) {
 		l.fail(l.cfg.Origin(path), path, fmt.Errorf("read the connection string: %w", err))
 		return
 	}
+	l.chosenBy("the database that is worked, by "+path, file, mode)
 	*field = strings.TrimSpace(string(data))
 }
 

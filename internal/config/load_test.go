@@ -439,7 +439,7 @@ func TestLoad_FileForms(t *testing.T) {
 func TestReload_OfWhatIsNoConfiguration(t *testing.T) {
 	t.Parallel()
 	file := write(t, "version: 1\npipelines:\n"+strings.Repeat("- {tabel: docs}\n", 1000))
-	_, err := Reload(Source{Flags: map[string][]string{"config": {file}}}, file)
+	_, _, err := Reload(Source{Flags: map[string][]string{"config": {file}}}, file)
 	if err == nil || !strings.Contains(err.Error(), "and 950 more") || len(err.Error()) > 20_000 {
 		t.Error(err)
 	}
@@ -447,7 +447,7 @@ func TestReload_OfWhatIsNoConfiguration(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Reload(Source{Flags: map[string][]string{"config": {pipe}}}, pipe); err == nil {
+	if _, _, err := Reload(Source{Flags: map[string][]string{"config": {pipe}}}, pipe); err == nil {
 		t.Error("a pipe was read")
 	}
 }
