@@ -122,6 +122,7 @@ func (ses *session) read(ctx context.Context) error {
 			if err := ses.hold(ctx, &next); err != nil {
 				return err
 			}
+			silent = time.Now() // nobody listened
 		}
 	}
 }

@@ -276,6 +276,26 @@ func TestP1_AServerThatDecodesForLongIsWaitedFor(t *testing.T) {
 	})
 }
 
+// While the buffer is full nobody listens, which is not held against a server that has nothing more to say then.
+func TestP1_WhoDoesNotListenBlamesNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ses, m, stop := reading(t)
+		for range maxBatch {
+			ses.buffer.add(queue.Change{RowKey: "1"})
+		}
+		ses.buffer.commit(0, false)
+		m.in <- keepalive(900, false)
+		pass(5 * time.Minute)
+		ses.buffer.take()
+		pass(25 * time.Second)
+		m.in <- keepalive(901, false)
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
 // A message that is large for its network comes for longer than a silent server is waited for.
 func TestP1_AMessageThatComesSlowlyIsNoSilence(t *testing.T) {
 	t.Parallel()

@@ -65,12 +65,8 @@ func (s *Stream) session(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect for replication: %w", err)
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		_ = conn.Close(closing)
-	}()
-	system, err := pglogrepl.IdentifySystem(ctx, conn)
+	defer closeSoon(ctx, conn)
+	system, err := identify(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("identify the server: %w", err)
 	}
@@ -90,19 +86,22 @@ func (s *Stream) session(ctx context.Context) error {
 		pace:  pace.Pace{Share: pace.Stream},
 		store: s.store,
 	}
-	timeout, err := senderTimeout(ctx, conn)
+	starting, cancel := context.WithTimeout(ctx, answersSoon)
+	defer cancel()
+	timeout, err := senderTimeout(starting, conn)
 	if err != nil {
 		return err
 	}
 	ses.feedback = heardEvery(timeout)
 	ses.patience = answersWithin(timeout)
-	err = pglogrepl.StartReplication(ctx, conn, database.Quote(s.o.Slot), st.Checkpoint, pglogrepl.StartReplicationOptions{
+	how := pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
 			"proto_version '1'", "messages 'true'", "publication_names '" +
 				strings.ReplaceAll(database.Quote(st.Publication), "'", "''") + "'",
 		},
-	})
+	}
+	err = pglogrepl.StartReplication(starting, conn, database.Quote(s.o.Slot), st.Checkpoint, how)
 	if database.HasCode(err, pgerrcode.ObjectInUse) {
 		return slot.ErrBusy
 	}
@@ -187,6 +186,23 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (e
 	s.acknowledged.Store(a.sum())
 	s.o.Queue.Wake(ids...)
 	return epoch, start, nil
+}
+
+// answersSoon is how long the server may take to answer what it need not work for. A connection that something on the
+// way has forgotten would not answer at all.
+const answersSoon = time.Minute
+
+// closeSoon closes a connection, whether or not ctx has ended, and waits for no server that does not answer.
+func closeSoon(ctx context.Context, conn *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+func identify(ctx context.Context, conn *pgconn.PgConn) (pglogrepl.IdentifySystemResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, answersSoon)
+	defer cancel()
+	return pglogrepl.IdentifySystem(ctx, conn)
 }
 
 // senderTimeout is after what time without a word of ours the server ends the session; 0: never. The role that streams
