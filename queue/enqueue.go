@@ -93,48 +93,19 @@ const (
 // in time; then nothing was written.
 func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued, error) {
 	changes := Merge(b.Changes)
-	var lsn *string
-	if b.Checkpoint != 0 {
-		s := b.Checkpoint.String()
-		lsn = &s
-	}
-	// Round trips are what a lone change waits for: all that needs no answer goes in one.
-	first := &pgx.Batch{}
-	first.BeginTx(pgx.TxOptions{})
-	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are
-	// safe. What is enqueued over a line may be more than its statements have time for.
-	first.Queue("SELECT set_config('synchronous_commit', 'on', true), set_config('statement_timeout', '0', true)")
-	if b.LockTimeout > 0 {
-		first.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", b.LockTimeout.Milliseconds()))
-	}
-	database.PlanOnce(db, first, len(changes))
-	saved := false
-	first.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
-		"slot": b.Slot, "epoch": b.Epoch, "since": b.Since.String(),
-		"lsn": lsn,
-	}).Query(func(rows pgx.Rows) error {
-		saved = rows.Next()
-		return nil
-	})
-	xids, visible := mayBeDropped(changes), true
+	xids := mayBeDropped(changes)
 	if b.Aside {
 		xids = nil
 	}
-	if len(xids) > 0 {
-		first.Queue(sqlfiles.Query("visible_xids"),
-			pgx.StrictNamedArgs{"xids": xids}).QueryRow(func(row pgx.Row) error { return row.Scan(&visible) })
-	}
-	results := db.SendBatch(ctx, first)
-	tx := results.Tx()
+	tx, ours, visible, err := b.begin(ctx, db, len(changes), xids)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
-	if err := results.Close(); err != nil {
+	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue %d changes, checkpoint %s of slot %q: %w", len(b.Changes), b.Checkpoint,
 			b.Slot, err)
 	}
-	if !saved {
+	if !ours {
 		return Enqueued{}, ErrEpochLost
 	}
-
 	if b.Aside {
 		if err := setAside(ctx, tx, changes, b); err != nil {
 			return Enqueued{}, err
@@ -146,10 +117,8 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 		return Enqueued{Made: len(changes)}, nil
 	}
 	// Scan rows before task rows, as a scan's own steps lock them.
-	if len(b.Scans)+len(b.Owners) > 0 {
-		if err := b.requestScans(ctx, tx); err != nil {
-			return Enqueued{}, err
-		}
+	if err := b.requestScans(ctx, tx); err != nil {
+		return Enqueued{}, err
 	}
 	if err := q.awaitVisible(ctx, tx, xids, visible); err != nil {
 		return Enqueued{}, err
@@ -169,6 +138,40 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 	}
 	q.wakeLanes(touched)
 	return done, nil
+}
+
+// begin begins the transaction of a batch and saves its checkpoint: ours tells whether the slot is, visible whether
+// transactions are. Round trips are what a lone change waits for: all that needs no answer goes in one.
+func (b *Batch) begin(ctx context.Context, db database.DB, changes int, xids []int64) (tx pgx.Tx, ours, visible bool,
+	err error,
+) {
+	first := &pgx.Batch{}
+	first.BeginTx(pgx.TxOptions{})
+	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are
+	// safe. What is enqueued over a line may be more than its statements have time for.
+	first.Queue("SELECT set_config('synchronous_commit', 'on', true), set_config('statement_timeout', '0', true)")
+	if b.LockTimeout > 0 {
+		first.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", b.LockTimeout.Milliseconds()))
+	}
+	database.PlanOnce(db, first, changes)
+	var lsn *string
+	if b.Checkpoint != 0 {
+		s := b.Checkpoint.String()
+		lsn = &s
+	}
+	first.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
+		"slot": b.Slot, "epoch": b.Epoch, "since": b.Since.String(), "lsn": lsn,
+	}).Query(func(rows pgx.Rows) error {
+		ours = rows.Next()
+		return nil
+	})
+	if visible = true; len(xids) > 0 {
+		first.Queue(sqlfiles.Query("visible_xids"),
+			pgx.StrictNamedArgs{"xids": xids}).QueryRow(func(row pgx.Row) error { return row.Scan(&visible) })
+	}
+	results := db.SendBatch(ctx, first)
+	tx, err = results.Tx(), results.Close()
+	return tx, ours, visible, err // which the answers have set
 }
 
 // mayBeDropped returns the transactions of changes that may be dropped: they are in the WAL, but what they did may

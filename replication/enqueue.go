@@ -210,6 +210,19 @@ func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqu
 	}
 }
 
+// store enqueues a batch.
+func (s *Stream) store(ctx context.Context, b queue.Batch) (done queue.Enqueued, err error) {
+	if s.o.Line == nil {
+		return s.o.Queue.Enqueue(ctx, s.o.DB, b)
+	}
+	conn, err := s.o.Line.Conn(ctx)
+	if err != nil {
+		return done, err
+	}
+	defer func() { s.o.Line.Failed(ctx, err) }()
+	return s.o.Queue.Enqueue(ctx, conn, b)
+}
+
 // holdUp notes that somebody holds what the queue needs, and says who when that has not been so lately.
 func (ses *session) holdUp(ctx context.Context, lately time.Duration, err error) {
 	if time.Since(ses.heldUp) >= lately && ses.s.o.DB != nil {

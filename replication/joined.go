@@ -113,7 +113,7 @@ func (r *joined) change(tx *transaction, row, old columns, insert bool, sink *bu
 	}
 	for _, values := range slices.Compact([]string{before, after}) {
 		if values != "" {
-			c := tx.change(r.pipeline, values, nil)
+			c := tx.newChange(r.pipeline, values)
 			c.Join = r.number
 			sink.add(c)
 		}

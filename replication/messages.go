@@ -57,6 +57,82 @@ func (ses *session) decode(ctx context.Context, data []byte) error {
 	return nil // types and origins do not matter
 }
 
+func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.TupleData, insert bool) error {
+	if ses.replayed {
+		return nil
+	}
+	if ses.tx == nil {
+		return fmt.Errorf("%w: a change outside a transaction", ErrMalformed)
+	}
+	rel, err := ses.routesOf(relationID)
+	if err != nil {
+		return err
+	}
+	width := len(rel.message.Columns)
+	row, err := tuple(newTuple, width)
+	if err != nil {
+		return err
+	}
+	old, err := tuple(oldTuple, width)
+	if err != nil {
+		return err
+	}
+	ses.s.stats.Changes.Add(1)
+	for _, id := range rel.unnamed {
+		ses.buffer.scan(id)
+	}
+	if row == nil && old == nil {
+		return fmt.Errorf("%w: a delete without a key", ErrMalformed)
+	}
+	for _, r := range rel.routes {
+		r.change(ses.tx, row, old, insert, ses.buffer)
+	}
+	for _, r := range rel.joined {
+		r.change(ses.tx, row, old, insert, ses.buffer)
+	}
+	return nil
+}
+
+// routesOf returns the routes of a relation, recreated when the pipelines changed.
+func (ses *session) routesOf(id uint32) (*relation, error) {
+	rel, ok := ses.relations[id]
+	if !ok {
+		return nil, fmt.Errorf("%w: a change of relation %d, which was not announced", ErrMalformed, id)
+	}
+	table := ses.s.routes.Load()
+	if ses.routes != table {
+		// Nor may relations that do not change any more, such as old partitions, keep older pipelines in memory.
+		for _, other := range ses.relations {
+			other.routed, other.routes, other.joined, other.unnamed = false, nil, nil, nil
+		}
+		ses.routes = table
+	}
+	if rel.routed {
+		return rel, nil
+	}
+	rel.routed = true
+	seen := map[lead]bool{}
+	for _, oid := range rel.oids {
+		for _, l := range (*table)[oid] {
+			if seen[l] {
+				continue
+			}
+			seen[l] = true
+			if l.join > 0 {
+				if r := newJoined(l.Pipeline, l.join, rel.message); r != nil {
+					rel.joined = append(rel.joined, r)
+					continue
+				}
+			} else if r := newRoute(l.Pipeline, rel.message); r != nil {
+				rel.routes = append(rel.routes, r)
+				continue
+			}
+			rel.unnamed = append(rel.unnamed, l.ID)
+		}
+	}
+	return rel, nil
+}
+
 func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 	if ses.tx == nil {
 		return fmt.Errorf("%w: a commit without a begin", ErrMalformed)
@@ -70,6 +146,70 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 	ses.s.stats.ReceivedLSN.Store(uint64(ses.pos.received))
 	ses.buffer.commit(m.TransactionEndLSN, false)
 	return nil
+}
+
+// truncate asks for a scan: which rows are gone is not in the WAL, and there may be millions.
+func (ses *session) truncate(m *pglogrepl.TruncateMessage) error {
+	if ses.replayed {
+		return nil
+	}
+	for _, id := range m.RelationIDs {
+		rel, err := ses.routesOf(id)
+		if err != nil {
+			return err
+		}
+		ses.scanAll(rel, id)
+	}
+	return nil
+}
+
+// scanAll asks for a scan of every pipeline that a relation leads to: of all rows, or of those of a partition that it
+// is.
+func (ses *session) scanAll(rel *relation, partition ...uint32) {
+	for _, r := range rel.routes {
+		if r.pipeline.Partitioned {
+			ses.buffer.scan(r.pipeline.ID, partition...)
+		} else {
+			ses.buffer.scan(r.pipeline.ID)
+		}
+	}
+	for _, r := range rel.joined {
+		ses.buffer.scan(r.pipeline.ID)
+	}
+	for _, id := range rel.unnamed {
+		ses.buffer.scan(id)
+	}
+}
+
+// relation notes a table that the stream announces, and what it may be a partition of.
+func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) error {
+	rows, _ := ses.s.o.DB.Query(ctx, sqlfiles.Query("find_partitioned"), pgx.StrictNamedArgs{"table": m.RelationID})
+	var (
+		oid, above = uint32(0), []uint32(nil)
+		of, unseen = []int32(nil), []int32(nil)
+	)
+	_, err := pgx.ForEachRow(rows, []any{&oid, &of}, func() error {
+		above, unseen = append(above, oid), append(unseen, of...)
+		return nil
+	})
+	if err == nil {
+		err = ses.buffer.note(ctx, ses.s.o.DB, m.RelationID, unseen)
+	}
+	if err != nil {
+		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)
+	}
+	// A mark that waits for a lock is known to this process alone. A scan waits for who holds it, marks it then, and
+	// outlives this process.
+	for _, id := range ses.buffer.unnoted()[m.RelationID] {
+		ses.buffer.scan(id, m.RelationID)
+	}
+	ses.announced(m, above)
+	return nil
+}
+
+// announced notes a relation with the partitioned tables above it.
+func (ses *session) announced(m *pglogrepl.RelationMessage, above []uint32) {
+	ses.relations[m.RelationID] = &relation{message: m, oids: append(above, m.RelationID)}
 }
 
 func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDecodingMessage) {
@@ -148,144 +288,4 @@ func (ses *session) gather(ctx context.Context) {
 		sleep.For(ctx, pause)
 	}
 	ses.disturbed = time.Now()
-}
-
-// scanAll asks for a scan of every pipeline that a relation leads to: of all rows, or of those of a partition that it
-// is.
-func (ses *session) scanAll(rel *relation, partition ...uint32) {
-	for _, r := range rel.routes {
-		if r.pipeline.Partitioned {
-			ses.buffer.scan(r.pipeline.ID, partition...)
-		} else {
-			ses.buffer.scan(r.pipeline.ID)
-		}
-	}
-	for _, r := range rel.joined {
-		ses.buffer.scan(r.pipeline.ID)
-	}
-	for _, id := range rel.unnamed {
-		ses.buffer.scan(id)
-	}
-}
-
-// relation notes a table that the stream announces, and what it may be a partition of.
-func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) error {
-	rows, _ := ses.s.o.DB.Query(ctx, sqlfiles.Query("find_partitioned"), pgx.StrictNamedArgs{"table": m.RelationID})
-	var (
-		oid, above = uint32(0), []uint32(nil)
-		of, unseen = []int32(nil), []int32(nil)
-	)
-	_, err := pgx.ForEachRow(rows, []any{&oid, &of}, func() error {
-		above, unseen = append(above, oid), append(unseen, of...)
-		return nil
-	})
-	if err == nil {
-		err = ses.buffer.note(ctx, ses.s.o.DB, m.RelationID, unseen)
-	}
-	if err != nil {
-		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)
-	}
-	// A mark that waits for a lock is known to this process alone. A scan waits for who holds it, marks it then, and
-	// outlives this process.
-	for _, id := range ses.buffer.unnoted()[m.RelationID] {
-		ses.buffer.scan(id, m.RelationID)
-	}
-	ses.announced(m, above)
-	return nil
-}
-
-// announced notes a relation with the partitioned tables above it.
-func (ses *session) announced(m *pglogrepl.RelationMessage, above []uint32) {
-	ses.relations[m.RelationID] = &relation{message: m, oids: append(above, m.RelationID)}
-}
-
-// routesOf returns the routes of a relation, recreated when the pipelines changed.
-func (ses *session) routesOf(id uint32) (*relation, error) {
-	rel, ok := ses.relations[id]
-	if !ok {
-		return nil, fmt.Errorf("%w: a change of relation %d, which was not announced", ErrMalformed, id)
-	}
-	table := ses.s.routes.Load()
-	if ses.routes != table {
-		// Nor may relations that do not change any more, such as old partitions, keep older pipelines in memory.
-		for _, other := range ses.relations {
-			other.routed, other.routes, other.joined, other.unnamed = false, nil, nil, nil
-		}
-		ses.routes = table
-	}
-	if rel.routed {
-		return rel, nil
-	}
-	rel.routed = true
-	seen := map[lead]bool{}
-	for _, oid := range rel.oids {
-		for _, l := range (*table)[oid] {
-			if seen[l] {
-				continue
-			}
-			seen[l] = true
-			if l.join > 0 {
-				if r := newJoined(l.Pipeline, l.join, rel.message); r != nil {
-					rel.joined = append(rel.joined, r)
-					continue
-				}
-			} else if r := newRoute(l.Pipeline, rel.message); r != nil {
-				rel.routes = append(rel.routes, r)
-				continue
-			}
-			rel.unnamed = append(rel.unnamed, l.ID)
-		}
-	}
-	return rel, nil
-}
-
-func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.TupleData, insert bool) error {
-	if ses.replayed {
-		return nil
-	}
-	if ses.tx == nil {
-		return fmt.Errorf("%w: a change outside a transaction", ErrMalformed)
-	}
-	rel, err := ses.routesOf(relationID)
-	if err != nil {
-		return err
-	}
-	width := len(rel.message.Columns)
-	row, err := tuple(newTuple, width)
-	if err != nil {
-		return err
-	}
-	old, err := tuple(oldTuple, width)
-	if err != nil {
-		return err
-	}
-	ses.s.stats.Changes.Add(1)
-	for _, id := range rel.unnamed {
-		ses.buffer.scan(id)
-	}
-	if row == nil && old == nil {
-		return fmt.Errorf("%w: a delete without a key", ErrMalformed)
-	}
-	for _, r := range rel.routes {
-		r.change(ses.tx, row, old, insert, ses.buffer)
-	}
-	for _, r := range rel.joined {
-		r.change(ses.tx, row, old, insert, ses.buffer)
-	}
-	return nil
-}
-
-// truncate asks for a scan: which rows are gone is not in the WAL, and there may be millions.
-func (ses *session) truncate(m *pglogrepl.TruncateMessage) error {
-	if ses.replayed {
-		return nil
-	}
-	for _, id := range m.RelationIDs {
-		rel, err := ses.routesOf(id)
-		if err != nil {
-			return err
-		}
-		ses.scanAll(rel, id)
-	}
-	return nil
 }

@@ -60,6 +60,57 @@ func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 	return r
 }
 
+// change adds what a change of a row means for the pipeline. One that does not name its row asks for a scan: the WAL
+// is that of a time when the table had another key or replica identity than now.
+func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buffer) {
+	var err error
+	if row != nil && !insert {
+		err = r.update(tx, row, old, sink)
+	} else {
+		var key string
+		if row == nil {
+			row = old
+		}
+		if key, err = r.keyOf(row, nil); err == nil {
+			c := tx.newChange(r.pipeline, key)
+			if tx.skip && insert {
+				c.Seen, c.Later = r.seen(row, nil, true), true
+			}
+			sink.add(c)
+		}
+	}
+	if err != nil {
+		sink.scan(r.pipeline.ID)
+	}
+}
+
+// update adds what an UPDATE means for the pipeline: at most one look at the new key, and one at the old if it moved.
+// It returns errUnnamed if one of the two is not known.
+func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
+	key, err := r.keyOf(row, old)
+	if err != nil {
+		return err
+	}
+	c, before := tx.newChange(r.pipeline, key), key
+	if old != nil {
+		before, err = r.keyOf(old, nil)
+	}
+	switch {
+	case err != nil:
+	case before != key:
+		sink.add(tx.newChange(r.pipeline, before))
+	case r.noOld:
+		err = errUnnamed
+	case !r.always:
+		c.Unchanged = r.patternOf(row, old)
+		if tx.skip {
+			c.Seen, c.Later = r.seen(row, old, false), true
+		}
+	}
+	sink.add(c)
+	return err
+}
+
 const (
 	inIdentity   = 1   // a flag of a relation's column
 	identityFull = 'f' // of a relation: each of its columns
@@ -167,65 +218,6 @@ func (r *route) seen(row, old columns, insert bool) pipeline.Seen {
 	return s
 }
 
-// change adds what a change of a row means for the pipeline. One that does not name its row asks for a scan: the WAL
-// is that of a time when the table had another key or replica identity than now.
-func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buffer) {
-	var err error
-	if row != nil && !insert {
-		err = r.update(tx, row, old, sink)
-	} else {
-		var key string
-		if row == nil {
-			row = old
-		}
-		if key, err = r.keyOf(row, nil); err == nil {
-			c := tx.change(r.pipeline, key, nil)
-			if tx.skip && insert {
-				c.Seen, c.Later = r.seen(row, nil, true), true
-			}
-			sink.add(c)
-		}
-	}
-	if err != nil {
-		sink.scan(r.pipeline.ID)
-	}
-}
-
-// update adds what an UPDATE means for the pipeline: at most one look at the new key, and one at the old if it moved.
-// It returns errUnnamed if one of the two is not known.
-func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
-	key, err := r.keyOf(row, old)
-	if err != nil {
-		return err
-	}
-	if old != nil {
-		before, err := r.keyOf(old, nil)
-		if err != nil {
-			sink.add(tx.change(r.pipeline, key, nil))
-			return err
-		}
-		if before != key {
-			sink.add(tx.change(r.pipeline, before, nil))
-			sink.add(tx.change(r.pipeline, key, nil))
-			return nil
-		}
-	}
-	if r.noOld {
-		sink.add(tx.change(r.pipeline, key, nil))
-		return errUnnamed
-	}
-	if r.always {
-		sink.add(tx.change(r.pipeline, key, nil))
-		return nil
-	}
-	c := tx.change(r.pipeline, key, r.patternOf(row, old))
-	if tx.skip {
-		c.Seen, c.Later = r.seen(row, old, false), true
-	}
-	sink.add(c)
-	return nil
-}
-
 // transaction is the one being decoded.
 type transaction struct {
 	begin  *pglogrepl.BeginMessage
@@ -234,10 +226,11 @@ type transaction struct {
 	skip   bool          // what comes now needs no new vector
 }
 
-func (tx *transaction) change(p *pipeline.Pipeline, key string, unchanged pipeline.Pattern) queue.Change {
+// newChange returns a change of a row in the transaction.
+func (tx *transaction) newChange(p *pipeline.Pipeline, key string) queue.Change {
 	c := queue.Change{
 		PipelineID: p.ID, RowKey: key, Lane: p.Priority, XID: tx.begin.Xid, LSN: tx.begin.FinalLSN,
-		CommittedAt: tx.begin.CommitTime, Unchanged: unchanged,
+		CommittedAt: tx.begin.CommitTime,
 	}
 	if tx.hinted {
 		c.Lane, c.Later, c.Said = tx.lane, tx.lane == pipeline.Low, true

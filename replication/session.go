@@ -140,19 +140,6 @@ func (s *Stream) begin(ctx context.Context, ses *session, st *slot.State, system
 	return nil
 }
 
-// store enqueues a batch.
-func (s *Stream) store(ctx context.Context, b queue.Batch) (done queue.Enqueued, err error) {
-	if s.o.Line == nil {
-		return s.o.Queue.Enqueue(ctx, s.o.DB, b)
-	}
-	conn, err := s.o.Line.Conn(ctx)
-	if err != nil {
-		return done, err
-	}
-	defer func() { s.o.Line.Failed(ctx, err) }()
-	return s.o.Queue.Enqueue(ctx, conn, b)
-}
-
 // takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a
 // server that may be another than before, for the reason moved, nothing that was under way counts any more: a worker
 // may hold a text, and a streamer may have stored a position, of which it knows nothing. Leases end, and every row is

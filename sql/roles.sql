@@ -117,7 +117,7 @@ GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled, labels) ON e
 -- texts are cut: give it to the roles that may read these rows. Policies of row-level security hold for them.
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_searcher;
 GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsidecar.search_owner,
-    embedsidecar.search_statement, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
+    embedsidecar.search_statement, embedsidecar.printed, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
     embedsidecar.check_search, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked,
     embedsidecar.check_rerank, embedsidecar.text_statement, embedsidecar.nearest_to, embedsidecar.candidates,
     embedsidecar.rerank, embedsidecar.search_across, embedsidecar.highlight,

@@ -16,12 +16,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
-// The versions of the schema embedsidecar: the oldest that Upgrade can take further, of the first release, and the one
-// that it leads to.
-const (
-	FirstVersion = 36
-	Version      = 41
-)
+// FirstVersion is the oldest version of the schema embedsidecar that Upgrade can take further, of the first release.
+const FirstVersion = 36
+
+// Version is the one that it leads to: that of the last file of tables.
+var Version = func() int {
+	names := Tables(0)
+	return versionOf(names[len(names)-1])
+}()
 
 // ErrBeforeFirst says that a program of before the first release made the schema: there is no way on from there.
 var ErrBeforeFirst = errors.New("the schema embedsidecar is of a program before the first release")

@@ -29,7 +29,7 @@ import (
 type ModelChange struct {
 	Pipeline string
 	To       pipeline.ModelName // "": as the configuration has it
-	Recipe   *pipeline.Spec     // nil: the text, how it is cut and the type stay
+	Recipe   *pipeline.Spec     // nil: it stays
 	Beside   bool               // the recipe is that of the configuration
 	DryRun   bool
 	Estimate bool // say what its backfill will take
@@ -100,7 +100,7 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 	}
 	if o.Beside {
 		if o.Recipe = configured(n.Config, live); o.Recipe == nil {
-			return done, notConfigured(live, "with its new text, chunking or type: --config FILE")
+			return done, notConfigured(live, "with its new "+resolve.Recipe+": --config FILE")
 		}
 	}
 	described, err := by.plugins.Describe(ctx, []pipeline.Spec{{Name: live.Name, Plugin: to.Plugin, Model: to.Model}})

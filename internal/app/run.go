@@ -234,7 +234,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 	}
 	return sidecar.New(sidecar.Options{
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
-		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
+		Pool: p.work, StreamPool: p.stream, Dial: n.open.Dial,
 		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
 			// Over one connection: each transaction of its own would wait behind all workers that wait for the pool.
 			conn, err := p.work.Acquire(ctx)

@@ -57,7 +57,7 @@ type Spec struct {
 	AutoSwitch bool // its next generation serves as soon as it is complete
 	// with that: the least share of the first ten rows that both must find; 0: any will do
 	SwitchOverlap float64
-	Beside        bool   `db:"-"` // another text, chunking or type of vectors is a next generation, too
+	Beside        bool   `db:"-"` // another recipe (package resolve) is a next generation, too
 	Plugin        string // a name or a path; "" means the usual one
 	Model         string // name or folder; "" means the default model
 	Priority      Lane   // lane of live changes

@@ -297,6 +297,23 @@ var expressions = []struct {
 	{text: "title\x00", words: []string{"NUL"}},
 }
 
+// TestP9_AKeyThatNoIndexOrdersIsWarnedOf: the key of a temporal table is in an index that gives no order, so each page
+// of a comparison would read all of the table.
+func TestP9_AKeyThatNoIndexOrdersIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	b := baseOn(t, testenv.DB(t, testenv.Major(18), testenv.Empty()),
+		`CREATE TABLE docs (room int4range, during daterange, title text, body text, embedding vector(3),
+			PRIMARY KEY (room, during WITHOUT OVERLAPS))`)
+	const words = "has no index in the order of its key"
+	for _, warned := range []bool{true, false} {
+		_, warnings, err := resolve.Resolve(t.Context(), b.super, docs(), catalog.Vectors{Dims: 3})
+		if err != nil || strings.Contains(strings.Join(warnings, "; "), words) != warned {
+			t.Errorf("%v, warnings %q", err, warnings)
+		}
+		b.MustExec(`CREATE INDEX ON docs (room, during)`)
+	}
+}
+
 func TestResolve_Expressions(t *testing.T) {
 	t.Parallel()
 	b := newBase(t,

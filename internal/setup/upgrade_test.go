@@ -224,15 +224,3 @@ func TestP2_AnUpgradeKeepsEverybodyElseOut(t *testing.T) {
 		}
 	})
 }
-
-// A database is brought to the newest file of tables: one that came without its version would never reach those that
-// are there.
-func TestVersion_IsThatOfTheLastFileOfTables(t *testing.T) {
-	t.Parallel()
-	if left := sqlfiles.Tables(sqlfiles.Version); len(left) > 0 {
-		t.Errorf("version %d, and there is %q", sqlfiles.Version, left)
-	}
-	if last := sqlfiles.Tables(sqlfiles.Version - 1); len(last) == 0 {
-		t.Errorf("version %d has no file of tables", sqlfiles.Version)
-	}
-}

@@ -574,6 +574,9 @@ BEGIN
         FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE  n.nspname = coalesce(p.destination_schema, p.table_schema) AND c.relname = p.destination_table
             AND c.relkind IN ('r', 'p');
+        IF vectors IS NULL THEN -- it has another name by now
+            SELECT d.relation, d.quoted INTO vectors, into_ FROM embedsidecar.destination_of(p.pipeline_id) AS d;
+        END IF;
     ELSE
         vectors := p.table_oid;
     END IF;
@@ -592,9 +595,9 @@ BEGIN
            string_agg(format('embedsidecar_key_%s', x.n), ', ' ORDER BY x.n),
            string_agg(format('v.%1$I %2$s s.%1$I', a.attname, x.equal), ' AND ' ORDER BY x.n),
            string_agg(format('t.%I %s b.embedsidecar_key_%s', a.attname, x.equal, x.n), ' AND ' ORDER BY x.n),
-           CASE WHEN count(*) = 1 THEN $q$format('%s', b.embedsidecar_key_1)$q$
-                ELSE string_agg(format($q$replace(replace(format('%%s', b.embedsidecar_key_%s), '\', '\\'), '|',
-                    '\|')$q$, x.n), $q$ || '|' || $q$ ORDER BY x.n) END,
+           CASE WHEN count(*) = 1 THEN 'embedsidecar.printed(b.embedsidecar_key_1)'
+                ELSE string_agg(format($q$replace(replace(embedsidecar.printed(b.embedsidecar_key_%s), '\', '\\'),
+                    '|', '\|')$q$, x.n), $q$ || '|' || $q$ ORDER BY x.n) END,
            -- jsonb_build_object looks for a cast to JSON: of a type that is not the server's own that is code of
            -- its owner.
            string_agg(format(CASE WHEN t.base >= 16384 THEN $q$%L, format('%%s', b.embedsidecar_key_%s)$q$
@@ -689,6 +692,14 @@ COMMENT ON FUNCTION embedsidecar.search_statement IS
     'shortens, NULL where none could. tables and columns are what it reads; relation and attnum are the column of the '
     'vectors that is called so.';
 
+CREATE OR REPLACE FUNCTION embedsidecar.printed(value anyelement) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET timezone = 'UTC'
+SET intervalstyle = 'postgres' SET extra_float_digits = '3' SET bytea_output = 'hex' AS $$
+SELECT format('%s', value)
+$$;
+COMMENT ON FUNCTION embedsidecar.printed IS
+    'For neighbours: a value of a key as embedsidecar.tasks shows it, whatever the session of the caller prints.';
+
 -- It cannot tell which rows the caller sees: a caller who does not see all rows could guess keys.
 CREATE OR REPLACE FUNCTION embedsidecar.rows_with_tasks(pipeline_id integer, keys text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -733,10 +744,13 @@ COMMENT ON FUNCTION embedsidecar.missing_grants IS
 CREATE OR REPLACE FUNCTION embedsidecar.search_owner(pipeline text) RETURNS name
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE root AS (
-        SELECT c.oid
-        FROM   embedsidecar.pipeline AS p JOIN pg_class AS c ON c.oid = p.table_oid
-               OR c.relname = p.destination_table AND c.relnamespace = (SELECT n.oid FROM pg_namespace AS n
-                   WHERE n.nspname = coalesce(p.destination_schema, p.table_schema))
+        SELECT t.oid
+        FROM   embedsidecar.pipeline AS p CROSS JOIN LATERAL (
+                   SELECT p.table_oid
+                   UNION SELECT coalesce((SELECT c.oid FROM pg_class AS c WHERE c.relname = p.destination_table
+                       AND c.relnamespace = (SELECT n.oid FROM pg_namespace AS n
+                           WHERE n.nspname = coalesce(p.destination_schema, p.table_schema))), p.destination_oid))
+                   AS t (oid)
         WHERE  p.pipeline_id = embedsidecar.pipeline_meant(search_owner.pipeline)),
     below AS (SELECT r.oid FROM root AS r UNION SELECT h.inhrelid FROM below AS b
         JOIN pg_inherits AS h ON h.inhparent = b.oid),

@@ -233,3 +233,33 @@ func TestArchitecture_NamesEveryPackage(t *testing.T) {
 		}
 	}
 }
+
+// TestArchitecture_NamesFunctionsThatAreThere: who follows a change in the code finds each file and function.
+func TestArchitecture_NamesFunctionsThatAreThere(t *testing.T) {
+	t.Parallel()
+	_, after, ok := strings.Cut(read(t, "docs/architecture.md"), "| step | read |")
+	table, _, ends := strings.Cut(after, "\n\n")
+	if !ok || !ends {
+		t.Fatal("docs/architecture.md does not say what to read")
+	}
+	var (
+		code  strings.Builder
+		bases []string
+	)
+	for _, name := range files(t) {
+		bases = append(bases, filepath.Base(name))
+		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			code.WriteString(read(t, filepath.ToSlash(name)))
+		}
+	}
+	for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(table, -1) {
+		name := quoted[1]
+		there := strings.Contains(code.String(), "func "+name+"(") || strings.Contains(code.String(), ") "+name+"(")
+		if strings.Contains(name, ".") {
+			there = slices.Contains(bases, filepath.Base(name))
+		}
+		if !there {
+			t.Errorf("docs/architecture.md names %s, which is not there", name)
+		}
+	}
+}

@@ -267,7 +267,8 @@ func (r *rig) begin() (stop func()) {
 	at := r.db.URL(r.run)
 	pool, direct := r.pool(at, 8), r.pool(at, 3)
 	s := sidecar.New(sidecar.Options{
-		Slot: r.slot, Instance: "docs-1", Version: "1.0.0", Pool: pool, Direct: direct, Log: slog.New(slog.DiscardHandler),
+		Slot: r.slot, Instance: "docs-1", Version: "1.0.0", Pool: pool, StreamPool: direct,
+		Log: slog.New(slog.DiscardHandler),
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {
 			return database.ConnectReplication(ctx, r.db.URL(r.db.StreamRole()), database.Options{IdleInTransaction: -1})
 		},

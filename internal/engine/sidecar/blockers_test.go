@@ -75,14 +75,14 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	unanswered := &unanswered{}
 	r.options = func(o *sidecar.Options) {
 		o.Log = log.logger()
-		config := o.Direct.Config()
+		config := o.StreamPool.Config()
 		config.ConnConfig.Tracer = unanswered
 		direct, err := pgxpool.NewWithConfig(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(direct.Close)
-		o.Direct = direct
+		o.StreamPool = direct
 	}
 	another, _ := r.start() // one that stands by says it as well
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {

@@ -40,7 +40,7 @@ func TestDirect_ALoneChangeNeedsNoTask(t *testing.T) {
 		db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 5) AS i`)
 		r := newRig(t, db, spec("docs", "body"))
 		var pool *pgxpool.Pool
-		r.options = func(o *sidecar.Options) { unhurried(o); pool = o.Direct }
+		r.options = func(o *sidecar.Options) { unhurried(o); pool = o.StreamPool }
 		s, _ := r.start()
 		r.settle()
 		made, direct := s.Stream().Made.Load(), s.Stream().Direct.Load()

@@ -253,6 +253,38 @@ func (s *searcher) hidesTasks(role string, pipelineID int32) {
 	}
 }
 
+// TestP10_ASearchKnowsTasksWhateverItsSessionPrints: a row that has a task is left out, though the session writes its
+// key in another time zone and style than tasks are written in.
+func TestP10_ASearchKnowsTasksWhateverItsSessionPrints(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint, at timestamptz, body text, PRIMARY KEY (id, at))`)
+	db.MustExec(`INSERT INTO docs SELECT i, '2024-05-06 07:08:09+00', 'text ' || i FROM generate_series(1, 5) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	_, stop := r.start()
+	r.settle()
+	stop()
+	const waiting = "3|2024-05-06 07:08:09+00"
+	db.MustExecSuper(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at, state)
+		SELECT pipeline_id, $1, 1, pg_current_xact_id(), '0/1', '0/1', now(), 'cancelled' FROM embedsidecar.pipeline`, waiting)
+	conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := conn.Exec(t.Context(), `SET timezone = 'Asia/Tokyo'; SET datestyle = 'German'`); err != nil {
+		t.Fatal(err)
+	}
+	for fresh, want := range map[bool]int{false: 5, true: 4} {
+		rows, _ := conn.Query(t.Context(),
+			`SELECT row_key FROM embedsidecar.neighbours('docs', '[1,2,3,4,5,6,7,8]', 10, fresh_only => $1)`, fresh)
+		keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil || len(keys) != want || slices.Contains(keys, waiting) == fresh {
+			t.Errorf("fresh only: %t: %q, %v", fresh, keys, err)
+		}
+	}
+}
+
 // searchesFiltered has conditions, pages and bounds of a search by SQL of docs, which has rows 101 to 160.
 func (s *searcher) searchesFiltered() {
 	s.t.Helper()

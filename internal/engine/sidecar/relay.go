@@ -48,7 +48,7 @@ func (s *Sidecar) hearWork(ctx context.Context) error {
 
 // listen wakes workers for as long as a connection lasts.
 func (s *Sidecar) listen(ctx context.Context) (err error) {
-	pooled, err := s.o.Direct.Acquire(ctx)
+	pooled, err := s.o.StreamPool.Acquire(ctx)
 	if err != nil {
 		return err
 	}

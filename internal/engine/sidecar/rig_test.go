@@ -264,7 +264,7 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 	url := slowly(r.db.URLVia(net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))), r.db.StreamRole()))
 	loader := &resolve.Loader{}
 	o := sidecar.Options{
-		Slot: r.slot, Instance: r.t.Name(), Version: "test", Pool: pool, Direct: direct, Log: logger(r.t),
+		Slot: r.slot, Instance: r.t.Name(), Version: "test", Pool: pool, StreamPool: direct, Log: logger(r.t),
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {
 			return database.ConnectReplication(ctx, url, database.Options{IdleInTransaction: -1})
 		},

@@ -38,14 +38,14 @@ import (
 
 // Options are what a Sidecar needs.
 type Options struct {
-	Slot     string
-	Instance string        // name in the worker registry
-	Host     string        // the machine's, as it is told there
-	Version  string        // of the program
-	Pool     *pgxpool.Pool // for queue and tables; may go through a pooler
-	Direct   *pgxpool.Pool // straight to the server, for the streamer; two connections do
-	Dial     func(ctx context.Context) (*pgconn.PgConn, error)
-	Load     func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
+	Slot       string
+	Instance   string        // name in the worker registry
+	Host       string        // the machine's, as it is told there
+	Version    string        // of the program
+	Pool       *pgxpool.Pool // for queue and tables; may go through a pooler
+	StreamPool *pgxpool.Pool // straight to the server, for the streamer; two connections do
+	Dial       func(ctx context.Context) (*pgconn.PgConn, error)
+	Load       func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
 	// OnRequest is called when a request for a pipeline is notified; nil: it is ignored.
 	OnRequest func()
 	Forget    func() // what Load remembers of them; nil: nothing
@@ -312,11 +312,11 @@ func (s *Sidecar) Run(ctx context.Context) error {
 // newStream makes what reads the slot, and what takes the questions that come through it.
 func (s *Sidecar) newStream(pipelines []pipeline.Pipeline) (*replication.Stream, *questions) {
 	qs := newQuestions(s.secret)
-	if !database.Pooled(s.o.Direct) {
-		s.line = database.NewLine(s.o.Direct, 5*cmp.Or(s.o.Quick, worker.QuickEnough))
+	if !database.Pooled(s.o.StreamPool) {
+		s.line = database.NewLine(s.o.StreamPool, 5*cmp.Or(s.o.Quick, worker.QuickEnough))
 	}
 	stream := replication.New(replication.Options{
-		Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Line: s.line, Dial: s.o.Dial, Log: s.o.Log,
+		Slot: s.o.Slot, Queue: s.queue, DB: s.o.StreamPool, Line: s.line, Dial: s.o.Dial, Log: s.o.Log,
 		StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnReload: s.Reload,
 		OnRequest: s.o.OnRequest,
 		Prepare:   s.prepare(), Heartbeat: s.o.Heartbeat,

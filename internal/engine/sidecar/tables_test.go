@@ -288,6 +288,10 @@ func TestP1_AnEmbeddingTableThatMovesIsWatched(t *testing.T) {
 				return len(list) == 1 && list[0].Status == pipeline.Active && list[0].Into() != r.pipelines[0].Into(),
 					fmt.Sprint(list)
 			})
+			vector := "[" + strings.Repeat("1,", dims-1) + "1]"
+			if n := len(testenv.Values[string](db, `SELECT row_key FROM embedsidecar.neighbours('docs', $1, 5)`, vector)); n != 5 {
+				t.Errorf("a search finds %d rows, want 5", n)
+			}
 			sent := r.embedder.sent()
 			db.MustExecSuper(`TRUNCATE ` + c.now)
 			r.has(50, `SELECT count(*) FROM `+c.now)

@@ -95,7 +95,7 @@ type Wanted struct {
 // Wants looks at the first of these rows, as many as have room in memory and at least one, and says which texts a
 // batch job would have to embed. A text that has no room even by itself is for a task.
 func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
-	room, err := w.room(ctx, w.way.most)
+	room, err := w.room(ctx, w.most)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 	for i, key := range keys {
 		tasks[i] = queue.Task{RowKey: key, Lane: pipeline.Low}
 	}
-	items, err := w.look(ctx, tasks, w.way.limit)
+	items, err := w.look(ctx, tasks, w.limit)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 		return wants, nil
 	}
 	if w.chunks != nil {
-		err = w.prepare(ctx, known, false)
+		err = w.prepare(ctx, known)
 	} else {
 		err = w.reuse(ctx, known)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
-	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -31,7 +30,7 @@ const (
 
 // embedChunks does with chunks what embedTexts does with whole texts. The rows are written a few at a time, so that
 // those with many chunks do not keep the others waiting; the texts of large rows are not there yet.
-func (w *Worker) embedChunks(ctx context.Context, items []item, first *room, alone bool) error {
+func (w *Worker) embedChunks(ctx context.Context, items []item, first *room) error {
 	first.shrink(textBytes(items) + maxChunked)
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.size(), b.size()) })
 	large := slices.IndexFunc(items, func(it item) bool { return it.size() > 0 })
@@ -42,7 +41,7 @@ func (w *Worker) embedChunks(ctx context.Context, items []item, first *room, alo
 	for begin := 0; begin < len(items); {
 		if begin == prepared && begin < large {
 			prepared = textsEnd(items[:large], begin)
-			if err := w.prepare(ctx, items[begin:prepared], alone); err != nil {
+			if err := w.prepare(ctx, items[begin:prepared]); err != nil {
 				return w.groupFailed(ctx, items[begin:prepared], items[prepared:], err)
 			}
 		}
@@ -55,11 +54,11 @@ func (w *Worker) embedChunks(ctx context.Context, items []item, first *room, alo
 			if err := w.readLarge(ctx, group); err != nil {
 				return w.lookFailed(ctx, tasksOf(items[begin:]), err)
 			}
-			if err := w.prepare(ctx, group, alone); err != nil {
+			if err := w.prepare(ctx, group); err != nil {
 				return w.groupFailed(ctx, group, rest, err)
 			}
 		}
-		if err := w.embedUnknown(ctx, group, alone); err != nil {
+		if err := w.embedUnknown(ctx, group); err != nil {
 			return w.groupFailed(ctx, group, rest, err)
 		}
 		if err := reached(group[0].task, "after-embed"); err != nil {
@@ -109,25 +108,6 @@ func (w *Worker) groupEnd(items []item, begin int) int {
 	return len(items)
 }
 
-// groupFailed ends a batch at a group of items that could not be read or embedded; rest comes after it.
-func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error) error {
-	if _, ok := errors.AsType[embedderError](err); !ok || ctx.Err() != nil {
-		return err
-	}
-	if spent, is := errors.AsType[*spend.SpentError](err); is { // the rows wait in the queue as they were
-		return spent
-	}
-	if len(rest) > 0 && ctx.Err() == nil {
-		// These were not in the embedder.
-		_, code := embed.Classify(err)
-		if err := w.postpone(ctx, tasksOf(rest), embed.Transient, code, "the embedder failed on other rows of the batch",
-			max(w.o.Service.Rest(), w.o.Retry.Initial/4)); err != nil {
-			return err
-		}
-	}
-	return w.embedderFailed(ctx, tasksOf(group), err)
-}
-
 // readLarge reads the row of one item again, with all of its text, and decides again.
 func (w *Worker) readLarge(ctx context.Context, one []item) error {
 	found, err := w.look(ctx, []queue.Task{one[0].task}, maxChunked)
@@ -148,8 +128,8 @@ func (w *Worker) readLarge(ctx context.Context, one []item) error {
 }
 
 // prepare cuts the texts of items and finds out which of their chunks have a vector already.
-func (w *Worker) prepare(ctx context.Context, items []item, alone bool) error {
-	if err := w.cut(ctx, items, alone); err != nil {
+func (w *Worker) prepare(ctx context.Context, items []item) error {
+	if err := w.cut(ctx, items); err != nil {
 		return embedderError{err}
 	}
 	if err := w.matchStored(ctx, items); err != nil {
@@ -159,7 +139,7 @@ func (w *Worker) prepare(ctx context.Context, items []item, alone bool) error {
 }
 
 // cut cuts the texts of items that need vectors.
-func (w *Worker) cut(ctx context.Context, items []item, alone bool) error {
+func (w *Worker) cut(ctx context.Context, items []item) error {
 	var cutting []*item
 	for i := range items {
 		if it := &items[i]; it.action == vectorIn {
@@ -169,7 +149,7 @@ func (w *Worker) cut(ctx context.Context, items []item, alone bool) error {
 	if len(cutting) == 0 {
 		return nil
 	}
-	err := w.cutItems(ctx, cutting, alone)
+	err := w.cutItems(ctx, cutting)
 	if class, code := embed.Classify(err); err == nil || class != embed.Data {
 		return err
 	} else if len(cutting) == 1 {
@@ -180,15 +160,15 @@ func (w *Worker) cut(ctx context.Context, items []item, alone bool) error {
 		return nil
 	}
 	for i := range items {
-		if err := w.cut(ctx, items[i:i+1], alone); err != nil {
+		if err := w.cut(ctx, items[i:i+1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *Worker) cutItems(ctx context.Context, items []*item, alone bool) error {
-	settings, texts, err := w.tokens(ctx, items, alone)
+func (w *Worker) cutItems(ctx context.Context, items []*item) error {
+	settings, texts, err := w.tokens(ctx, items)
 	if err != nil {
 		return err
 	}
@@ -217,7 +197,7 @@ func (w *Worker) cutItems(ctx context.Context, items []*item, alone bool) error 
 }
 
 // tokens returns how to cut, and for each item its text and its title with where their tokens end.
-func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.Settings, []chunk.Text, error) {
+func (w *Worker) tokens(ctx context.Context, items []*item) (chunk.Settings, []chunk.Text, error) {
 	c := w.o.Pipeline.Chunking
 	settings := c.Settings()
 	texts := make([]string, 0, 2*len(items))
@@ -235,7 +215,7 @@ func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.S
 	if err != nil {
 		return settings, nil, err
 	}
-	tokens, err := w.o.Service.Tokenize(ctx, texts, alone)
+	tokens, err := w.o.Service.Tokenize(ctx, texts, items[0].task.Alone())
 	if errors.Is(err, embed.ErrNoTokens) && c.Strategy != pipeline.ChunkTokens {
 		tokens, err = embed.Tokens{Ends: make([][]int, len(texts)), Around: estimatedAround}, nil
 		for i, text := range texts {
@@ -257,7 +237,7 @@ func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.S
 
 // embedUnknown asks for the vectors of chunks that have none, numbers the chunks, and fetches those vectors that stay
 // in the destination under another number.
-func (w *Worker) embedUnknown(ctx context.Context, items []item, alone bool) error {
+func (w *Worker) embedUnknown(ctx context.Context, items []item) error {
 	var (
 		texts  []string
 		owners []*item
@@ -278,10 +258,10 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item, alone bool) err
 		}
 	}
 	// All of them are paid for at once: a budget that ends does not waste half of a row.
-	results, err := w.paid(ctx, items[0].task, texts, func() (all []embed.Result, err error) {
+	results, err := w.withinBudget(ctx, texts, func() (all []embed.Result, err error) {
 		for len(all) < len(texts) && err == nil {
 			var some []embed.Result
-			some, err = w.vectors(ctx, items, texts[len(all):min(len(texts), len(all)+w.o.BatchRows)], alone)
+			some, err = w.callEmbedder(ctx, items, texts[len(all):min(len(texts), len(all)+w.o.BatchRows)])
 			all = append(all, some...)
 		}
 		return all, err

@@ -38,7 +38,7 @@ func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Resu
 		defer cancel()
 		var a answer
 		a.err = w.o.Keeper.Guard(asking, restart.Direct, func() (err error) {
-			a.results, err = w.spend(asking, texts, func() ([]embed.Result, error) {
+			a.results, err = w.withinBudget(asking, texts, func() ([]embed.Result, error) {
 				return w.o.Service.Embed(asking, embed.Document, texts, false)
 			})
 			w.countTokens(texts, a.results, false)
@@ -168,7 +168,7 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 		return s, 0
 	}
 	defer w.o.InWork.Leave(len(changes))
-	room, there := w.roomNow(w.way.most)
+	room, there := w.roomNow(w.most)
 	if !there {
 		return s, 0
 	}
@@ -216,7 +216,7 @@ func (w *Worker) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	s, err = w.tasks.Screen(ctx, changes, func(ctx context.Context, changes []queue.Change) (_ []string, _ bool,
 		err error,
 	) {
-		found, err = w.store.screen(ctx, d, changes, w.way.limit)
+		found, err = w.store.screen(ctx, d, changes, w.limit)
 		return found.Verdicts, found.Hidden, err
 	})
 	if err != nil {
@@ -262,7 +262,7 @@ func (w *Worker) writeAtOnce(ctx context.Context, d *queue.Direct, items []item)
 	mine, outcomes := w.judge(items, nil, passed)
 	w.traceWritten(ctx, mine, began)
 	done := d.End(outcomes)
-	w.ended(ctx, items, mine, outcomes, done)
+	w.noteEnd(ctx, items, mine, outcomes, done)
 	return nil
 }
 

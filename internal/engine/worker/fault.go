@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,8 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -155,4 +159,158 @@ func oneLine(message string, limit int) string {
 // lockedDelay is when a row that somebody else is changing is due again: soon, and less often the longer it takes.
 func lockedDelay(t queue.Task, now time.Time) time.Duration {
 	return min(max(now.Sub(t.EnqueuedAt)/10, 50*time.Millisecond), 5*time.Second)
+}
+
+// lookFailed ends a batch whose rows could not be read.
+func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) error {
+	switch {
+	case rows.Fault(err) == database.Locked:
+		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by another session",
+			lockedDelay(tasks[0], time.Now()))
+	case unfits(err):
+		return w.park(ctx, tasks, err)
+	}
+	return err
+}
+
+// groupFailed ends a batch at a group of items that could not be read or embedded; rest comes after it.
+func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error) error {
+	if _, ok := errors.AsType[embedderError](err); !ok || ctx.Err() != nil {
+		return err
+	}
+	if spent, is := errors.AsType[*spend.SpentError](err); is { // the rows wait in the queue as they were
+		return spent
+	}
+	if len(rest) > 0 && ctx.Err() == nil {
+		// These were not in the embedder.
+		_, code := embed.Classify(err)
+		if err := w.postpone(ctx, tasksOf(rest), embed.Transient, code, "the embedder failed on other rows of the batch",
+			max(w.o.Service.Rest(), w.o.Retry.Initial/4)); err != nil {
+			return err
+		}
+	}
+	return w.embedderFailed(ctx, tasksOf(group), err)
+}
+
+// embedderFailed ends a batch that got no answer. The rows are innocent until they prove otherwise alone.
+func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err error) error {
+	if ctx.Err() != nil || tasks[0].IsDirect() {
+		return err
+	}
+	class, code := embed.Classify(err)
+	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code,
+		"tasks", len(tasks), "error", err)
+	if class != embed.Crash {
+		return w.postpone(ctx, tasks, class, code, "the embedder did not answer: "+oneLine(err.Error(), longestMessage),
+			max(w.o.Service.Rest(), w.o.Retry.Initial/4))
+	}
+	w.stats.Crashed.Add(int64(len(tasks)))
+	return w.blame(ctx, tasks, code, w.o.Service.Rest(), "the embedder died while it held this row",
+		"the embedder died each time it held this row, also alone")
+}
+
+// panicked ends a batch in which a mistake of ours made the worker panic. Some row may have led to it, so they are
+// tried alone then, and one that does it each time is a dead letter.
+func (w *Worker) panicked(ctx context.Context, tasks []queue.Task) error {
+	const message = "embedsidecar itself failed while it held this row: its log tells more"
+	return w.blame(ctx, tasks, "panic", w.o.Retry.Initial, message, message)
+}
+
+// blame postpones a batch whose embedder or worker died; again is the message for a row that has been there each time.
+func (w *Worker) blame(ctx context.Context, tasks []queue.Task, code string, delay time.Duration, message, again string,
+) error {
+	return w.end(ctx, tasks[0].Lease, lists.Map(tasks, func(t queue.Task) queue.Outcome {
+		o := queue.Outcome{
+			Task: t, Action: queue.Later, What: "lost", Attempt: t.Attempt, Losses: t.Losses + 1, Delay: delay,
+			Class: string(embed.Crash), Code: code, Message: message,
+		}
+		if o.Losses >= queue.DeadAfter {
+			o.Action, o.What, o.Message = queue.Fail, "failed", again
+		}
+		return o
+	}))
+}
+
+// failure says how an item that could not be written ends.
+func (w *Worker) failure(it *item) queue.Outcome {
+	class, code := embed.Classify(it.err)
+	o := queue.Outcome{
+		Task: it.task, Action: queue.Later, What: "retried", Attempt: it.task.Attempt, Losses: it.task.Losses,
+		Class: string(class), Code: code, Message: it.err.Error(),
+	}
+	if class == embed.Data {
+		o.Attempt++
+	}
+	o.Delay = w.backoff(int(o.Attempt))
+	text, ok := errors.AsType[*embed.TextError](it.err)
+	if ok {
+		o.Message = text.Message // the code has a place of its own
+	}
+	if ok && text.RetryAfter > 0 && class != embed.Data {
+		o.Delay = text.RetryAfter // it was asked for this, which may be more than a pause of ours ever is
+	}
+	if class == embed.Data && int(o.Attempt) >= w.o.Retry.MaxAttempts {
+		o.Action, o.What = queue.Fail, "failed"
+		return o
+	}
+	o.Lane = w.o.Retry.Lane
+	if !it.task.IsDirect() {
+		w.stats.Retried.Add(1)
+	}
+	return o
+}
+
+// backoff is the pause before the next try: doubling, capped, with full jitter over its upper half.
+func (w *Worker) backoff(attempt int) time.Duration {
+	d := min(w.o.Retry.Initial<<min(max(attempt-1, 0), 20), w.o.Retry.Max)
+	return sleep.Between(d/2, d)
+}
+
+// park lets tasks wait until the pipeline fits its table again, and says so to anyone who can look.
+func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error {
+	w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", database.SQLState(err))
+	if w.o.Broken != nil {
+		w.o.Broken()
+	}
+	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
+}
+
+// postpone ends leases for a reason that is not the rows': it burns no attempt.
+func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.Class, code, message string,
+	delay time.Duration,
+) error {
+	w.stats.Retried.Add(int64(len(tasks)))
+	return w.end(ctx, tasks[0].Lease, lists.Map(tasks, func(t queue.Task) queue.Outcome {
+		return queue.Outcome{
+			Task: t, Action: queue.Later, What: "postponed", Attempt: t.Attempt, Losses: t.Losses,
+			Class: string(class), Code: code, Message: message, Delay: delay,
+		}
+	}))
+}
+
+func (w *Worker) end(ctx context.Context, lease queue.Lease, outcomes []queue.Outcome) error {
+	done, err := w.tasks.Finish(ctx, w.o.ID, lease, 0, outcomes)
+	if err != nil {
+		return err
+	}
+	w.stats.Failed.Add(int64(done.Failed))
+	if done == (queue.Finished{}) {
+		return w.overdue(len(outcomes))
+	}
+	w.noteOutcomes(ctx, outcomes, done)
+	return nil
+}
+
+// noteOutcomes notes how rows have ended, and says so of those that are given up.
+func (w *Worker) noteOutcomes(ctx context.Context, outcomes []queue.Outcome, done queue.Finished) {
+	outcomes[0].Task.Lease.Work.Note(outcomes)
+	w.traceEnded(ctx, outcomes)
+	if done.Failed == 0 {
+		return
+	}
+	at := slices.IndexFunc(outcomes, func(o queue.Outcome) bool { return o.Action == queue.Fail })
+	first := &outcomes[max(at, 0)]
+	w.o.Log.WarnContext(ctx, "rows given up: they are dead letters now", "pipeline", w.o.Pipeline.Name,
+		"rows", done.Failed, "first_key", first.Task.RowKey, "attempts", first.Attempt, "class", first.Class,
+		"code", first.Code)
 }

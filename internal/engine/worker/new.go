@@ -32,22 +32,15 @@ func New(o Options) *Worker {
 		pages: func() pages { return of.Pages() },
 		pace:  pace.Pace{Share: pace.Queue},
 	}
+	w.most, w.limit = firstText, firstText
 	if chunks := of.Chunks(); chunks != nil {
-		w.chunks = chunks
+		w.chunks, w.most, w.limit = chunks, w.o.BatchRows*bigText+maxChunked, bigText
 	}
 	if o.Service != nil {
 		w.quick.others = o.Service.Usual()
 	}
-	w.way = w.wayOf()
 	w.traced = Traced(o.Pipeline)
 	return w
-}
-
-func (w *Worker) wayOf() way {
-	if w.chunks != nil {
-		return way{w.o.BatchRows*bigText + maxChunked, bigText, w.embedChunks, w.embedChunkSample}
-	}
-	return way{firstText, firstText, w.embedTexts, w.embedSample}
 }
 
 // Traced is what traces call a pipeline.

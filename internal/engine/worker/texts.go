@@ -6,7 +6,7 @@ import (
 
 // embedTexts asks for the vectors that are known nowhere and writes them: first of items whose texts are there, then of
 // the others, whose texts are read and forgotten a few at a time.
-func (w *Worker) embedTexts(ctx context.Context, items []item, first *room, alone bool) error {
+func (w *Worker) embedTexts(ctx context.Context, items []item, first *room) error {
 	if err := w.reuse(ctx, items); err != nil {
 		return err
 	}
@@ -19,7 +19,7 @@ func (w *Worker) embedTexts(ctx context.Context, items []item, first *room, alon
 		}
 	}
 	if len(group) > 0 {
-		if goOn, err := w.embedAndFinish(ctx, group, rest, alone); err != nil || !goOn {
+		if goOn, err := w.embedAndFinish(ctx, group, rest); err != nil || !goOn {
 			return err
 		}
 	}
@@ -34,7 +34,7 @@ func (w *Worker) embedTexts(ctx context.Context, items []item, first *room, alon
 			size += rest[n].row.Bytes
 			n++
 		}
-		if goOn, err := w.embedLarge(ctx, rest[:n], rest[n:], size, alone); err != nil || !goOn {
+		if goOn, err := w.embedLarge(ctx, rest[:n], rest[n:], size); err != nil || !goOn {
 			return err
 		}
 		rest = rest[n:]
@@ -42,7 +42,7 @@ func (w *Worker) embedTexts(ctx context.Context, items []item, first *room, alon
 	return nil
 }
 
-func (w *Worker) embedLarge(ctx context.Context, group, rest []item, size int, alone bool) (goOn bool, err error) {
+func (w *Worker) embedLarge(ctx context.Context, group, rest []item, size int) (goOn bool, err error) {
 	room, err := w.room(ctx, size)
 	if err != nil {
 		return false, err
@@ -55,13 +55,13 @@ func (w *Worker) embedLarge(ctx context.Context, group, rest []item, size int, a
 	if err := w.decideAll(ctx, found); err != nil {
 		return false, err
 	}
-	return w.embedAndFinish(ctx, found, rest, alone)
+	return w.embedAndFinish(ctx, found, rest)
 }
 
 // embedAndFinish asks for the vectors that a group of items needs, and writes them. rest are items of the batch that
 // come after it; when the embedder fails they are postponed, and nothing is left to do.
-func (w *Worker) embedAndFinish(ctx context.Context, group, rest []item, alone bool) (goOn bool, err error) {
-	if err := w.embed(ctx, group, alone); err != nil {
+func (w *Worker) embedAndFinish(ctx context.Context, group, rest []item) (goOn bool, err error) {
+	if err := w.embed(ctx, group); err != nil {
 		return false, w.groupFailed(ctx, group, rest, embedderError{err})
 	}
 	if err := reached(group[0].task, "after-embed"); err != nil {

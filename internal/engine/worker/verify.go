@@ -66,7 +66,11 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 	if err := w.countOrphans(ctx, p, &report); err != nil {
 		return report, w.unverified(err)
 	}
-	if err := w.way.sample(ctx, &report, sample.keys); err != nil {
+	again := w.embedSample
+	if w.chunks != nil {
+		again = w.embedChunkSample
+	}
+	if err := again(ctx, &report, sample.keys); err != nil {
 		return report, w.unverified(err)
 	}
 	return report, nil

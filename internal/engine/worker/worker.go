@@ -38,7 +38,8 @@ type Worker struct {
 	// the table's way with chunks; nil: a row has one vector
 	chunks chunkTable
 	pages  func() pages
-	way    way
+	most   int // bytes that the texts of a batch may take when its rows are first read
+	limit  int // bytes of texts that are asked for then: read
 	traced trace.Pipeline
 	stats  Stats
 
@@ -327,13 +328,4 @@ func (w *Worker) keepLease(ctx context.Context, lease queue.Lease) (stop func())
 
 func (w *Worker) describe(n int) string {
 	return fmt.Sprintf("%d rows of %s", n, w.o.Pipeline.Source())
-}
-
-// way is how a pipeline's texts get their vectors: each as a whole, or cut into chunks.
-type way struct {
-	most, limit int // bytes: what the texts of a batch may take when its rows are first read, and what is asked for
-	// embed takes items, of which it is known what they need, to their end.
-	embed func(ctx context.Context, items []item, first *room, alone bool) error
-	// sample embeds rows again, for Verify.
-	sample func(ctx context.Context, report *Report, keys []string) error
 }

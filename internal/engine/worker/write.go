@@ -175,7 +175,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
 	}
 	w.restless.note(c.Write, *moved)
-	w.ended(ctx, items, mine, outcomes, done)
+	w.noteEnd(ctx, items, mine, outcomes, done)
 	return nil
 }
 
@@ -189,13 +189,13 @@ func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 	if done == (queue.Finished{}) {
 		return w.overdue(len(items))
 	}
-	w.ended(ctx, items, mine, outcomes, done)
+	w.noteEnd(ctx, items, mine, outcomes, done)
 	return nil
 }
 
-// ended notes how items have ended; mine are those that were written.
-func (w *Worker) ended(ctx context.Context, items, mine []item, outcomes []queue.Outcome, done queue.Finished) {
-	w.told(ctx, outcomes, done)
+// noteEnd notes how items have ended; mine are those that were written.
+func (w *Worker) noteEnd(ctx context.Context, items, mine []item, outcomes []queue.Outcome, done queue.Finished) {
+	w.noteOutcomes(ctx, outcomes, done)
 	w.count(mine, done)
 	w.noteFate(ctx, items)
 }
@@ -309,8 +309,8 @@ func (w *Worker) entries(items []item, locked *rows.Locks) (entries []rows.Entry
 	return entries
 }
 
-// vectors is how many are written for an item with a vector: with chunks, those that do not stay where they are.
-func (it *item) vectors() (n int64) {
+// written is how many vectors are written for an item with a vector: with chunks, those that do not stay where they are.
+func (it *item) written() (n int64) {
 	if it.chunks == nil {
 		return 1
 	}
@@ -329,7 +329,7 @@ func (w *Worker) count(mine []item, done queue.Finished) {
 	for i := range mine {
 		switch mine[i].action {
 		case vectorIn:
-			w.stats.Written.Add(mine[i].vectors())
+			w.stats.Written.Add(mine[i].written())
 			if mine[i].paid {
 				w.stats.Embedded.Add(1)
 			} else {

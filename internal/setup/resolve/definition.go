@@ -178,8 +178,9 @@ func PluginOf(spec pipeline.Spec) string {
 	return spec.Plugin
 }
 
-// The recipe of a generation is what its vectors are made of, besides the model, and how they are stored: the text, how
-// it is cut, and the type. Filter and ignore are none of it: they say which rows have a vector, and when it is made.
+// Recipe is what the vectors of a generation are made of, besides the model, and how they are stored. Filter and ignore
+// are none of it: they say which rows have a vector, and when it is made.
+const Recipe = "text, chunking or type"
 
 // SameRecipe compares recipes as they are written; types are compared by HasRecipe.
 func SameRecipe(a, b pipeline.Spec) bool {

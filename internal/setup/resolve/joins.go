@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -259,16 +260,23 @@ func (f *Findings) readJoin(ctx context.Context, tx pgx.Tx, of, t *catalog.Table
 	return nil
 }
 
-// indexed reports whether columns name at most one row of a table, and whether an index finds it by them.
-func indexed(ctx context.Context, tx pgx.Tx, t *catalog.Table, columns []string) (unique, found bool, err error) {
-	type index struct {
-		Columns []string
-		Unique  bool
-	}
+// index is one that serves any row: what it is over, in its order.
+type index struct {
+	Columns []string
+	Unique  bool
+}
+
+func indexesOf(ctx context.Context, tx pgx.Tx, t *catalog.Table) ([]index, error) {
 	list, err := database.Collect(ctx, tx, "table_indexes", pgx.RowToStructByName[index],
 		pgx.StrictNamedArgs{"table": t.OID})
+	return list, wrap.Errorf(err, "look up indexes of %s", t.Quoted())
+}
+
+// indexed reports whether columns name at most one row of a table, and whether an index finds it by them.
+func indexed(ctx context.Context, tx pgx.Tx, t *catalog.Table, columns []string) (unique, found bool, err error) {
+	list, err := indexesOf(ctx, tx, t)
 	if err != nil {
-		return false, false, fmt.Errorf("look up indexes of %s: %w", t.Quoted(), err)
+		return false, false, err
 	}
 	for _, i := range list {
 		found = found || slices.Contains(columns, i.Columns[0])

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -183,6 +184,11 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		f.Warnings = append(f.Warnings, "tables that inherit from "+t.Quoted()+
 			" are left out: only its own rows get a vector")
 	}
+	if stored == nil {
+		if err := f.lookForOrder(ctx, tx); err != nil {
+			return nil, err
+		}
+	}
 	if err := f.readJoins(ctx, tx, stored != nil); err != nil {
 		return nil, err
 	}
@@ -257,6 +263,24 @@ func sourceTable(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, known *cata
 		}
 	}
 	return t, nil
+}
+
+// lookForOrder warns of a key without an index in its order, which pages of rows are read by: that of a temporal table
+// (WITHOUT OVERLAPS) is none.
+func (f *Findings) lookForOrder(ctx context.Context, tx pgx.Tx) error {
+	t := f.Table
+	if len(t.Key) == 0 || !strings.HasSuffix(t.Key[len(t.Key)-1].Type, "range") {
+		return nil
+	}
+	list, err := indexesOf(ctx, tx, t)
+	keys := catalog.KeyNames(t.Key)
+	if err == nil && !slices.ContainsFunc(list, func(i index) bool {
+		return len(i.Columns) >= len(keys) && slices.Equal(i.Columns[:len(keys)], keys)
+	}) {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("%s has no index in the order of its key: each page of a comparison "+
+			"reads all of it: CREATE INDEX CONCURRENTLY ON %[1]s (%s);", t.Quoted(), database.QuoteAll(keys)))
+	}
+	return err
 }
 
 // readColumns finds out which columns text and filter read. Of a pipeline that is stored plain columns are known.

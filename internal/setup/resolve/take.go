@@ -146,7 +146,7 @@ func (k *Taker) detour(t *Taken, other *Stored, wanted made, before, otherRecipe
 	s := t.Stored
 	what, serves := fmt.Sprintf("model %q", ModelOf(t.Configured)), fmt.Sprintf("model %q", ModelOf(s.Spec))
 	if otherRecipe {
-		what, serves = "another text, chunking or type", "what is set up"
+		what, serves = "another "+Recipe, "what is set up"
 	}
 	switch {
 	case wanted.other && other.Served:
@@ -222,7 +222,7 @@ func changeable(live, other *Stored, wanted made) error {
 // whatOf says what sets a generation apart from the one that serves.
 func whatOf(other, live *Stored) string {
 	if SameModel(other.Spec, live.Spec) {
-		return "another text, chunking or type"
+		return "another " + Recipe
 	}
 	return fmt.Sprintf("model %q", ModelOf(other.Spec))
 }
