@@ -301,8 +301,8 @@ func TestRoles_GrantsMendWhatIsMissing(t *testing.T) {
 	s.has(grants, `TO "`+role+`";`)
 }
 
-// TestTrust_ARoleThatAStrangerGivesGetsNothing: the names of the roles are known, so somebody who may create roles could
-// have made one of them before.
+// TestTrust_ARoleThatAStrangerGivesGetsNothing: the names of the roles are known, so somebody who may create roles
+// could have made one of them before.
 func TestTrust_ARoleThatAStrangerGivesGetsNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
