@@ -27,7 +27,6 @@ var unproven = []string{
 	"A malicious plugin can still leak them: it has the network",
 	"[searching](search.md#who-sees-what) explains the limits of a token",
 	"If you do not trust every login, revoke the privilege. In the database, as a superuser:",
-	"`embedsidecar roles` prints them. For a first try, one role that owns everything and may replicate is enough",
 	"Keep the password of `embedsidecar_stream` separate (`--stream-url-file`), and let `pg_hba.conf` admit it from the " +
 		"sidecar's address only",
 }

@@ -34,7 +34,7 @@ func TestSQL_Searcher(t *testing.T) {
 			`SELECT embedsidecar.sign('x', 'x')`, `SELECT embedsidecar.put('x', '1 s', false)`,
 			`SELECT embedsidecar.answered('x', 'slot', 'x', 'x', '1 s', true)`, `SELECT * FROM embedsidecar.texts_question('x', 'docs', 'x', '{x}', '1 s')`,
 			`SELECT * FROM embedsidecar.question('x', 'docs', 'x', '1 s')`,
-			`SELECT embedsidecar.answer_of('x', 'x', now())`, `SELECT embedsidecar.nobody_answers('x', 'slot', NULL)`,
+			`SELECT embedsidecar.answer_to('x', 'x', 'x', now())`, `SELECT embedsidecar.nobody_answers('x', 'slot', NULL)`,
 			`SELECT embedsidecar.not_in_time('x', 'slot', 'x', '1 s')`,
 		} {
 			searcher.refused(sql, "42501")
@@ -111,6 +111,19 @@ func TestSQL_Searcher(t *testing.T) {
 		}
 		f.db.MustExecSuper(`UPDATE embedsidecar.answer SET made_at = now() - interval '61 s'`)
 		searcher.refused(`SELECT embedsidecar.embed('x')`, nobody, within)
+		// An embedder's words may name files and addresses.
+		f.db.MustExecSuper(`UPDATE embedsidecar.answer SET vector = NULL, problem = 'the embedder fails: /of/others', made_at = now()`)
+		fails := func() string {
+			_, err := searcher.conn.Exec(t.Context(), `SELECT embedsidecar.asked('docs', 'x', now() - interval '1 h', NULL, NULL)`)
+			return fmt.Sprint(err)
+		}
+		if got := fails(); !strings.Contains(got, "the embedder fails") || strings.Contains(got, "/of/others") {
+			t.Errorf("who may not read the table is told: %s", got)
+		}
+		f.db.MustExec("GRANT SELECT (body) ON docs TO " + f.db.SearcherRole())
+		if got := fails(); !strings.Contains(got, "/of/others") {
+			t.Errorf("who may read the table is told: %s", got)
+		}
 		// Why a sidecar does not stream may be about tables of others.
 		f.db.MustExec(`INSERT INTO embedsidecar.worker (instance, version, slot_name, stream, stream_detail)
 			SELECT 'one', 'v', p.slot_name, 'stuck', 'over others' FROM embedsidecar.pipeline AS p LIMIT 1`)

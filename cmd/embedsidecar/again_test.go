@@ -301,6 +301,34 @@ func TestRoles_GrantsMendWhatIsMissing(t *testing.T) {
 	s.has(grants, `TO "`+role+`";`)
 }
 
+// TestTrust_ARoleThatAStrangerGivesGetsNothing: the names of the roles are known, so somebody who may create roles
+// could have made one of them before.
+func TestTrust_ARoleThatAStrangerGivesGetsNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	s.run(0, "init", "--pipeline", "docs: title -> table docs_embedding")
+	stranger, role := s.db.Role(""), s.db.Role("")
+	flags := []string{
+		"roles", "--role", role, "--stream-role", s.db.Role("REPLICATION"), "--reader-role", s.db.Role(""),
+		"--operator-role", s.db.Role(""), "--searcher-role", s.db.Role(""),
+	}
+	s.as(testenv.Superuser)
+	s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner)
+	s.db.MustExecSuper("GRANT " + role + " TO " + stranger + " WITH ADMIN OPTION")
+	words := []string{`role "` + stranger + `" has its ADMIN OPTION`, "REVOKE ADMIN OPTION FOR"}
+	_, stderr := s.run(exitUsage, append(flags, "--yes")...)
+	s.has(stderr, words...)
+	_, stderr = s.run(exitUsage, append(flags, "--grants")...)
+	s.has(stderr, words...)
+	script, stderr := s.run(0, flags...)
+	s.has(stderr, words[0])
+	if strings.Contains(script, "Pipeline") {
+		t.Errorf("grants for it are offered:\n%s", script)
+	}
+	s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner + "," + stranger)
+	s.run(0, append(flags, "--yes")...)
+}
+
 // What roles --yes has run, a container needs nobody for: neither psql nor a shell. The role works behind a pooler,
 // too, where that of the application does not and is left as it is.
 func TestRoles_Yes(t *testing.T) {

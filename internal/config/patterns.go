@@ -43,9 +43,10 @@ func systemSchema(name string) bool {
 	return strings.HasPrefix(name, "pg_") || slices.Contains(systemSchemas, name)
 }
 
-// Takes reports whether a schema is one of those.
+// Takes reports whether a schema is one of those. A name that is not UTF-8, which a database of the encoding SQL_ASCII
+// may have, is none that a pipeline, a metric or a file could bear.
 func (s *Schemas) Takes(name string) bool {
-	return s.Match != "" && !systemSchema(name) && Matches(s.Match, name) &&
+	return s.Match != "" && !systemSchema(name) && invalidAt(name) < 0 && Matches(s.Match, name) &&
 		!slices.ContainsFunc(s.Except, func(but string) bool { return Matches(but, name) })
 }
 

@@ -129,22 +129,32 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.put IS
     'Sends a question, for a vector or for scores. Before PostgreSQL 17 it is on its way when somebody commits.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.answer_of(caller text, question bytea, since timestamptz) RETURNS text
+CREATE OR REPLACE FUNCTION embedsidecar.asked_about(body bytea) RETURNS integer
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT ('x' || encode(substr(body, 1, 4), 'hex'))::bit(32)::integer -- as int4send has written it
+$$;
+COMMENT ON FUNCTION embedsidecar.asked_about IS 'The number of the pipeline that a question is about.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.answer_to(caller text, body bytea, question bytea, since timestamptz)
+RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     found record;
 BEGIN
     SELECT a.vector, a.problem INTO found FROM embedsidecar.answer AS a
-    WHERE  a.question = answer_of.question
+    WHERE  a.question = answer_to.question
            AND CASE WHEN a.problem IS NULL THEN a.made_at > clock_timestamp() - interval '1 minute'
-               ELSE a.made_at >= answer_of.since END;
+               ELSE a.made_at >= answer_to.since END;
     IF found.problem IS NOT NULL THEN
-        RAISE EXCEPTION '%: %', answer_of.caller, found.problem USING ERRCODE = 'external_routine_exception';
+        -- Behind the colon are words of a program, with its files and addresses: for those who may read the table.
+        RAISE EXCEPTION '%: %', answer_to.caller, CASE WHEN embedsidecar.reads((SELECT p.table_oid
+                FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = embedsidecar.asked_about(answer_to.body)))
+            THEN found.problem ELSE split_part(found.problem, ':', 1) END USING ERRCODE = 'external_routine_exception';
     END IF;
     RETURN found.vector;
 END $$;
-COMMENT ON FUNCTION embedsidecar.answer_of IS
+COMMENT ON FUNCTION embedsidecar.answer_to IS
     'The answer to a question: a vector of at most a minute ago, an error that is not from before, or NULL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.nobody_answers(caller text, slot_name name, timeout interval) RETURNS void
@@ -185,8 +195,7 @@ RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    -- As int4send has written it.
-    id  constant text := ('x' || encode(substr(body, 1, 4), 'hex'))::bit(32)::integer::text;
+    id  constant text := embedsidecar.asked_about(body)::text;
     why text;
 BEGIN
     SELECT CASE WHEN embedsidecar.reads((SELECT p.table_oid FROM embedsidecar.pipeline AS p
@@ -228,7 +237,7 @@ DECLARE
     pause  double precision := 0.001;
     answer text;
 BEGIN
-    answer := embedsidecar.answer_of(caller, question, 'infinity');
+    answer := embedsidecar.answer_to(caller, body, question, 'infinity');
     IF answer IS NOT NULL THEN
         RETURN answer;
     END IF;
@@ -257,7 +266,7 @@ BEGIN
         END IF;
         PERFORM pg_sleep(least(pause, extract(epoch FROM began + timeout - clock_timestamp())));
         pause := least(1.3 * pause, 0.02);
-        answer := embedsidecar.answer_of(caller, question, began);
+        answer := embedsidecar.answer_to(caller, body, question, began);
         IF answer IS NOT NULL THEN
             RETURN answer;
         END IF;
@@ -328,7 +337,7 @@ DECLARE
     done boolean;
 BEGIN
     SELECT * INTO q FROM embedsidecar.texts_question('ask', asked.pipeline, asked.content, asked.texts, '1 s');
-    done := embedsidecar.answer_of('ask', q.question, asked.since) IS NOT NULL;
+    done := embedsidecar.answer_to('ask', q.body, q.question, asked.since) IS NOT NULL;
     IF NOT done AND late IS NOT NULL THEN
         PERFORM embedsidecar.not_in_time('ask', q.slot_name, q.body, late);
     END IF;

@@ -13,6 +13,8 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -49,8 +51,38 @@ func Running(ctx context.Context, pool *pgxpool.Pool) (role string, err error) {
 	return role, wrap.Errorf(refusal.NotSetUp(err), "look up the role that runs")
 }
 
+// given returns *ConfigError if one of the roles may be given to anyone by somebody who is not trusted: he may have made
+// it, since its name is known, before anybody else did.
+func (r Roles) given(ctx context.Context, pool *pgxpool.Pool) error {
+	type giver struct{ Role, Giver string }
+	var found []giver
+	err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
+		found, err = database.Collect(ctx, conn, "role_givers", pgx.RowToStructByName[giver], pgx.StrictNamedArgs{
+			"roles":   []string{r.Run, r.Stream, r.Reader, r.Operator, r.Searcher},
+			"trusted": database.Trusted(conn.Conn()),
+		})
+		return err
+	})
+	if err != nil || len(found) == 0 {
+		return wrap.Errorf(err, "look up who may give the roles to others")
+	}
+	role, who := found[0].Role, found[0].Giver
+	return &refusal.ConfigError{
+		Problem: fmt.Sprintf("it is not safe to give role %q anything: role %q has its ADMIN OPTION, and may act as it", role,
+			who),
+		Hint: []string{
+			fmt.Sprintf("REVOKE ADMIN OPTION FOR %s FROM %s;", database.Quote(role), database.Quote(who)),
+			"or choose other names: --role, --stream-role, --reader-role, --operator-role, --searcher-role",
+			database.TrustOwners(role, who),
+		}, Code: code.Untrusted, Trust: []string{who},
+	}
+}
+
 // Grants is the script of what the role that works needs for each pipeline that is set up.
 func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {
+	if err := r.given(ctx, pool); err != nil {
+		return "", err
+	}
 	pipelines, err := lookup.All(ctx, pool)
 	if err != nil {
 		return "", err
