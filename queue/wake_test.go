@@ -121,3 +121,26 @@ func (f *fixture) end(ctx context.Context, tasks []queue.Task) error {
 	_, err := f.q.Finish(ctx, 1, tasks[0].Lease, 0, outcomes)
 	return err
 }
+
+// TestTrust_ACallWaitsForNobody: a login that holds the number of the calls holds up nobody who calls, and the database
+// is looked at all the same.
+func TestTrust_ACallWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.db.MustExec(`INSERT INTO embedsidecar.worker (instance, version, quiet_until)
+		VALUES ('a', '1', now() + interval '1 hour')`)
+	holder, err := f.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1701013875, 1)`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var called bool
+	if err := f.db.Pool.QueryRow(ctx, `SELECT embedsidecar.call()`).Scan(&called); err != nil || !called {
+		t.Errorf("called: %t, %v", called, err)
+	}
+}

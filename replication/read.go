@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
 // wire is the connection that streams.
@@ -20,6 +21,8 @@ type wire interface {
 	receive() (pgproto3.BackendMessage, error)
 	// until sets the deadline of receive, also of one that waits.
 	until(deadline time.Time)
+	// heard is how much the server has sent, with what of a message has come so far.
+	heard() int64
 	// status tells the server where we are.
 	status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error
 }
@@ -38,6 +41,8 @@ func (w connWire) receive() (pgproto3.BackendMessage, error) {
 
 func (w connWire) until(deadline time.Time) { _ = w.conn.Conn().SetReadDeadline(deadline) }
 
+func (w connWire) heard() int64 { return database.Heard(w.conn) }
+
 func (w connWire) status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error {
 	return pglogrepl.SendStandbyStatusUpdate(ctx, w.conn, update)
 }
@@ -50,7 +55,7 @@ func (ses *session) read(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { ses.wire.until(time.Unix(1, 0)) })
 	defer stop()
 	next := time.Now()
-	silent := time.Now()
+	silent, heard := time.Now(), ses.wire.heard()
 	var unheard *Trouble
 	for {
 		if err := ctx.Err(); err != nil {
@@ -61,7 +66,7 @@ func (ses *session) read(ctx context.Context) error {
 		if now := time.Now(); !now.Before(next) {
 			// Ask for an answer when nothing came for two intervals: a half-open connection never says that it is dead.
 			quiet := now.Sub(silent)
-			if quiet > 6*ses.feedback {
+			if quiet > max(ses.patience, 6*ses.feedback) {
 				return fmt.Errorf("no word from the server for %s", quiet.Round(time.Second))
 			}
 			if quiet >= 3*ses.feedback && unheard == nil { // it was asked: whether there are changes is not known
@@ -82,13 +87,17 @@ func (ses *session) read(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
-		if message == nil {
+		n := ses.wire.heard()
+		if message == nil && n == heard {
 			continue
 		}
-		silent = time.Now()
+		silent, heard = time.Now(), n
 		if unheard != nil {
 			ses.s.stats.Trouble.CompareAndSwap(unheard, nil)
 			unheard = nil
+		}
+		if message == nil { // a large one is on its way
+			continue
 		}
 		ses.waited = silent.Sub(asked) > atOnce
 		ses.s.stats.LastMessageAt.Store(silent.UnixNano())
@@ -113,6 +122,7 @@ func (ses *session) read(ctx context.Context) error {
 			if err := ses.hold(ctx, &next); err != nil {
 				return err
 			}
+			silent = time.Now() // nobody listened
 		}
 	}
 }

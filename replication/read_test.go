@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +44,7 @@ func walData(start, end pglogrepl.LSN, message []byte) *pgproto3.CopyData {
 type memory struct {
 	in    chan pgproto3.BackendMessage
 	moved chan struct{} // the deadline was
+	came  atomic.Int64  // bytes
 
 	mu       sync.Mutex
 	deadline time.Time
@@ -81,6 +83,8 @@ func (m *memory) until(deadline time.Time) {
 	m.mu.Unlock()
 	sleep.Wake(m.moved)
 }
+
+func (m *memory) heard() int64 { return m.came.Load() }
 
 func (m *memory) status(_ context.Context, update pglogrepl.StandbyStatusUpdate) error {
 	m.mu.Lock()
@@ -238,6 +242,79 @@ func TestRead_GivesUpAServerThatIsSilent(t *testing.T) {
 	})
 }
 
+// A transaction of which nothing is sent may take the server long to decode. It answers all the same, but only after
+// half of its own timeout: who gave it up before would have it begin again, and again.
+func TestP1_AServerThatDecodesForLongIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		m := newMemory()
+		ses := &session{
+			s: New(Options{Log: slog.New(slog.DiscardHandler)}), wire: m, buffer: newBuffer(),
+			durable: make(chan pglogrepl.LSN, 1), relations: map[uint32]*relation{}, feedback: 10 * time.Second,
+			patience: answersWithin(10 * time.Minute),
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- ses.read(ctx) }()
+		for range 3 {
+			pass(5*time.Minute + time.Second)
+			m.in <- keepalive(900, false)
+			synctest.Wait()
+		}
+		select {
+		case err := <-ended:
+			t.Fatal("it was given up:", err)
+		default:
+		}
+		pass(6 * time.Minute)
+		select {
+		case <-ended:
+		default:
+			t.Error("it is waited for for ever")
+		}
+	})
+}
+
+// While the buffer is full nobody listens, which is not held against a server that has nothing more to say then.
+func TestP1_WhoDoesNotListenBlamesNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ses, m, stop := reading(t)
+		for range maxBatch {
+			ses.buffer.add(queue.Change{RowKey: "1"})
+		}
+		ses.buffer.commit(0, false)
+		m.in <- keepalive(900, false)
+		pass(5 * time.Minute)
+		ses.buffer.take()
+		pass(25 * time.Second)
+		m.in <- keepalive(901, false)
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// A message that is large for its network comes for longer than a silent server is waited for.
+func TestP1_AMessageThatComesSlowlyIsNoSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ses, m, stop := reading(t)
+		for range 30 {
+			pass(7 * time.Second)
+			m.came.Add(1000)
+		}
+		if got := ses.s.stats.Trouble.Load(); got != nil {
+			t.Error("while it comes:", got.Err)
+		}
+		m.in <- keepalive(900, false)
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
 // A server that was asked and says nothing may have changes: until it says something, nobody is told that all is well.
 func TestP10_AServerThatIsSilentIsNamed(t *testing.T) {
 	t.Parallel()
@@ -298,11 +375,14 @@ func TestRead_EndsWithWhatTheServerSays(t *testing.T) {
 func TestHeardEvery_IsWithinTheServersTimeout(t *testing.T) {
 	t.Parallel()
 	for timeout, want := range map[time.Duration]time.Duration{
-		0: 10 * time.Second, time.Minute: 10 * time.Second, 3 * time.Second: time.Second,
+		0: 10 * time.Second, time.Minute: 10 * time.Second, 3 * time.Second: time.Second, time.Hour: 10 * time.Second,
 		30 * time.Millisecond: 50 * time.Millisecond,
 	} {
 		if got := heardEvery(timeout); got != want {
 			t.Errorf("with wal_sender_timeout %s: every %s, want %s", timeout, got, want)
+		}
+		if got := answersWithin(timeout); got < 6*want || got <= timeout/2 {
+			t.Errorf("with wal_sender_timeout %s: it is given up after %s", timeout, got)
 		}
 	}
 }

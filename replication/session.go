@@ -2,7 +2,9 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/pace"
@@ -41,8 +44,9 @@ type session struct {
 	replayed  bool      // the transaction being decoded was handled before a restart
 	pos       position
 	feedback  time.Duration
-	pace      pace.Pace // of enqueues
-	heldUp    time.Time // when somebody's lock was in the way of the queue last
+	patience  time.Duration // with a server that says nothing
+	pace      pace.Pace     // of enqueues
+	heldUp    time.Time     // when somebody's lock was in the way of the queue last
 
 	restsUntil atomic.Int64 // Unix nanoseconds: until then the enqueuer takes nothing
 }
@@ -61,12 +65,8 @@ func (s *Stream) session(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connect for replication: %w", err)
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		_ = conn.Close(closing)
-	}()
-	system, err := pglogrepl.IdentifySystem(ctx, conn)
+	defer closeSoon(ctx, conn)
+	system, err := identify(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("identify the server: %w", err)
 	}
@@ -86,16 +86,22 @@ func (s *Stream) session(ctx context.Context) error {
 		pace:  pace.Pace{Share: pace.Stream},
 		store: s.store,
 	}
-	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
+	starting, cancel := context.WithTimeout(ctx, answersSoon)
+	defer cancel()
+	timeout, err := senderTimeout(starting, conn)
+	if err != nil {
 		return err
 	}
-	err = pglogrepl.StartReplication(ctx, conn, database.Quote(s.o.Slot), st.Checkpoint, pglogrepl.StartReplicationOptions{
+	ses.feedback = heardEvery(timeout)
+	ses.patience = answersWithin(timeout)
+	how := pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
 			"proto_version '1'", "messages 'true'", "publication_names '" +
 				strings.ReplaceAll(database.Quote(st.Publication), "'", "''") + "'",
 		},
-	})
+	}
+	err = pglogrepl.StartReplication(starting, conn, database.Quote(s.o.Slot), st.Checkpoint, how)
 	if database.HasCode(err, pgerrcode.ObjectInUse) {
 		return slot.ErrBusy
 	}
@@ -182,14 +188,39 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (e
 	return epoch, start, nil
 }
 
-// feedbackInterval is how often the server hears of us: well within wal_sender_timeout.
-func (s *Stream) feedbackInterval(ctx context.Context) (time.Duration, error) {
+// answersSoon is how long the server may take to answer what it need not work for. A connection that something on the
+// way has forgotten would not answer at all.
+const answersSoon = time.Minute
+
+// closeSoon closes a connection, whether or not ctx has ended, and waits for no server that does not answer.
+func closeSoon(ctx context.Context, conn *pgconn.PgConn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+func identify(ctx context.Context, conn *pgconn.PgConn) (pglogrepl.IdentifySystemResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, answersSoon)
+	defer cancel()
+	return pglogrepl.IdentifySystem(ctx, conn)
+}
+
+// senderTimeout is after what time without a word of ours the server ends the session; 0: never. The role that streams
+// and its database may have another than others do.
+func senderTimeout(ctx context.Context, conn *pgconn.PgConn) (time.Duration, error) {
+	const sql = "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
+	results, err := conn.Exec(ctx, sql).ReadAll()
+	if err == nil && (len(results) != 1 || len(results[0].Rows) != 1) {
+		err = errors.New("the server does not have it")
+	}
 	var ms int64
-	err := s.o.DB.QueryRow(ctx, "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'").Scan(&ms)
+	if err == nil {
+		ms, err = strconv.ParseInt(string(results[0].Rows[0][0]), 10, 64)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read wal_sender_timeout: %w", err)
 	}
-	return heardEvery(time.Duration(ms) * time.Millisecond), nil
+	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // heardEvery is how often a server with such a timeout hears of us; 0: it has none.
@@ -199,4 +230,11 @@ func heardEvery(timeout time.Duration) time.Duration {
 		return longest
 	}
 	return max(min(longest, timeout/3), shortest)
+}
+
+// answersWithin is how long a server with such a timeout may say nothing to who asks it. One that decodes a transaction
+// of which it sends nothing looks for a question only when half of its timeout has passed since the last.
+func answersWithin(timeout time.Duration) time.Duration {
+	every := heardEvery(timeout)
+	return max(6*every, timeout/2+3*every)
 }

@@ -117,8 +117,8 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	if err != nil {
 		return fmt.Errorf("connect for a new slot: %w", err)
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	system, err := pglogrepl.IdentifySystem(ctx, conn)
+	defer closeSoon(ctx, conn)
+	system, err := identify(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("identify the server: %w", err)
 	}

@@ -213,6 +213,23 @@ func TestP9_AProcessThatStandsStillHoldsNoCheckpointForEver(t *testing.T) {
 	}
 }
 
+// What comes of a message counts before it is whole, and however much of it is read past.
+func TestHeard_CountsWhatComes(t *testing.T) {
+	t.Parallel()
+	conn, err := database.ConnectReplication(t.Context(), newDB(t), database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	before := database.Heard(conn)
+	if _, err := conn.Exec(t.Context(), "SELECT repeat('x', 100000)").ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	if got := database.Heard(conn) - before; before == 0 || got < 100_000 {
+		t.Errorf("at the start %d bytes, and then %d", before, got)
+	}
+}
+
 func TestConnect_TransactionsMayLast(t *testing.T) {
 	t.Parallel()
 	dsn := newDB(t)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"io"
+	"sync/atomic"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
@@ -39,18 +40,35 @@ const (
 // frames shortens what a server sends on a replication connection. It changes nothing else.
 type frames struct {
 	r       *bufio.Reader
-	head    []byte  // comes before what is left
-	left    int     // of this frame, to hand on
-	skip    int     // of this frame, to read past
-	change  *change // that is being shortened
-	wait    []byte  // the last frame by which somebody waits, not handed on yet: it stands for all before
-	dropped uint32  // messages that no stub has told of yet
-	hints   int     // of the transaction that have been handed on
+	head    []byte       // comes before what is left
+	left    int          // of this frame, to hand on
+	skip    int          // of this frame, to read past
+	change  *change      // that is being shortened
+	wait    []byte       // the last frame by which somebody waits, not handed on yet: it stands for all before
+	dropped uint32       // messages that no stub has told of yet
+	hints   int          // of the transaction that have been handed on
+	heard   atomic.Int64 // bytes that the server sent
 	last    [dataHeader]byte
 	stubbed [frameHeader + dataHeader + stubSize]byte
 }
 
-func newFrames(r io.Reader) *frames { return &frames{r: bufio.NewReaderSize(r, readAhead)} }
+func newFrames(r io.Reader) *frames {
+	f := &frames{}
+	f.r = bufio.NewReaderSize(counted{r, &f.heard}, readAhead)
+	return f
+}
+
+// counted counts what is read.
+type counted struct {
+	r io.Reader
+	n *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
 
 // Read implements io.Reader. An error, such as a timeout, loses nothing: the next Read goes on where this one stopped.
 func (f *frames) Read(p []byte) (int, error) {

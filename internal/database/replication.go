@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -27,7 +28,12 @@ func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgC
 	// A process that stands still answers probes all the same. A server that has something to send it, or is about to end
 	// the session because the slot keeps too much WAL, would wait for it for ever, and a checkpoint for that.
 	cfg.RuntimeParams["tcp_user_timeout"] = strconv.Itoa(int(unreadFor.Milliseconds()))
-	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend { return pgproto3.NewFrontend(newFrames(r), w) }
+	var heard *atomic.Int64
+	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		f := newFrames(r)
+		heard = &f.heard
+		return pgproto3.NewFrontend(f, w)
+	}
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, classify(err, *cfg)
@@ -36,7 +42,19 @@ func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgC
 		closeErr := conn.Close(ctx)
 		return nil, errors.Join(classify(err, *cfg), closeErr)
 	}
+	conn.CustomData()[heardKey] = heard
 	return conn, nil
+}
+
+const heardKey = "embedsidecar.heard"
+
+// Heard returns how many bytes the server has sent on a connection of ConnectReplication, with those of messages that
+// have come in part, or are not handed on.
+func Heard(conn *pgconn.PgConn) int64 {
+	if heard, ok := conn.CustomData()[heardKey].(*atomic.Int64); ok {
+		return heard.Load()
+	}
+	return 0
 }
 
 // unreadFor is for how long the stream may leave unread what the server sends, as while nothing can be queued.

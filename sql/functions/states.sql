@@ -62,7 +62,8 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NOT NULL AND embedsidecar.runs(w))
        AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NULL AND embedsidecar.runs(w)) THEN
-        PERFORM pg_advisory_xact_lock_shared(1701013875, 1);
+        -- Not waited for: every login may hold it, and who does has called.
+        PERFORM pg_try_advisory_xact_lock_shared(1701013875, 1);
         RETURN true;
     END IF;
     RETURN false;
