@@ -177,7 +177,7 @@ func TestTrust_AnImportDoesWhatTrustedRowsSay(t *testing.T) {
 	for _, grant := range []string{
 		"INSERT ON ai.vectorizer TO " + writer, "UPDATE (config) ON ai.vectorizer TO " + writer,
 		"UPDATE ON ai.vectorizer TO " + group + "; GRANT " + group + " TO " + writer,
-		"INSERT, UPDATE ON ai.vectorizer TO PUBLIC", "pg_write_all_data TO " + writer,
+		"INSERT, UPDATE ON ai.vectorizer TO PUBLIC",
 	} {
 		s.db.MustExecSuper("GRANT " + grant)
 		s.db.MustExecSuper(`UPDATE ai.vectorizer SET config = jsonb_set(config, '{embedding}', jsonb_build_object(
@@ -186,7 +186,7 @@ func TestTrust_AnImportDoesWhatTrustedRowsSay(t *testing.T) {
 		_, stderr := s.run(exitUsage, "import", "pgai", "--dry-run")
 		s.has(stderr, "table ai.vectorizer may be written by role", "--trust-owner")
 		s.db.MustExecSuper("REVOKE ALL ON ai.vectorizer FROM PUBLIC, " + writer + ", " + group +
-			"; REVOKE UPDATE (config) ON ai.vectorizer FROM " + writer + "; REVOKE pg_write_all_data FROM " + writer)
+			"; REVOKE UPDATE (config) ON ai.vectorizer FROM " + writer)
 	}
 	if n := asked.Load(); n > 0 {
 		t.Errorf("the address of the rows was asked %d times", n)

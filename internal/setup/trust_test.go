@@ -551,3 +551,40 @@ func TestTrust_APublicationOfSomebodyElse(t *testing.T) {
 	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + tenant + `; GRANT ` + tenant + ` TO ` + testenv.Owner)
 	b.init(o)
 }
+
+// TestTrust_WhoMayWriteATable: by a role of the cluster, too, and not by one that he is a member of in name alone. What
+// is granted is taken back: roles belong to all databases of a server.
+func TestTrust_WhoMayWriteATable(t *testing.T) {
+	t.Parallel()
+	b := testenv.DB(t)
+	b.MustExec("CREATE TABLE registry (id int)")
+	writer := b.Role("")
+	grants := map[string]bool{"pg_write_all_data TO " + writer: true}
+	if testenv.Value[bool](b, `SELECT current_setting('server_version_num')::integer >= 160000`) {
+		b.MustExecSuper("ALTER TABLE registry OWNER TO " + testenv.Superuser)
+		group := b.Role("")
+		b.MustExecSuper("ALTER ROLE " + group + " NOLOGIN; GRANT INSERT ON registry TO " + group)
+		for with, may := range map[string]bool{
+			"INHERIT FALSE, SET FALSE": false, "INHERIT FALSE": true, "SET FALSE": true,
+			"INHERIT FALSE, SET FALSE, ADMIN TRUE": true,
+		} {
+			grants[group+" TO "+writer+" WITH "+with] = may
+		}
+	}
+	for grant, may := range grants {
+		tx, err := b.Super().Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tx.Exec(t.Context(), "GRANT "+grant+"; SET LOCAL SESSION AUTHORIZATION "+testenv.Owner)
+		if err == nil {
+			err = catalog.UntrustedWriters(t.Context(), tx, "public.registry")
+		}
+		if _, refused := errors.AsType[*refusal.ConfigError](err); refused != may || !refused && err != nil {
+			t.Errorf("GRANT %s: %v", grant, err)
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,6 +1,6 @@
 -- untrusted_writers: of some tables, those whose rows a role may write that this session has no reason to trust (see
 -- untrusted_owners): what their rows say is done with the rights of this session. Roles that cannot log in count by
--- those who can become them; each grant is compared with each role, and not each role with each other.
+-- those who may act as them; each grant is compared with each role, and not each role with each other.
 -- @tables: their names, quoted. @trusted: whom the configuration names.
 -- Rows: the first few. Locks: none.
 WITH writer AS (
@@ -13,8 +13,9 @@ WITH writer AS (
                      WHERE k.attrelid = c.oid AND a.privilege_type IN ('INSERT', 'UPDATE')
                UNION SELECT r.oid FROM pg_roles AS r WHERE r.rolname = 'pg_write_all_data') AS g (role))
 SELECT DISTINCT 'table ' || w.oid::regclass::text AS thing, 'may be written by' AS problem, r.rolname::text AS owner
-FROM   writer AS w JOIN pg_roles AS r ON w.role = 0 OR pg_has_role(r.oid, w.role, 'MEMBER')
+FROM   (SELECT CASE WHEN current_setting('server_version_num')::integer < 160000
+            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END AS act) AS may
+       CROSS JOIN writer AS w JOIN pg_roles AS r ON w.role = 0 OR pg_has_role(r.oid, w.role, may.act)
 WHERE  r.rolcanlogin AND NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-           OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END))
+           OR pg_has_role(r.oid, session_user, may.act))
 ORDER  BY thing, owner LIMIT 5;
