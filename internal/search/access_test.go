@@ -79,7 +79,7 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 			}
 			r.db.MustExec("DROP TABLE notes")
 			r.db.MustExec("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
-			r.db.MustExec("ALTER TABLE docs FORCE ROW LEVEL SECURITY")                  // policies now apply to the owner, too
+			r.db.MustExec("ALTER TABLE docs FORCE ROW LEVEL SECURITY")                  // policies apply to the owner, too
 			if got, err := find(&search.Access{}, false); err != nil || len(got) != 4 { // as a member of the reader
 				t.Errorf("%s: policies hold for the owner, too: %v, %v", name, got, err)
 			}
