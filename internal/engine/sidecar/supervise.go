@@ -20,6 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/replication"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -68,7 +69,11 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		case <-retry:
 		}
 		loaded, err := s.refresh(ctx)
-		if err == nil {
+		held := errors.Is(err, replication.ErrHeld)
+		if held {
+			s.o.Log.WarnContext(ctx, "pipelines not acknowledged", "error", err)
+		}
+		if err == nil || held {
 			err = s.stillKnown(ctx)
 		}
 		if err != nil {
@@ -78,7 +83,7 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 			again = true
 			continue
 		}
-		pipelines, noted = loaded, s.note(ctx, loaded)
+		pipelines, noted = loaded, s.note(ctx, loaded) && !held
 		s.described.forget()
 		apply()
 	}
@@ -117,8 +122,10 @@ func (s *Sidecar) prepare() func(ctx context.Context) error {
 			s.forget()
 		}
 		first = false
-		_, err := s.refresh(ctx)
-		return err
+		if _, err := s.refresh(ctx); !errors.Is(err, replication.ErrHeld) {
+			return err
+		}
+		return nil
 	}
 }
 
