@@ -140,7 +140,7 @@ func (s *Sidecar) forget() {
 // if that must be tried again, of those that somebody holds.
 func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool {
 	err := s.noteAtOnce(ctx, pipelines)
-	if fault := database.Judge(err); len(pipelines) > 1 && (fault == database.Locked || fault == database.Conflict) {
+	if len(pipelines) > 1 && database.LockedOut(err) {
 		err = nil
 		for i := range pipelines {
 			err = errors.Join(err, s.noteAtOnce(ctx, pipelines[i:i+1]))
