@@ -97,7 +97,7 @@ var ErrHeld = errors.New("another session holds the scans of pipelines: they are
 // skipping calls f, which loses against locks. Then it is called again, to leave for later what is locked.
 func skipping(f func(skip bool) error) error {
 	err := f(false)
-	if fault := database.Judge(err); fault == database.Locked || fault == database.Conflict {
+	if database.LockedOut(err) {
 		return f(true)
 	}
 	return err

@@ -233,7 +233,7 @@ func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed b
 			return false, &gapError{"the publication was dropped and recreated"}
 		}
 		moved, err := note(c)
-		if fault := database.Judge(err); fault == database.Locked || fault == database.Conflict {
+		if database.LockedOut(err) {
 			w.late, err = true, nil
 		}
 		if err != nil {

@@ -126,6 +126,29 @@ func TestP5_AScanThatSomebodyHolds(t *testing.T) {
 	r.verify()
 }
 
+// TestP10_APipelineThatSomebodyHolds: what keeps the others from working is told all the same.
+func TestP10_APipelineThatSomebodyHolds(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(notes)
+	r := newRig(t, db, intoTable("docs", "body"), intoTable("notes", "body"))
+	r.start()
+	r.settle()
+	lock := r.locking(`SELECT FROM embedsidecar.pipeline WHERE name = 'docs' FOR NO KEY UPDATE`) // as pause does
+	db.MustExec(`ALTER TABLE docs_embedding DROP CONSTRAINT docs_embedding_pkey`)
+	db.MustExec(`ALTER TABLE notes_embedding DROP CONSTRAINT notes_embedding_pkey`)
+	r.status("notes", pipeline.Misconfigured)
+	r.rollback(lock)
+	r.status("docs", pipeline.Misconfigured)
+	db.MustExec(`ALTER TABLE docs_embedding ADD PRIMARY KEY (id, chunk_no)`)
+	db.MustExec(`ALTER TABLE notes_embedding ADD PRIMARY KEY (id, chunk_no)`)
+	r.status("docs", pipeline.Active)
+	r.status("notes", pipeline.Active)
+	r.settle()
+	r.verify()
+}
+
 // TestP8_WhatCannotBeWrittenIsNotPaidForAgain: while somebody holds the table with the vectors, or the rows that they
 // go into, each try would embed what nobody keeps until it can be written.
 func TestP8_WhatCannotBeWrittenIsNotPaidForAgain(t *testing.T) {

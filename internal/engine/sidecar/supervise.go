@@ -137,8 +137,22 @@ func (s *Sidecar) forget() {
 }
 
 // note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false
-// if that must be tried again.
+// if that must be tried again, of those that somebody holds.
 func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool {
+	err := s.noteAtOnce(ctx, pipelines)
+	if len(pipelines) > 1 && database.LockedOut(err) {
+		err = nil
+		for i := range pipelines {
+			err = errors.Join(err, s.noteAtOnce(ctx, pipelines[i:i+1]))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.o.Log.WarnContext(ctx, "status of pipelines not stored", "error", err)
+	}
+	return err == nil
+}
+
+func (s *Sidecar) noteAtOnce(ctx context.Context, pipelines []pipeline.Pipeline) error {
 	ids := make([]int32, len(pipelines))
 	statuses, details := make([]string, len(pipelines)), make([]string, len(pipelines))
 	for i, p := range pipelines {
@@ -148,10 +162,7 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 		"pipeline_ids": ids,
 		"statuses":     statuses, "details": details,
 	})
-	if err != nil && ctx.Err() == nil {
-		s.o.Log.WarnContext(ctx, "status of pipelines not stored", "error", err)
-	}
-	return err == nil
+	return err
 }
 
 // apply starts and stops workers until what runs is what is loaded, as far as that goes without waiting for an
