@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -78,13 +79,30 @@ func definition(p *pipeline.Pipeline) []byte {
 // Acknowledge stores the definition that changes of each pipeline are matched with. It requests a scan for pipelines
 // whose stored definition differs: their earlier changes were not seen, or were matched by an outdated definition. The
 // comparison runs in the database under the epoch, so a crash does not lose the scan request. Without the slot it does
-// nothing: the process that takes the slot acknowledges.
+// nothing: the process that takes the slot acknowledges. It returns ErrHeld if some pipelines are left for later.
 func (s *Stream) Acknowledge(ctx context.Context) error {
 	epoch := s.epoch.Load()
 	a := s.acknowledgement(epoch)
 	if epoch == 0 || s.acknowledged.Load() == a.sum() {
 		return nil
 	}
+	return skipping(func(skip bool) error { return s.acknowledgeOnce(ctx, a, skip) })
+}
+
+// ErrHeld means that another session, such as an operator's open transaction, locks the scans of some pipelines. The
+// other pipelines were acknowledged.
+var ErrHeld = errors.New("another session holds the scans of pipelines: they are acknowledged later")
+
+// skipping calls f. If f fails on a lock, it calls f again with skip, to leave locked pipelines for later.
+func skipping(f func(skip bool) error) error {
+	err := f(false)
+	if database.LockedOut(err) {
+		return f(true)
+	}
+	return err
+}
+
+func (s *Stream) acknowledgeOnce(ctx context.Context, a acknowledgement, skip bool) error {
 	tx, err := s.o.DB.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)
@@ -92,7 +110,7 @@ func (s *Stream) Acknowledge(ctx context.Context) error {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	var lsn string
 	err = tx.QueryRow(ctx, sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
-		"slot": s.o.Slot, "epoch": epoch, "since": "0/0",
+		"slot": s.o.Slot, "epoch": a.Epoch, "since": "0/0",
 		"lsn": nil,
 	}).Scan(&lsn)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -101,15 +119,18 @@ func (s *Stream) Acknowledge(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)
 	}
-	ids, err := s.acknowledge(ctx, tx, a)
+	ids, held, err := s.acknowledge(ctx, tx, a, skip)
 	if err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)
 	}
-	s.acknowledged.Store(a.sum())
 	s.o.Queue.Wake(ids...)
+	if held > 0 {
+		return ErrHeld
+	}
+	s.acknowledged.Store(a.sum())
 	return nil
 }
 
@@ -139,17 +160,21 @@ func (a acknowledgement) sum() string {
 }
 
 // acknowledge is Acknowledge inside a transaction that has checked the epoch. It returns the pipelines for which it
-// requested a scan.
-func (s *Stream) acknowledge(ctx context.Context, tx pgx.Tx, a acknowledgement) (unseen []int32, err error) {
+// requested a scan, and how many are locked by other sessions. With skip these are left for later; otherwise it fails
+// on their locks.
+func (s *Stream) acknowledge(ctx context.Context, tx pgx.Tx, a acknowledgement, skip bool) (unseen []int32, held int64,
+	err error,
+) {
 	err = tx.QueryRow(ctx, sqlfiles.Query("acknowledge_routes"), pgx.StrictNamedArgs{
-		"slot": s.o.Slot, "epoch": a.Epoch, "pipeline_ids": a.IDs, "generations": a.Generations, "definitions": a.Definitions,
-	}).Scan(&unseen)
+		"slot": s.o.Slot, "epoch": a.Epoch, "pipeline_ids": a.IDs, "generations": a.Generations,
+		"definitions": a.Definitions, "skip": skip,
+	}).Scan(&unseen, &held)
 	if err != nil {
-		return nil, fmt.Errorf("acknowledge %d pipelines: %w", len(a.IDs), err)
+		return nil, 0, fmt.Errorf("acknowledge %d pipelines: %w", len(a.IDs), err)
 	}
 	if len(unseen) == 0 {
-		return nil, nil
+		return nil, held, nil
 	}
 	s.o.Log.InfoContext(ctx, "pipelines new to the stream", "slot", s.o.Slot, "pipeline_ids", unseen, "epoch", a.Epoch)
-	return unseen, queue.RequestScan(ctx, tx, "new to the stream", unseen)
+	return unseen, held, queue.RequestScan(ctx, tx, "new to the stream", unseen)
 }

@@ -115,13 +115,18 @@ type watcher struct {
 	b        *buffer
 	told     chan struct{}    // signals a notification
 	versions map[int32]string // of the pipelines, as of the previous look
+	late     bool             // the last look could not store all changes
 }
 
 // rest waits for a heartbeat or a notification, but at least 20 ms, to limit looks when many notifications arrive.
 func (w *watcher) rest(ctx context.Context) {
 	const apart = 20 * time.Millisecond
+	d := w.s.o.Heartbeat
+	if w.late {
+		d = min(d, time.Second)
+	}
 	if wait(ctx, apart) {
-		w.pause(ctx, w.s.o.Heartbeat)
+		w.pause(ctx, d)
 	}
 }
 
@@ -172,7 +177,13 @@ func (w *watcher) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	changed, err := w.compare(all, func(c catalogueRow) (bool, error) { return s.noteCatalogue(asking, s.o.DB, c) })
+	changed, err := w.compare(all, func(c catalogueRow) (changed bool, err error) {
+		if changed, err = s.noteCatalogue(asking, s.o.DB, c); err != nil {
+			s.o.Log.WarnContext(ctx, "a change of a table was not noted", "table", c.TableSchema+"."+c.TableName,
+				"pipeline_id", c.PipelineID, "error", err)
+		}
+		return changed, err
+	})
 	if err == nil && changed && s.o.OnReload != nil {
 		s.o.OnReload()
 	}
@@ -206,11 +217,13 @@ func (b *buffer) unnoted() map[uint32][]int32 {
 }
 
 // compare reports whether anything changed since the previous look; note stores the changes of a table. The first look
-// of a session counts as a change. It returns a *gapError if the publication was dropped or replaced.
+// of a session counts as a change. It returns a *gapError if the publication was dropped or replaced. A table whose
+// note fails on a lock, such as that of an operator's open transaction, is left for a later look.
 func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed bool, err error)) (changed bool,
 	err error,
 ) {
 	versions := map[int32]string{}
+	w.late = false
 	for _, c := range all {
 		switch {
 		case !c.PublicationExists:
@@ -219,6 +232,9 @@ func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed b
 			return false, &gapError{"the publication was dropped and recreated"}
 		}
 		moved, err := note(c)
+		if database.LockedOut(err) {
+			w.late, err = true, nil
+		}
 		if err != nil {
 			return false, err
 		}
