@@ -191,7 +191,7 @@ func (s *Stream) takeEpochOnce(ctx context.Context, timeline int32, moved string
 	}
 	s.epoch.Store(epoch)
 	s.judged.epoch = epoch
-	if held == 0 { // else whoever acknowledges next tries again
+	if held == 0 { // otherwise the next Acknowledge tries again
 		s.acknowledged.Store(a.sum())
 	}
 	s.o.Queue.Wake(ids...)
