@@ -30,7 +30,7 @@ const agentPath = "/mcp"
 // token would.
 func Talk(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	o.fill()
-	server := newAPI(&o).agent(ctx) //nolint:contextcheck // requests bring their own
+	server := newAPI(&o).agent(ctx) //nolint:contextcheck // requests have their own
 	answers := &oneByOne{WriteCloser: out}
 	err := server.Run(ctx, &mcp.IOTransport{
 		Reader: &messages{ReadCloser: in, from: bufio.NewReader(in), refused: answers}, Writer: answers,

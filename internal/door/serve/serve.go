@@ -50,7 +50,7 @@ type Options struct {
 
 // Listen opens the port. Run the server, or Close it if it never comes to that.
 func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
-	return gate.Listen(ctx, o.gate()) //nolint:contextcheck // requests bring their own
+	return gate.Listen(ctx, o.gate()) //nolint:contextcheck // requests have their own
 }
 
 // fill sets what is zero.
