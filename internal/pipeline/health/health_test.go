@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of docs/states.md")
 
-// Every state that the papers name can be reached, and the other way round.
+// Each state stands in the table once, with an explanation.
 func TestTable_IsInTheOrderOfTheLook(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
