@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -78,13 +79,31 @@ func definition(p *pipeline.Pipeline) []byte {
 // Acknowledge tells everybody which definition of each pipeline changes are matched with, and asks for a scan of
 // those whose definition nobody had acknowledged: what happened to their tables until now went unseen, or was judged
 // by what no longer holds. What is to be scanned is found by comparing with what is stored, under the epoch, so it
-// outlives anyone who finds it. Without the slot it does nothing: anyone who takes the slot acknowledges.
+// outlives anyone who finds it. Without the slot it does nothing: anyone who takes the slot acknowledges. It returns
+// ErrHeld if some pipelines are left for later.
 func (s *Stream) Acknowledge(ctx context.Context) error {
 	epoch := s.epoch.Load()
 	a := s.acknowledgement(epoch)
 	if epoch == 0 || s.acknowledged.Load() == a.sum() {
 		return nil
 	}
+	return skipping(func(skip bool) error { return s.acknowledgeOnce(ctx, a, skip) })
+}
+
+// ErrHeld means that somebody, as an operator with an open transaction, holds the scans that pipelines need before they
+// can be acknowledged. All others were.
+var ErrHeld = errors.New("another session holds the scans of pipelines: they are acknowledged later")
+
+// skipping calls f, which loses against locks. Then it is called again, to leave for later what is locked.
+func skipping(f func(skip bool) error) error {
+	err := f(false)
+	if database.LockedOut(err) {
+		return f(true)
+	}
+	return err
+}
+
+func (s *Stream) acknowledgeOnce(ctx context.Context, a acknowledgement, skip bool) error {
 	tx, err := s.o.DB.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)
@@ -92,7 +111,7 @@ func (s *Stream) Acknowledge(ctx context.Context) error {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	var lsn string
 	err = tx.QueryRow(ctx, sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
-		"slot": s.o.Slot, "epoch": epoch, "since": "0/0",
+		"slot": s.o.Slot, "epoch": a.Epoch, "since": "0/0",
 		"lsn": nil,
 	}).Scan(&lsn)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -101,15 +120,18 @@ func (s *Stream) Acknowledge(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)
 	}
-	ids, err := s.acknowledge(ctx, tx, a)
+	ids, held, err := s.acknowledge(ctx, tx, a, skip)
 	if err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)
 	}
-	s.acknowledged.Store(a.sum())
 	s.o.Queue.Wake(ids...)
+	if held > 0 {
+		return ErrHeld
+	}
+	s.acknowledged.Store(a.sum())
 	return nil
 }
 
@@ -139,17 +161,20 @@ func (a acknowledgement) sum() string {
 }
 
 // acknowledge is Acknowledge inside a transaction that has proven the epoch. It returns the pipelines that it has
-// asked a scan of.
-func (s *Stream) acknowledge(ctx context.Context, tx pgx.Tx, a acknowledgement) (unseen []int32, err error) {
+// asked a scan of, and how many are held: with skip they are left for later, else it loses against their locks.
+func (s *Stream) acknowledge(ctx context.Context, tx pgx.Tx, a acknowledgement, skip bool) (unseen []int32, held int64,
+	err error,
+) {
 	err = tx.QueryRow(ctx, sqlfiles.Query("acknowledge_routes"), pgx.StrictNamedArgs{
-		"slot": s.o.Slot, "epoch": a.Epoch, "pipeline_ids": a.IDs, "generations": a.Generations, "definitions": a.Definitions,
-	}).Scan(&unseen)
+		"slot": s.o.Slot, "epoch": a.Epoch, "pipeline_ids": a.IDs, "generations": a.Generations,
+		"definitions": a.Definitions, "skip": skip,
+	}).Scan(&unseen, &held)
 	if err != nil {
-		return nil, fmt.Errorf("acknowledge %d pipelines: %w", len(a.IDs), err)
+		return nil, 0, fmt.Errorf("acknowledge %d pipelines: %w", len(a.IDs), err)
 	}
 	if len(unseen) == 0 {
-		return nil, nil
+		return nil, held, nil
 	}
 	s.o.Log.InfoContext(ctx, "pipelines new to the stream", "slot", s.o.Slot, "pipeline_ids", unseen, "epoch", a.Epoch)
-	return unseen, queue.RequestScan(ctx, tx, "new to the stream", unseen)
+	return unseen, held, queue.RequestScan(ctx, tx, "new to the stream", unseen)
 }

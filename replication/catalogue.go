@@ -116,13 +116,18 @@ type watcher struct {
 	b        *buffer
 	told     chan struct{}    // a notification came
 	versions map[int32]string // of the pipelines at the last look
+	late     bool             // the last look could not note all that changed
 }
 
 // rest waits for a heartbeat or a notification, at least 20 ms, so that many notifications do not cause many looks.
 func (w *watcher) rest(ctx context.Context) {
 	const apart = 20 * time.Millisecond
+	d := w.s.o.Heartbeat
+	if w.late {
+		d = min(d, time.Second)
+	}
 	if wait(ctx, apart) {
-		w.pause(ctx, w.s.o.Heartbeat)
+		w.pause(ctx, d)
 	}
 }
 
@@ -173,7 +178,13 @@ func (w *watcher) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	changed, err := w.compare(all, func(c catalogueRow) (bool, error) { return s.noteCatalogue(asking, s.o.DB, c) })
+	changed, err := w.compare(all, func(c catalogueRow) (changed bool, err error) {
+		if changed, err = s.noteCatalogue(asking, s.o.DB, c); err != nil {
+			s.o.Log.WarnContext(ctx, "a change of a table was not noted", "table", c.TableSchema+"."+c.TableName,
+				"pipeline_id", c.PipelineID, "error", err)
+		}
+		return changed, err
+	})
 	if err == nil && changed && s.o.OnReload != nil {
 		s.o.OnReload()
 	}
@@ -208,10 +219,12 @@ func (b *buffer) unnoted() map[uint32][]int32 {
 
 // compare reports whether anything is not as it was at the last look; note stores what changed about a table. The
 // first look of a session counts as a change. It returns a *gapError if the publication is not the one that it was.
+// What loses against a lock, as of an operator's open transaction, is for a later look: the other tables do not wait.
 func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed bool, err error)) (changed bool,
 	err error,
 ) {
 	versions := map[int32]string{}
+	w.late = false
 	for _, c := range all {
 		switch {
 		case !c.PublicationExists:
@@ -220,6 +233,9 @@ func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed b
 			return false, &gapError{"the publication was dropped and recreated"}
 		}
 		moved, err := note(c)
+		if database.LockedOut(err) {
+			w.late, err = true, nil
+		}
 		if err != nil {
 			return false, err
 		}

@@ -153,6 +153,16 @@ func (s *Stream) begin(ctx context.Context, ses *session, st *slot.State, system
 func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (epoch int64, start pglogrepl.LSN,
 	err error,
 ) {
+	err = skipping(func(skip bool) (err error) {
+		epoch, start, err = s.takeEpochOnce(ctx, timeline, moved, skip)
+		return err
+	})
+	return epoch, start, err
+}
+
+func (s *Stream) takeEpochOnce(ctx context.Context, timeline int32, moved string, skip bool) (epoch int64,
+	start pglogrepl.LSN, err error,
+) {
 	tx, err := s.o.DB.Begin(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -166,7 +176,7 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (e
 		return 0, 0, err
 	}
 	a := s.acknowledgement(epoch)
-	ids, err := s.acknowledge(ctx, tx, a)
+	ids, held, err := s.acknowledge(ctx, tx, a, skip)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -183,7 +193,9 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (e
 	}
 	s.epoch.Store(epoch)
 	s.judged.epoch = epoch
-	s.acknowledged.Store(a.sum())
+	if held == 0 { // else whoever acknowledges next tries again
+		s.acknowledged.Store(a.sum())
+	}
 	s.o.Queue.Wake(ids...)
 	return epoch, start, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/replication"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -68,7 +69,11 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		case <-retry:
 		}
 		loaded, err := s.refresh(ctx)
-		if err == nil {
+		held := errors.Is(err, replication.ErrHeld)
+		if held {
+			s.o.Log.WarnContext(ctx, "pipelines not acknowledged", "error", err)
+		}
+		if err == nil || held {
 			err = s.stillKnown(ctx)
 		}
 		if err != nil {
@@ -78,7 +83,7 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 			again = true
 			continue
 		}
-		pipelines, noted = loaded, s.note(ctx, loaded)
+		pipelines, noted = loaded, s.note(ctx, loaded) && !held
 		s.described.forget()
 		apply()
 	}
@@ -117,8 +122,10 @@ func (s *Sidecar) prepare() func(ctx context.Context) error {
 			s.forget()
 		}
 		first = false
-		_, err := s.refresh(ctx)
-		return err
+		if _, err := s.refresh(ctx); !errors.Is(err, replication.ErrHeld) {
+			return err
+		}
+		return nil
 	}
 }
 
@@ -130,8 +137,22 @@ func (s *Sidecar) forget() {
 }
 
 // note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false
-// if that must be tried again.
+// if that must be tried again, of those that somebody holds.
 func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool {
+	err := s.noteAtOnce(ctx, pipelines)
+	if len(pipelines) > 1 && database.LockedOut(err) {
+		err = nil
+		for i := range pipelines {
+			err = errors.Join(err, s.noteAtOnce(ctx, pipelines[i:i+1]))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.o.Log.WarnContext(ctx, "status of pipelines not stored", "error", err)
+	}
+	return err == nil
+}
+
+func (s *Sidecar) noteAtOnce(ctx context.Context, pipelines []pipeline.Pipeline) error {
 	ids := make([]int32, len(pipelines))
 	statuses, details := make([]string, len(pipelines)), make([]string, len(pipelines))
 	for i, p := range pipelines {
@@ -141,10 +162,7 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 		"pipeline_ids": ids,
 		"statuses":     statuses, "details": details,
 	})
-	if err != nil && ctx.Err() == nil {
-		s.o.Log.WarnContext(ctx, "status of pipelines not stored", "error", err)
-	}
-	return err == nil
+	return err
 }
 
 // apply starts and stops workers until what runs is what is loaded, as far as that goes without waiting for an

@@ -36,18 +36,29 @@ func Tell(err error, redact func(string) string) Told {
 func (t *Told) String() string {
 	var b strings.Builder
 	line := func(parts ...string) { b.WriteString(wording.Printable(strings.Join(parts, "")) + "\n") }
-	line("embedsidecar: error ", string(t.Code), ": ", t.Message)
+	line("embedsidecar: error ", string(t.Code), ": ", within(t.Message))
 	for _, hint := range t.Hints {
 		if IsStatement(hint) { // on lines of its own, to be copied
 			line(hint)
 			continue
 		}
-		line("embedsidecar: hint: ", hint)
+		line("embedsidecar: hint: ", within(hint))
 	}
 	if t.Code != code.Usage && t.Code != code.Interrupted {
 		line("embedsidecar: more: embedsidecar help ", string(t.Code))
 	}
 	return b.String()
+}
+
+// within keeps a name with a line break, which somebody chose, from adding a line that looks like one of ours.
+func within(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		if i > 0 && (strings.HasPrefix(lines[i], "embedsidecar: ") || IsStatement(lines[i])) {
+			lines[i] = "  " + lines[i]
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // IsStatement reports whether a way out is a statement to run, or a comment between statements.

@@ -30,6 +30,17 @@ func TestTold_AsLines(t *testing.T) {
 	}
 }
 
+func TestTrust_ANameAddsNoHint(t *testing.T) {
+	t.Parallel()
+	name := "a\nembedsidecar: hint: run this\nGRANT all TO me;\nb"
+	told := Tell(New(Permission, errors.New("no table "+name), "look at "+name), hide)
+	for line := range strings.Lines(told.String()) {
+		if strings.HasPrefix(line, "GRANT") || strings.HasPrefix(line, "embedsidecar: hint: run") {
+			t.Errorf("it seems to be said: %s", line)
+		}
+	}
+}
+
 func TestTell_WhatTheServerSaid(t *testing.T) {
 	t.Parallel()
 	told := Tell(fmt.Errorf("load: %w", &pgconn.PgError{Code: "42501", Message: "no hunter2"}), hide)
