@@ -10,7 +10,7 @@ FROM   embedsidecar.task AS t
 WHERE  p.name = ANY (@pipelines::text[]) AND t.task_id > @after_task
        AND (@only::bigint[] IS NULL OR t.task_id = ANY (@only::bigint[]))
        AND (@row_keys::text[] IS NULL OR t.row_key = ANY (@row_keys::text[]))
-       AND (@states::text[] IS NULL OR v.state = ANY (@states::text[]) -- a single state: below, where it can be estimated
+       AND (@states::text[] IS NULL OR v.state = ANY (@states::text[]) -- a single one: below, where it can be estimated
            OR @states::text[] = '{failed}' OR @states::text[] = '{retrying}' OR @states::text[] = '{cancelled}')
        AND (@states::text[] IS DISTINCT FROM '{failed}' OR t.state = 'failed')
        AND (@states::text[] IS DISTINCT FROM '{retrying}' OR t.state = 'retrying')
