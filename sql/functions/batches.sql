@@ -12,4 +12,4 @@ WHERE  j.pipeline_id = batch_jobs.pipeline_id
 ORDER BY j.job_id
 $$;
 COMMENT ON FUNCTION embedsidecar.batch_jobs IS
-    'The batch jobs of a pipeline that are not done: their state and since when, texts, tokens and price, about.';
+    'The open batch jobs of a pipeline: state and its age in seconds, rows, texts, estimated tokens and price.';

@@ -8,7 +8,7 @@ BEGIN
 EXCEPTION WHEN invalid_parameter_value THEN
     RETURN 'UTC';
 END $$;
-COMMENT ON FUNCTION embedsidecar.zone_or_utc IS 'The time zone, or UTC where the server does not know it any more.';
+COMMENT ON FUNCTION embedsidecar.zone_or_utc IS 'The time zone, or UTC if the server does not know it any more.';
 
 -- A call that is not counted yet may be of now: the caller says whether its likely tokens count.
 CREATE OR REPLACE FUNCTION embedsidecar.judge_budgets(given jsonb, held boolean)
@@ -72,7 +72,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT * FROM embedsidecar.judge_budgets(embedsidecar.budgets_given(budgets.pipeline_id), budgets.held)
 $$;
 COMMENT ON FUNCTION embedsidecar.budgets IS
-    'The budgets of a pipeline: its own and that of its model. spent names the limit that is reached; empty: none is.';
+    'The budgets of a pipeline: its own and that of its model. spent names the limit that is reached; empty: none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.affords(pipeline_id integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -106,7 +106,7 @@ BEGIN
         WHERE  s.kind = each.kind AND s.name = each.name;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.spend IS 'Counts tokens that the budgets of a model and of a pipeline pay for.';
+COMMENT ON FUNCTION embedsidecar.spend IS 'Counts tokens against the budgets of a model and of a pipeline.';
 
 -- A call is allowed while something is left when those that are not counted yet are taken for what they likely are. So
 -- a budget is passed by no more than the calls under way. With must the call is allowed whatever is left.
@@ -159,7 +159,7 @@ BEGIN
     RETURNING h.hold_id INTO hold;
 END $$;
 COMMENT ON FUNCTION embedsidecar.hold_budgets IS
-    'Before a call of an embedder: takes its tokens from some budgets, or says why that is not allowed.';
+    'Before a call of an embedder: reserves its tokens in some budgets, or says why that is not allowed.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.hold_budget(pipeline_id integer, worker_id bigint, likely bigint, most bigint,
     price double precision, must boolean, until timestamptz DEFAULT NULL,
@@ -169,7 +169,7 @@ SELECT * FROM embedsidecar.hold_budgets(embedsidecar.budgets_given(hold_budget.p
     hold_budget.likely, hold_budget.most, hold_budget.price, hold_budget.must, hold_budget.until)
 $$;
 COMMENT ON FUNCTION embedsidecar.hold_budget IS
-    'Before a call of an embedder: takes its tokens from the budgets of a pipeline, or says why that is not allowed.';
+    'Before a call of an embedder: reserves its tokens in the budgets of a pipeline, or says why that is not allowed.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.settle_budget(hold bigint, tokens bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -183,5 +183,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.settle_budget IS
-    'After the call: counts what it took; NULL: that is not known, and about as much as was expected. A call that was '
-    'counted as one of a killed sidecar stays so.';
+    'After the call: counts the tokens that it took; NULL: not known, so it counts about as many as expected. A call '
+    'that was already counted as one of a killed sidecar stays so.';

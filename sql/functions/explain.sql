@@ -20,7 +20,7 @@ SELECT coalesce((
     WHERE  p.pipeline_id = id), false)
 $$;
 COMMENT ON FUNCTION embedsidecar.may_see_text IS
-    'Whether who asks may read all that the texts of a pipeline are made of.';
+    'Whether the caller may read everything that the texts of a pipeline are made from.';
 
 -- row_facts: what queue, ledger and history know of a row; embedsidecar explain and the function explain tell their
 -- stories from it. Tasks before it are counted up to 100,000, and history is told of the last five looks.
@@ -86,7 +86,7 @@ SELECT jsonb_build_object('task', (
            WHERE h.pipeline_id = id AND h.row_key = key ORDER BY h.finished_at DESC LIMIT 5) AS o), '[]'))
 $$;
 COMMENT ON FUNCTION embedsidecar.row_facts IS
-    'What queue, ledger and history know of a row, as JSON: what explain tells of. Never a text.';
+    'For explain: what queue, ledger and history have about a row, as JSON, without texts.';
 
 -- row_verdict: s is a story as the command explain has it in JSON. Its row is null where nobody looked at the row
 -- itself.
@@ -242,7 +242,7 @@ SELECT CASE WHEN (task ->> 'ahead')::bigint = 0 THEN 'with none before it' ELSE 
            WHEN (task ->> 'ahead')::bigint = 1 THEN ' other' ELSE ' others' END END
        || ' in lane ' || (task ->> 'lane')
 $$;
-COMMENT ON FUNCTION embedsidecar.place_words IS 'Where a task waits.';
+COMMENT ON FUNCTION embedsidecar.place_words IS 'The position of a task in the queue.';
 
 -- tell: s is as row_verdict has it.
 CREATE OR REPLACE FUNCTION embedsidecar.tell(s jsonb) RETURNS TABLE (topic text, sentence text, facts jsonb)
@@ -422,9 +422,9 @@ BEGIN
                 'scanning', p.scan_phase <> 'done'))) AS t;
 END $$;
 COMMENT ON FUNCTION embedsidecar.explain IS
-    'A row''s story in sentences, each with its facts: what waits for it, what was last written, what became of it of '
-    'late, what follows from that and what to do next. The row itself is not looked at; the command embedsidecar '
-    'explain does that. Keys are written as embedsidecar.tasks shows them.';
+    'A row''s story in sentences, each with its facts: its open task, what was last written, what became of it '
+    'recently, what follows and what to do next. The row itself is not read; the command embedsidecar explain does '
+    'that. Keys are written as embedsidecar.tasks shows them.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.row_key(VARIADIC parts text[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -433,7 +433,8 @@ SELECT CASE WHEN cardinality(parts) = 1 THEN parts[1]
            FROM unnest(parts) WITH ORDINALITY AS u (part, n)) END
 $$;
 COMMENT ON FUNCTION embedsidecar.row_key IS
-    'The row_key of a key of several columns: embedsidecar.row_key(a::text, b). That of a single column is its text.';
+    'The row_key of a key of several columns: embedsidecar.row_key(a::text, b). For a single column it is the '
+    'value''s text.';
 
 -- A view of rows with their vectors is made by the user who wants it: it depends on the columns of a table, whose owner
 -- may not drop one or give it another type while the view is there. So nothing makes it by itself.
@@ -498,6 +499,6 @@ BEGIN
             'embedsidecar.view_sql.');
 END $$;
 COMMENT ON FUNCTION embedsidecar.view_sql IS
-    'The statement that makes a view of the rows of a pipeline with their vectors, and with their chunks where it has '
-    'any, beside its embedding table; nobody runs it for you: in psql, \gexec does. Since PostgreSQL 15 the view asks '
-    'for the rights of the reader, row-level security included.';
+    'The statement that creates a view of a pipeline''s rows with their vectors, and chunks if it has any, beside its '
+    'embedding table. Run it yourself, in psql with \gexec. Since PostgreSQL 15 the view checks the rights of the '
+    'reader, including row-level security.';

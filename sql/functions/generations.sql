@@ -38,7 +38,7 @@ SELECT coalesce(nullif(p.model, ''), p.plugin) FROM embedsidecar.pipeline AS p
 WHERE  p.pipeline_id = embedsidecar.pipeline_meant(current_model.pipeline)
 $$;
 COMMENT ON FUNCTION embedsidecar.current_model IS
-    'The model whose vectors are searched now: for applications that embed questions by themselves.';
+    'The model whose vectors are searched now: for applications that embed queries themselves.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.check_model(pipeline text, model text) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -53,8 +53,8 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION embedsidecar.check_model IS
-    'True where the vectors that are searched now are of this model, an error where they are of another: SELECT id '
-    'FROM docs WHERE embedsidecar.check_model(''docs'', ''my-model'') ORDER BY embedding <=> $1 LIMIT 5.';
+    'True if the vectors that are searched now are of this model, otherwise an error: SELECT id FROM docs WHERE '
+    'embedsidecar.check_model(''docs'', ''my-model'') ORDER BY embedding <=> $1 LIMIT 5.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.served_by(pipeline text) RETURNS text
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -62,7 +62,7 @@ SELECT p.pipeline_id || ':' || p.switches FROM embedsidecar.pipeline AS p
 WHERE  p.pipeline_id = embedsidecar.pipeline_meant(served_by.pipeline)
 $$;
 COMMENT ON FUNCTION embedsidecar.served_by IS
-    'For search: another word whenever another generation has begun to serve.';
+    'For search: a word that changes whenever another generation begins to serve.';
 
 -- What pg_identify_object says is of this moment, whatever the snapshot of the statement is.
 CREATE OR REPLACE FUNCTION embedsidecar.still_named(relation oid, attnum integer, name text) RETURNS boolean
@@ -71,7 +71,8 @@ SELECT coalesce((SELECT i.identity = still_named.name
                  FROM   pg_identify_object('pg_class'::regclass, still_named.relation, still_named.attnum) AS i), false)
 $$;
 COMMENT ON FUNCTION embedsidecar.still_named IS
-    'For neighbours: whether a column has this name at this moment. Who has read it keeps it from changing.';
+    'For neighbours: whether a column has this name at this moment. A transaction that has read it keeps it from '
+    'changing.';
 
 -- Rows that are missing or stale in the other generation and are not in the one that serves. Changes of the last
 -- moments wait in both.
@@ -145,7 +146,7 @@ BEGIN
     RETURN found;
 END $$;
 COMMENT ON FUNCTION embedsidecar.generation_lacks IS
-    'Why the other generation cannot take the place of the one that serves; empty: it can.';
+    'Why the other generation cannot replace the one that serves; empty: it can.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.vector_index(relation oid, attnum smallint)
 RETURNS TABLE (name text, method text, operators text, options text, valid boolean, bytes bigint)
@@ -164,7 +165,7 @@ COMMENT ON FUNCTION embedsidecar.vector_index IS 'Indexes by which vectors are s
 CREATE OR REPLACE FUNCTION embedsidecar.comment_line(words text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT ' -- ' || regexp_replace(comment_line.words, '\s+', ' ', 'g') $$;
-COMMENT ON FUNCTION embedsidecar.comment_line IS 'Words as a comment behind a statement that is to be pasted.';
+COMMENT ON FUNCTION embedsidecar.comment_line IS 'A text as a comment behind a statement to paste.';
 
 -- Dependents follow the object and not its name. Views and functions with an SQL body of the schema's owner are made
 -- again by the switch (remake): after it their text means the new one. Everything else is for the owner.
@@ -308,8 +309,8 @@ BEGIN
     ORDER BY 1;
 END $$;
 COMMENT ON FUNCTION embedsidecar.generation_ties IS
-    'What depends on the vectors that are served, and would go on to mean them after a switch: remake is what the '
-    'switch does about it, sql what the owner can do where that is NULL.';
+    'What depends on the vectors that serve, and would still mean them after a switch: remake is what the switch does '
+    'about it, sql what the owner can do if remake is NULL.';
 
 -- The grants of one destination become those of the other. It is done with its grantor''s rights: the owner''s.
 CREATE OR REPLACE FUNCTION embedsidecar.grants_sql(live integer, other integer) RETURNS text[]
@@ -361,7 +362,8 @@ BEGIN
     RETURN list;
 END $$;
 COMMENT ON FUNCTION embedsidecar.grants_sql IS
-    'What gives the destination of another generation the grants that the one which serves has, and takes away others.';
+    'The statements that give the destination of another generation the grants of the one that serves, and revoke '
+    'others.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.run_all(statements text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -372,14 +374,14 @@ BEGIN
         EXECUTE statement;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.run_all IS 'For model_switch and model_change: runs statements of ours.';
+COMMENT ON FUNCTION embedsidecar.run_all IS 'For model_switch and model_change: runs our statements.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.carry_grants(live integer, other integer) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT embedsidecar.run_all(embedsidecar.grants_sql(live, other))
 $$;
 COMMENT ON FUNCTION embedsidecar.carry_grants IS
-    'Gives the destination of another generation the grants that the one which serves has, and takes away others.';
+    'Gives the destination of another generation the grants of the one that serves, and revokes others.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.carry_storage(live integer, other integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -411,7 +413,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.carry_storage IS
-    'Gives the destination of a next generation, while it is empty, the storage and the comments of the other.';
+    'Gives the empty destination of a next generation the storage and the comments of the other.';
 
 -- Who uses tables that were to be locked.
 CREATE OR REPLACE FUNCTION embedsidecar.users_of(relations oid[]) RETURNS text
@@ -423,7 +425,7 @@ WHERE  s.pid <> pg_backend_pid() AND s.datname = current_database()
        AND s.pid IN (SELECT l.pid FROM pg_locks AS l WHERE l.relation = ANY (users_of.relations) AND l.granted
            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
-COMMENT ON FUNCTION embedsidecar.users_of IS 'The sessions that hold locks of tables.';
+COMMENT ON FUNCTION embedsidecar.users_of IS 'The sessions that hold locks on tables.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.no_moment(action text, relations oid[], until timestamptz) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -435,7 +437,7 @@ BEGIN
                   HINT = 'nothing was changed: try again when these sessions have ended';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.no_moment IS 'An error where tables could not be locked until a time.';
+COMMENT ON FUNCTION embedsidecar.no_moment IS 'Raises an error if tables could not be locked until a time.';
 
 -- A name that is free, made of another: docs_embedding__previous.
 CREATE OR REPLACE FUNCTION embedsidecar.beside_name(base text, suffix text, relation oid, whole boolean) RETURNS name
@@ -507,7 +509,7 @@ BEGIN
         || ARRAY(SELECT t.remake FROM embedsidecar.generation_ties(live, other) AS t WHERE t.remake IS NOT NULL);
 END $$;
 COMMENT ON FUNCTION embedsidecar.swap_sql IS
-    'The statements that exchange the names of two destinations, and recreate what depends on the one.';
+    'The statements that exchange the names of two destinations, and recreate what depends on one of them.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.swap_seen(relations oid[]) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -523,7 +525,7 @@ SELECT string_agg(f.fact, ' ' ORDER BY f.fact) FROM (
     WHERE  d.refclassid = 'pg_class'::regclass AND d.refobjid = ANY (relations)) AS f (fact)
 $$;
 COMMENT ON FUNCTION embedsidecar.swap_seen IS
-    'For a switch: another word whenever the statements of swap_sql may be others.';
+    'For a switch: a word that changes whenever the statements of swap_sql may change.';
 
 -- Whether the owner of the tables has exchanged the names already, as he was asked to: then the destination that is to
 -- serve has the name that the one which serves is written down with.
@@ -535,8 +537,7 @@ FROM   embedsidecar.pipeline AS p, embedsidecar.destination_of(swapped_already.l
        embedsidecar.destination_of(swapped_already.other) AS b
 WHERE  p.pipeline_id = swapped_already.live
 $$;
-COMMENT ON FUNCTION embedsidecar.swapped_already IS
-    'Whether somebody has exchanged the names of two destinations by hand.';
+COMMENT ON FUNCTION embedsidecar.swapped_already IS 'Whether the names of two destinations were exchanged by hand.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.exchange_rows(live integer, other integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -580,7 +581,7 @@ BEGIN
     PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
 END $$;
 COMMENT ON FUNCTION embedsidecar.exchange_rows IS
-    'Has the other generation serve under the name of the pipeline: the names of its destination are exchanged.';
+    'Makes the other generation serve under the name of the pipeline: exchanges the names of the destinations.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.take_place(action text, pipeline text, next boolean, force boolean,
     patience interval, dry_run boolean, said_by text) RETURNS text
@@ -714,7 +715,7 @@ BEGIN
     UPDATE embedsidecar.audit_log AS u SET changed = 0 WHERE u.audit_id = entry.audit_id;
     RETURN embedsidecar.end_action(entry.audit_id, done, 0);
 END $$;
-COMMENT ON FUNCTION embedsidecar.take_place IS 'What model_switch and model_rollback do.';
+COMMENT ON FUNCTION embedsidecar.take_place IS 'For model_switch and model_rollback.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_switch(pipeline text, force boolean DEFAULT false,
     patience interval DEFAULT '30 s', dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
@@ -722,10 +723,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT embedsidecar.take_place('model_switch', pipeline, true, force, patience, dry_run, said_by)
 $$;
 COMMENT ON FUNCTION embedsidecar.model_switch IS
-    'Has the next generation of a pipeline serve, in this transaction, once it is complete: its vectors get the name '
-    'of those that served, and questions are embedded by its model. The other is kept true until model_drop_old. '
-    'force: though rows are stale or failed, or an index is missing. Returns switched, already_switched or, with '
-    'dry_run, would_be_switched.';
+    'Makes the next generation of a pipeline serve, in this transaction, once it is complete: its vectors get the '
+    'name of those that served, and its model embeds queries. The other generation is kept up to date until '
+    'model_drop_old. force: even if rows are stale or failed, or an index is missing. Returns switched, '
+    'already_switched or, with dry_run, would_be_switched.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_rollback(pipeline text, force boolean DEFAULT false,
     patience interval DEFAULT '30 s', dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
@@ -733,7 +734,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT embedsidecar.take_place('model_rollback', pipeline, false, force, patience, dry_run, said_by)
 $$;
 COMMENT ON FUNCTION embedsidecar.model_rollback IS
-    'Has the previous generation of a pipeline serve again: model_switch the other way. Returns rolled_back, '
+    'Makes the previous generation of a pipeline serve again, the reverse of model_switch. Returns rolled_back, '
     'already_rolled_back or, with dry_run, would_be_rolled_back.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_drop_old(pipeline text, patience interval DEFAULT '30 s',
@@ -806,8 +807,8 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, done, 1);
 END $$;
 COMMENT ON FUNCTION embedsidecar.model_drop_old IS
-    'Takes away the generation of a pipeline that does not serve, with its vectors: there is no way back to it. '
-    'Returns dropped_previous, dropped_next, nothing_to_drop or, with dry_run, would_be_ and that.';
+    'Removes the generation of a pipeline that does not serve, with its vectors; this cannot be undone. Returns '
+    'dropped_previous, dropped_next, nothing_to_drop or, with dry_run, would_be_ and that.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.unpublish_column(relation oid, attnum smallint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -841,7 +842,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.unpublish_column IS
-    'Takes a column out of the lists of publications, which would keep it from being dropped.';
+    'Removes a column from the lists of publications, which would keep it from being dropped.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_change(pipeline text, model text, plugin text DEFAULT NULL,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
@@ -892,9 +893,9 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, 'requested', 1);
 END $$;
 COMMENT ON FUNCTION embedsidecar.model_change IS
-    'Has a running sidecar make the next generation of a pipeline, by another model, as embedsidecar model change does '
-    'at once. The view generations tells what became of it. Returns requested, already_under_way or, with dry_run, '
-    'would_be_requested.';
+    'Requests that a running sidecar makes the next generation of a pipeline, with another model, as embedsidecar '
+    'model change does at once. The view generations has the outcome. Returns requested, already_under_way or, with '
+    'dry_run, would_be_requested.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.generation_states(one text DEFAULT NULL)
 RETURNS TABLE (pipeline text, role text, pipeline_id integer, model text, plugin text, dims integer,
@@ -931,7 +932,7 @@ WHERE  generation_states.one IS NULL
        OR coalesce(p.beside, p.pipeline_id) = embedsidecar.pipeline_meant(generation_states.one)
 ORDER  BY 1, p.beside NULLS FIRST
 $$;
-COMMENT ON FUNCTION embedsidecar.generation_states IS 'What the view generations shows.';
+COMMENT ON FUNCTION embedsidecar.generation_states IS 'For the view generations.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.note_wish(pipeline_id integer, model text, problem text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -942,7 +943,7 @@ WHERE  p.pipeline_id = note_wish.pipeline_id AND coalesce(p.wish ->> 'model', ''
 SELECT embedsidecar.move_job('model_change', note_wish.pipeline_id, 'refused', NULL, true)
 WHERE  note_wish.problem IS NOT NULL
 $$;
-COMMENT ON FUNCTION embedsidecar.note_wish IS 'For sidecars: what became of a change of a model that was asked for.';
+COMMENT ON FUNCTION embedsidecar.note_wish IS 'For sidecars: records the outcome of a requested model change.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.note_comparison(pipeline_id integer, overlap double precision,
     bound double precision, questions integer) RETURNS void
@@ -953,4 +954,4 @@ SET    compared = jsonb_build_object('overlap', note_comparison.overlap, 'least'
 WHERE  p.pipeline_id = note_comparison.pipeline_id AND p.beside IS NOT NULL
 $$;
 COMMENT ON FUNCTION embedsidecar.note_comparison IS
-    'For sidecars: how much the answers of a next generation are those of the one that serves.';
+    'For sidecars: records how far the results of a next generation equal those of the one that serves.';

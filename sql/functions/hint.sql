@@ -29,6 +29,5 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.hint IS
-    'Says of this transaction how its changes are embedded: urgent or low, all of them; skip, those that come after it '
-    'keep the vectors that they have until the row changes again or somebody requeues it. Nobody may call it who was '
-    'not granted EXECUTE.';
+    'Sets how the changes of this transaction are embedded: urgent or low applies to all of them; skip applies to '
+    'those that follow: their rows keep their vectors until they change again or are re-queued. Callers need EXECUTE.';

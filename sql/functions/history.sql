@@ -56,8 +56,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.prune_history IS
-    'For sidecars: takes away the oldest of the history: what is older than keep, by a sixth of it at most, and what '
-    'is beyond so many rows or bytes.';
+    'For sidecars: deletes the oldest history: what is older than keep (at most a sixth of it later), and what '
+    'exceeds a number of rows or bytes.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.history_rows(part regclass) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -70,7 +70,7 @@ BEGIN
     RETURN n * 100 / share;
 END $$;
 COMMENT ON FUNCTION embedsidecar.history_rows IS
-    'How many rows a partition of history has; beyond 200 blocks about, by a sample of as many.';
+    'How many rows a partition of history has; above about 200 blocks, estimated from a sample of as many.';
 
 -- The oldest partitions come first: a further portion does not read again what stays.
 CREATE OR REPLACE FUNCTION embedsidecar.clear_history(pipeline text DEFAULT NULL, older_than interval DEFAULT NULL,
@@ -111,9 +111,9 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.clear_history IS
-    'Takes away the history of finished tasks: of a pipeline, or of all, those that were removed included; of what is '
-    'older than so long, or all of it. Does max_rows at most and says how many remain; with dry_run it only counts '
-    'these.';
+    'Deletes the history of finished tasks: of a pipeline, or of all, removed ones included; of tasks that ended '
+    'longer ago than older_than, or of all. Deletes at most max_rows and returns how many remain; with dry_run it '
+    'only counts these.';
 
 -- Entries are ordered by partition, end and key: behind a cursor, newer partitions are not read. If the partition of a
 -- cursor was emptied since, so was all that is older. What older partitions hold then is newer than the cursor, and is
@@ -163,5 +163,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.finished IS
-    'A page of the history: finished tasks of pipelines, or of all, the newest first, behind the one with the cursor '
-    'after. A later page costs no more than the first.';
+    'A page of the history: finished tasks of pipelines, or of all, newest first, after a cursor. Later pages cost no '
+    'more than the first.';

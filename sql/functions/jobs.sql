@@ -14,7 +14,7 @@ SELECT begin_job.action,
 FROM  (SELECT) AS one LEFT JOIN embedsidecar.audit_log AS w ON w.audit_id = begin_job.asked
 RETURNING a.audit_id
 $$;
-COMMENT ON FUNCTION embedsidecar.begin_job IS 'Writes into the audit that a job has begun, and who asked for it.';
+COMMENT ON FUNCTION embedsidecar.begin_job IS 'Records in the audit that a job has begun, and who requested it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.move_job(action text, pipeline_id integer, stage text, rows bigint,
     ends boolean, more jsonb DEFAULT '{}') RETURNS bigint
@@ -27,7 +27,7 @@ WHERE  a.open AND a.action = move_job.action
 RETURNING a.audit_id
 $$;
 COMMENT ON FUNCTION embedsidecar.move_job IS
-    'Writes to the open job of a pipeline at which stage it is, and whether it has ended; NULL: there is none.';
+    'Records the stage of a pipeline''s open job, and whether it has ended; NULL: there is no open job.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_scan() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -51,7 +51,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_scan IS 'For the trigger of scan: writes its stages into the audit.';
+COMMENT ON FUNCTION embedsidecar.tell_scan IS 'For the trigger of scan: records its stages in the audit.';
 CREATE OR REPLACE TRIGGER job_moves BEFORE UPDATE ON embedsidecar.scan FOR EACH ROW WHEN (OLD.phase <> NEW.phase)
 EXECUTE FUNCTION embedsidecar.tell_scan();
 CREATE OR REPLACE TRIGGER job_breaks_off BEFORE DELETE ON embedsidecar.scan FOR EACH ROW
@@ -65,7 +65,7 @@ BEGIN
         THEN embedsidecar.pipeline_meant(note_bulk.pipeline) END, '{}', 'begun', NULL, note_bulk.said_by);
 END $$;
 COMMENT ON FUNCTION embedsidecar.note_bulk IS
-    'For embedsidecar bulk: writes into the audit that a load has begun, for which a pipeline, or all, were paused.';
+    'For embedsidecar bulk: records in the audit that a load has begun, for which a pipeline, or all, were paused.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.end_bulk(id integer) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -75,7 +75,7 @@ FROM   embedsidecar.audit_log AS a
 WHERE  a.open AND a.action = 'bulk' AND a.arguments ->> 'pipeline_id' IS NOT DISTINCT FROM end_bulk.id::text
 $$;
 COMMENT ON FUNCTION embedsidecar.end_bulk IS
-    'For resume: writes into the audit that a load has ended, and how many rows were queued since it began.';
+    'For resume: records in the audit that a load has ended, and how many rows were queued since it began.';
 
 -- The change of a model is one job: requested (by SQL or HTTP), made, complete; or refused, dropped.
 CREATE OR REPLACE FUNCTION embedsidecar.note_made(live integer, next integer) RETURNS void
@@ -86,7 +86,7 @@ BEGIN
             'model', (SELECT p.model FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = next)), 'made');
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.note_made IS 'For the set-up: writes into the audit that a next generation was made.';
+COMMENT ON FUNCTION embedsidecar.note_made IS 'For the set-up: records in the audit that a next generation was made.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.note_complete(next integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -104,4 +104,4 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION embedsidecar.note_complete IS
-    'For sidecars: writes into the audit that a next generation is complete, if it is; false: it is not yet.';
+    'For sidecars: records in the audit that a next generation is complete, if it is; false: it is not yet.';

@@ -9,7 +9,7 @@ BEGIN
             jsonb_strip_nulls(jsonb_build_object('event', event, 'pipeline', left(pipeline, 1000)) || more)::text);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_event IS 'For the triggers of notify_changes: one notification.';
+COMMENT ON FUNCTION embedsidecar.tell_event IS 'For the triggers of notify_changes: sends one notification.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_row() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -45,7 +45,7 @@ BEGIN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION embedsidecar.tell_row IS
-    'For the triggers of notify_changes: tells of a pipeline, a job or a sidecar.';
+    'For the triggers of notify_changes: notifies about a pipeline, a job or a sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_dead_letters() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -58,7 +58,7 @@ BEGIN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION embedsidecar.tell_dead_letters IS
-    'For the triggers of notify_changes: tells how many rows were given up by a statement.';
+    'For the triggers of notify_changes: notifies how many rows became dead letters in a statement.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.notify_changes("on" boolean, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
@@ -108,7 +108,7 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, result, (was <> notify_changes."on")::integer);
 END $$;
 COMMENT ON FUNCTION embedsidecar.notify_changes IS
-    'Turn notifications on, or off as they are at first: LISTEN embedsidecar_changes then tells of a pipeline that is '
-    'paused, resumed or does not fit its table, of dead letters, of the stages of jobs, and of streams and embedders '
-    'that fail or work again, each as JSON, without keys or texts. Anybody in the database may listen. Returns on, '
-    'off, already_on, already_off or, with dry_run, would_be_on or would_be_off.';
+    'Turn notifications on, or off (the default). LISTEN embedsidecar_changes then reports pipelines that are paused, '
+    'resumed or do not fit their table, dead letters, stages of jobs, and streams and embedders that fail or work '
+    'again, each as JSON, without keys or texts. Every role of the database may listen. Returns on, off, already_on, '
+    'already_off or, with dry_run, would_be_on or would_be_off.';

@@ -29,7 +29,7 @@ SELECT coalesce(
 WHERE NOT EXISTS (SELECT FROM embedsidecar.declared AS d WHERE d.name = not_declared.pipeline)
 $$;
 COMMENT ON FUNCTION embedsidecar.not_declared IS
-    'Where a pipeline comes from that is not declared in the database; NULL: it is, or there is none.';
+    'The origin of a pipeline that is not declared in the database; NULL: it is declared, or does not exist.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.request_pipeline(action text, pipeline text, definition jsonb, slot name,
     said_by text, dry_run boolean)
@@ -142,7 +142,7 @@ BEGIN
     RETURN QUERY SELECT r.request_id, 'waiting', embedsidecar.waits_for(r);
 END $$;
 COMMENT ON FUNCTION embedsidecar.request_pipeline IS
-    'For create_pipeline, change_pipeline and drop_pipeline: writes the request down.';
+    'For create_pipeline, change_pipeline and drop_pipeline: stores the request.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.create_pipeline(definition jsonb, slot name DEFAULT NULL,
     said_by text DEFAULT NULL, dry_run boolean DEFAULT false)
@@ -158,8 +158,8 @@ FROM   (SELECT CASE WHEN jsonb_typeof(definition) = 'object' AND NOT definition 
            dry_run) AS r
 $$;
 COMMENT ON FUNCTION embedsidecar.create_pipeline IS
-    'Requests a pipeline, with the keys that one has in the file. A running sidecar, or embedsidecar apply, sets it '
-    'up, or with dry_run tells what that would do; the view requests tells what became of it.';
+    'Requests a pipeline, with the keys that a pipeline has in the file. A running sidecar, or embedsidecar apply, '
+    'sets it up, or with dry_run reports what that would do; the view requests has the outcome.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.change_pipeline(pipeline text, changes jsonb, said_by text DEFAULT NULL,
     dry_run boolean DEFAULT false)
@@ -169,7 +169,7 @@ SELECT request_id, state, detail
 FROM   embedsidecar.request_pipeline('change', pipeline, changes, NULL, said_by, dry_run)
 $$;
 COMMENT ON FUNCTION embedsidecar.change_pipeline IS
-    'Requests that these keys of a pipeline, which create_pipeline made, get these values; null takes a key away.';
+    'Requests new values of these keys of a pipeline that create_pipeline made; null removes a key.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.drop_pipeline(pipeline text, said_by text DEFAULT NULL,
     dry_run boolean DEFAULT false)
@@ -178,7 +178,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT request_id, state, detail FROM embedsidecar.request_pipeline('drop', pipeline, NULL, NULL, said_by, dry_run)
 $$;
 COMMENT ON FUNCTION embedsidecar.drop_pipeline IS
-    'Requests that a pipeline, which create_pipeline made, is taken away. Its vectors stay.';
+    'Requests the removal of a pipeline that create_pipeline made. Its vectors stay.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.defined(r embedsidecar.request) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -186,7 +186,7 @@ SELECT coalesce(jsonb_object_agg(e.key, e.value) FILTER (WHERE e.value <> 'null'
 FROM   jsonb_each(CASE r.action WHEN 'change' THEN coalesce((SELECT d.definition FROM embedsidecar.declared AS d
            WHERE d.name = r.pipeline), '{}') ELSE '{}' END || r.definition) AS e
 $$;
-COMMENT ON FUNCTION embedsidecar.defined IS 'The whole definition that a request leads to.';
+COMMENT ON FUNCTION embedsidecar.defined IS 'The whole definition that results from a request.';
 
 -- A sidecar that is killed leaves its request to the next one, which begins again: what was made is found.
 CREATE OR REPLACE FUNCTION embedsidecar.next_request(slot name)
@@ -208,8 +208,8 @@ RETURNING r.request_id, r.action, r.pipeline, embedsidecar.defined(r), r.role_na
     r.dry_run
 $$;
 COMMENT ON FUNCTION embedsidecar.next_request IS
-    'For who sets up pipelines: the first request of a slot, with the whole definition that it leads to; none, while '
-    'another carries it out.';
+    'For the program that sets up pipelines: the first request of a slot, with the whole resulting definition; none '
+    'while another session carries it out.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.finish_request(request_id bigint, reason text, hints text[], plan jsonb)
 RETURNS boolean
@@ -249,5 +249,5 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION embedsidecar.finish_request IS
-    'For who sets up pipelines: what became of a request that it took; without a reason it is done, or planned. The '
-    'newest 1,000 of each role are kept, and those of pipelines that are declared.';
+    'For the program that sets up pipelines: records the outcome of a request; without a reason it is done, or '
+    'planned. Keeps the newest 1,000 of each role, and those of declared pipelines.';

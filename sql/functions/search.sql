@@ -20,7 +20,7 @@ BEGIN
     RETURN sha256(outer_key || sha256(inner_key || content));
 END $$;
 COMMENT ON FUNCTION embedsidecar.sign IS
-    'Signs a question or a hint, so that a sidecar heeds none that a stranger has put into the WAL.';
+    'Signs a question or a hint, so that sidecars ignore messages that others put into the WAL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.question(caller text, pipeline text, content text, timeout interval,
     OUT pipeline_id integer, OUT slot_name name, OUT body bytea, OUT question bytea)
@@ -67,7 +67,7 @@ BEGIN
     question.question := sha256(question.body);
 END $$;
 COMMENT ON FUNCTION embedsidecar.question IS
-    'Checks what embed, search and ask were given, and words it for the sidecar.';
+    'Checks the arguments of embed, search and ask, and encodes them for the sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.texts_question(caller text, pipeline text, content text, texts text[],
     timeout interval, OUT slot_name name, OUT body bytea, OUT question bytea)
@@ -109,7 +109,7 @@ BEGIN
     question := sha256(body);
 END $$;
 COMMENT ON FUNCTION embedsidecar.texts_question IS
-    'As question, with texts that are to be scored by how well they answer it; NULL: its vector is wanted.';
+    'As question, with texts to score by how well they answer it; NULL: its vector is wanted.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.put(body bytea, timeout interval, scores boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -127,7 +127,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.put IS
-    'Sends a question, for a vector or for scores. Before PostgreSQL 17 it is on its way when somebody commits.';
+    'Sends a question, for a vector or for scores. Before PostgreSQL 17 it is sent when any session commits.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.asked_about(body bytea) RETURNS integer
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -155,7 +155,8 @@ BEGIN
     RETURN found.vector;
 END $$;
 COMMENT ON FUNCTION embedsidecar.answer_to IS
-    'The answer to a question: a vector of at most a minute ago, an error that is not from before, or NULL.';
+    'The answer to a question: a vector of at most a minute ago, an error that is not older than the question, or '
+    'NULL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.nobody_answers(caller text, slot_name name, timeout interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -188,7 +189,7 @@ BEGIN
                       'tells how many; a model that starts takes a while; timeout can be up to 1 minute';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.nobody_answers IS 'An error where no sidecar runs, and when the time is over.';
+COMMENT ON FUNCTION embedsidecar.nobody_answers IS 'Raises an error if no sidecar runs, or after the timeout.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.not_in_time(caller text, slot_name name, body bytea, timeout interval)
 RETURNS void
@@ -213,7 +214,7 @@ BEGIN
     PERFORM embedsidecar.nobody_answers(not_in_time.caller, not_in_time.slot_name, not_in_time.timeout);
 END $$;
 COMMENT ON FUNCTION embedsidecar.not_in_time IS
-    'The error when the time is over: with what keeps the sidecar that streams from the pipeline, if it has said so.';
+    'Raises the error of a timeout, with the streaming sidecar''s problem with the pipeline, if it has reported one.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.on_primary(caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -225,7 +226,7 @@ BEGIN
                       'embedsidecar.neighbours(pipeline, vector, rows)';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.on_primary IS 'An error on a standby.';
+COMMENT ON FUNCTION embedsidecar.on_primary IS 'Raises an error on a standby.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.answered(caller text, slot_name name, body bytea, question bytea,
     timeout interval, scores boolean) RETURNS text
@@ -276,7 +277,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.answered IS
-    'The answer to a question: one that is there, or what the sidecar answers when it is asked.';
+    'The answer to a question: an existing one, or the sidecar''s answer when it is asked.';
 
 -- What people call.
 CREATE OR REPLACE FUNCTION embedsidecar.embed(content text, pipeline text DEFAULT NULL,
@@ -290,10 +291,10 @@ BEGIN
     RETURN embedsidecar.answered('embed', q.slot_name, q.body, q.question, embed.timeout, false);
 END $$;
 COMMENT ON FUNCTION embedsidecar.embed IS
-    'The vector of a text to search for, made by a pipeline''s model, as pgvector reads it: SELECT id FROM docs ORDER '
-    'BY embedding <=> (SELECT embedsidecar.embed(''a text'')::vector) LIMIT 5. In a select of its own, or it is asked '
-    'for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it '
-    'answer in any case.';
+    'The vector of a text to search for, by a pipeline''s model, as pgvector reads it: SELECT id FROM docs ORDER BY '
+    'embedding <=> (SELECT embedsidecar.embed(''a text'')::vector) LIMIT 5. Use it in a sub-select, otherwise it is '
+    'called for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; after CALL embedsidecar.ask it '
+    'answers in any case.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rerank(pipeline text, content text, texts text[],
     timeout interval DEFAULT '5 s') RETURNS real[]
@@ -310,8 +311,8 @@ BEGIN
     RETURN embedsidecar.answered('rerank', q.slot_name, q.body, q.question, rerank.timeout, true)::real[];
 END $$;
 COMMENT ON FUNCTION embedsidecar.rerank IS
-    'How well each of some texts answers another, by the reranker that the configuration names for a pipeline: one '
-    'score for each, in order, the larger the better. Only scores of one call compare. As embed, it asks the sidecar.';
+    'How well each of some texts answers another, by the reranker configured for a pipeline: one score for each, in '
+    'order, the larger the better. Only scores of one call are comparable. Like embed, it asks the sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.begin_ask(pipeline text, content text, timeout interval,
     texts text[]) RETURNS void
@@ -347,7 +348,7 @@ BEGIN
     RETURN done;
 END $$;
 COMMENT ON FUNCTION embedsidecar.asked IS
-    'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
+    'For ask: whether the answer exists; raises an error if it does not by the end of the wait.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
 -- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
@@ -392,9 +393,9 @@ BEGIN
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.ask IS
-    'Has a text embedded, on every version of PostgreSQL: for a minute embed and search answer the same role at once, '
-    'in any transaction. With rerank, and the filter, max_distance and fresh_only of the search, what it finds is '
-    'scored, too. It commits, so it is called outside of a transaction.';
+    'Embeds a text, on every version of PostgreSQL: for a minute embed and search answer the same role at once, in '
+    'any transaction. With rerank, and the filter, max_distance and fresh_only of the search, its candidates are '
+    'scored, too. It commits, so call it outside of a transaction.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.base_of(type oid) RETURNS oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -403,7 +404,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
     SELECT b.oid FROM base AS b JOIN pg_type AS y ON y.oid = b.oid WHERE y.typtype <> 'd'
 $$;
-COMMENT ON FUNCTION embedsidecar.base_of IS 'The type that a domain is made of; of any other type itself.';
+COMMENT ON FUNCTION embedsidecar.base_of IS 'The base type of a domain; any other type itself.';
 
 -- The conditions of a filter, over a source row s. Nothing that was given becomes part of the statement: columns come
 -- from the catalog, and values are read from $4. A type that is not the server's own is compared as it is printed: its
@@ -537,7 +538,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                    AND has_any_column_privilege(r.oid, relation, 'SELECT'))
 $$;
 COMMENT ON FUNCTION embedsidecar.reads IS
-    'Whether the role of the session, or one that it may act as, may read anything of a table.';
+    'Whether the role of the session, or one that it may act as, may read any column of a table.';
 
 -- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement
 -- runs with the rights of the searching role, and must lead nowhere else.
@@ -688,9 +689,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.search_statement IS
     'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors '
-    'are looked at, $3 how many rows are wanted, $4 the values of the filter (given). exact is one that no index '
-    'shortens, NULL where none could. tables and columns are what it reads; relation and attnum are the column of the '
-    'vectors that is called so.';
+    'to examine, $3 how many rows to return, $4 the values of the filter (given). exact is a statement that uses no '
+    'index, NULL if none could. tables and columns are what it reads; relation and attnum identify the column of the '
+    'vectors.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.printed(value anyelement) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET timezone = 'UTC'
@@ -698,7 +699,7 @@ SET intervalstyle = 'postgres' SET extra_float_digits = '3' SET bytea_output = '
 SELECT format('%s', value)
 $$;
 COMMENT ON FUNCTION embedsidecar.printed IS
-    'For neighbours: a value of a key as embedsidecar.tasks shows it, whatever the session of the caller prints.';
+    'For neighbours: a value of a key as embedsidecar.tasks shows it, regardless of the session''s settings.';
 
 -- It cannot tell which rows the caller sees: a caller who does not see all rows could guess keys.
 CREATE OR REPLACE FUNCTION embedsidecar.rows_with_tasks(pipeline_id integer, keys text[]) RETURNS text[]
@@ -769,8 +770,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE  NOT o.rolsuper ORDER BY w.rank, o.rolname LIMIT 1
 $$;
 COMMENT ON FUNCTION embedsidecar.search_owner IS
-    'For neighbours: an owner of the tables of a pipeline, of their schemas or of pgvector, who is no superuser; NULL: '
-    'there is none.';
+    'For neighbours: an owner of the tables of a pipeline, of their schemas or of pgvector who is no superuser; NULL: '
+    'none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10,
     filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0, max_distance double precision DEFAULT NULL,
@@ -851,8 +852,8 @@ BEGIN
         WHERE f.place > "offset" ORDER BY f.place LIMIT k;
 END $$;
 COMMENT ON FUNCTION embedsidecar.neighbours IS
-    'Rows of a pipeline whose vectors are nearest to one, with the rights and the policies of the caller: he needs '
-    'SELECT on the key, on the vectors, and on chunks where texts are cut. The vector is given as pgvector prints it: '
+    'Rows of a pipeline with the vectors nearest to a vector, with the rights and the policies of the caller, who '
+    'needs SELECT on the key, on the vectors, and on chunks if texts are cut. The vector is in pgvector''s text form: '
     'embedsidecar.neighbours(''public.docs'', (SELECT embedding::text FROM docs WHERE id = 1)). The other parameters '
     'are those of search.';
 
@@ -876,7 +877,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.check_search IS 'An error for parameters of search and neighbours that make no sense.';
+COMMENT ON FUNCTION embedsidecar.check_search IS 'Raises an error for invalid parameters of search and neighbours.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.check_rerank(caller text, rerank integer, wanted integer) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -888,7 +889,7 @@ BEGIN
             caller, wanted, most, rerank USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.check_rerank IS 'An error for a number of candidates that makes no sense; NULL does.';
+COMMENT ON FUNCTION embedsidecar.check_rerank IS 'Raises an error for an invalid number of candidates; NULL is valid.';
 
 -- As in internal/pipeline/text.go. What the catalogue cannot say is said by the schema's owner: the expression.
 CREATE OR REPLACE FUNCTION embedsidecar.text_statement(pipeline text, OUT statement text, OUT tables oid[],
@@ -933,8 +934,8 @@ BEGIN
     FROM   embedsidecar.joined_tables(p.joins) AS j CROSS JOIN unnest(j.uses) AS u (name);
 END $$;
 COMMENT ON FUNCTION embedsidecar.text_statement IS
-    'For candidates: the statement that gives the beginning ($2 characters) of the pipeline''s text of the row with a '
-    'key ($1), and what it reads.';
+    'For candidates: the statement that returns the beginning ($2 characters) of the pipeline''s text of the row with '
+    'a key ($1), and what it reads.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.nearest_to(pipeline text, content text, k integer, timeout interval,
     filter jsonb, "offset" integer, max_distance double precision, fresh_only boolean) RETURNS embedsidecar.found_row[]
@@ -1000,8 +1001,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.candidates IS
-    'For search with rerank: the rows that are nearest to a text, and the text of each: of the nearest chunk where '
-    'chunks are stored. With the rights and the policies of the caller.';
+    'For search with rerank: the rows nearest to a text, with the text of each: of the nearest chunk if chunks are '
+    'stored. With the rights and the policies of the caller.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10,
     timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,
@@ -1040,11 +1041,11 @@ BEGIN
         WHERE  f.place > "offset" ORDER BY f.place LIMIT k;
 END $$;
 COMMENT ON FUNCTION embedsidecar.search IS
-    'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of '
-    'whoever asks. filter has conditions on columns: {"status": "published", "price": {"$lt": 20}}; "offset" leaves '
-    'out the nearest; max_distance what is farther away; fresh_only rows that wait to be embedded again. With rerank, '
-    'so many candidates are put in the order of a reranker. As embed, it asks the sidecar from PostgreSQL 17 on, in '
-    'READ COMMITTED, on the primary; CALL embedsidecar.ask before has it answer in any case.';
+    'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of the '
+    'caller. filter has conditions on columns: {"status": "published", "price": {"$lt": 20}}; "offset" skips the '
+    'nearest; max_distance leaves out rows farther away; fresh_only leaves out rows that wait to be embedded again. '
+    'With rerank, a reranker orders that many candidates. Like embed, it asks the sidecar from PostgreSQL 17 on, in '
+    'READ COMMITTED, on the primary; after CALL embedsidecar.ask it answers in any case.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search_across(pipelines text[], content text, k integer DEFAULT 10,
     timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,
@@ -1106,9 +1107,9 @@ BEGIN
         WHERE  x.nth = 1 ORDER BY x.score DESC, x.n, x.place OFFSET "offset" LIMIT k;
 END $$;
 COMMENT ON FUNCTION embedsidecar.search_across IS
-    'Rows of several pipelines by meaning, as search finds those of each; joined by rank (reciprocal rank fusion), so '
-    'their models need not be the same. pipeline is that of the row, score what it is ordered by. A row that several '
-    'pipelines of one table find is one row. An error of one pipeline is that of the search.';
+    'Rows of several pipelines by meaning, as search finds those of each, joined by rank (reciprocal rank fusion), so '
+    'their models may differ. pipeline is the row''s pipeline, score its rank score. A row that several pipelines of '
+    'one table find is one row. An error of one pipeline fails the search.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.highlight(document text, content text, language regconfig DEFAULT NULL)
 RETURNS text
@@ -1127,6 +1128,6 @@ BEGIN
         '</mark>');
 END $$;
 COMMENT ON FUNCTION embedsidecar.highlight IS
-    'Passages of a text as HTML, escaped, with the words of a question in <mark>: embedsidecar.highlight(d.body, '
-    '''reset my password'', ''english''). Words are read by default_text_search_config, or by a text search '
-    'configuration. Of a text, 65,536 characters are read.';
+    'Passages of a text as escaped HTML, with the words of a query in <mark>: embedsidecar.highlight(d.body, ''reset '
+    'my password'', ''english''). Uses default_text_search_config, or the given text search configuration. Reads the '
+    'first 65,536 characters of a text.';

@@ -10,8 +10,8 @@ SELECT EXISTS (SELECT FROM pg_class AS c
                      AND embedsidecar.acts_as(may_work.role, g.grantee))
 $$;
 COMMENT ON FUNCTION embedsidecar.may_work(oid) IS
-    'Whether a role may work as a sidecar here, or act as one that may: a session of another is none, whatever its '
-    'name.';
+    'Whether a role may work as a sidecar here, or act as such a role. Sessions of other roles count as none, '
+    'whatever their name.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.runs(w embedsidecar.worker) RETURNS boolean
 LANGUAGE sql STABLE AS $$
@@ -22,8 +22,8 @@ SELECT coalesce(w.quiet_until, w.last_seen_at) > now() - interval '5 minutes'
                       OR w.quiet_until IS NOT NULL)))
 $$;
 COMMENT ON FUNCTION embedsidecar.runs(embedsidecar.worker) IS
-    'Whether a sidecar was seen recently and a session of its name is there, or on the server where it has left a '
-        'quiet database: one that was killed leaves its row.';
+    'Whether a sidecar was seen recently and a session of its name exists, here or on the server after it has left a '
+    'quiet database. A killed sidecar leaves its row.';
 
 -- An idle streamer stores its position late. This message comes to it through the slot, outside of any transaction: who
 -- has called may hold one open, so that a NOTIFY would not be sent. Before 17 the message waits in memory until anybody
@@ -39,7 +39,7 @@ BEGIN
             repeat(' ', current_setting('wal_block_size')::integer));
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.hurry() IS 'Has the streamers store their positions as soon as they read this.';
+COMMENT ON FUNCTION embedsidecar.hurry() IS 'Makes the streamers store their positions as soon as they read this.';
 
 -- After a crash the server resets its statistics. PostgreSQL 14 keeps them in a file, which no function reads.
 CREATE OR REPLACE FUNCTION embedsidecar.server_life() RETURNS timestamptz
@@ -49,8 +49,7 @@ SELECT greatest(pg_catalog.pg_postmaster_start_time(),
         THEN pg_catalog.pg_stat_get_bgwriter_stat_reset_time() END)
 $$;
 COMMENT ON FUNCTION embedsidecar.server_life() IS
-    'When the server last began with what was on its disk, by a start or after a crash: commits of before may be '
-        'forgotten.';
+    'When the server last started, or recovered from a crash: earlier commits may be lost.';
 
 -- 1701013875 is the number of these locks.
 CREATE OR REPLACE FUNCTION embedsidecar.call() RETURNS boolean
@@ -69,8 +68,8 @@ BEGIN
     RETURN false;
 END $$;
 COMMENT ON FUNCTION embedsidecar.call() IS
-    'Calls a sidecar back that has left this database because nothing changed here: it looks each second who waits. '
-    'The call lasts as long as the transaction. Returns false if none has left, or one is there.';
+    'Calls back a sidecar that has left this database because nothing changed here; it checks every second. The call '
+    'lasts as long as the transaction. Returns false if none has left, or one is here.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lives(c embedsidecar.configured) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -81,8 +80,8 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
         AND w.session_name = c.session_name AND embedsidecar.runs(w))
 $$;
 COMMENT ON FUNCTION embedsidecar.lives(embedsidecar.configured) IS
-    'Whether the sidecar with this configuration runs: a session of its name is there, or it has left while nothing '
-        'changes.';
+    'Whether the sidecar with this configuration runs: a session of its name exists, or it has left while nothing '
+    'changes.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rests(p embedsidecar.pipeline) RETURNS text
 LANGUAGE sql STABLE AS $$
@@ -92,7 +91,7 @@ SELECT CASE WHEN NOT (p.enabled AND (SELECT i.enabled FROM embedsidecar.installa
             WHEN NOT embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) THEN 'budget_spent' END
 $$;
 COMMENT ON FUNCTION embedsidecar.rests(embedsidecar.pipeline) IS
-    'The state of a pipeline that must not or cannot work, with or without a sidecar; NULL if it may.';
+    'The state of a pipeline that must not or cannot work, with or without a sidecar; NULL if it may work.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.age_words(seconds double precision) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
@@ -106,12 +105,11 @@ SELECT CASE WHEN seconds IS NULL THEN NULL
             ELSE concat_ws(' ', round(seconds)::bigint / 86400 || ' days',
                 nullif(round(seconds)::bigint % 86400 / 3600, 0) || ' h') END
 $$;
-COMMENT ON FUNCTION embedsidecar.age_words(double precision) IS
-    'A time as people read it: 40 s, 8 min 6 s, 3 h 20 min.';
+COMMENT ON FUNCTION embedsidecar.age_words(double precision) IS 'A duration for people: 40 s, 8 min 6 s, 3 h 20 min.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rows_words(n bigint) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT n || CASE n WHEN 1 THEN ' row' ELSE ' rows' END $$;
-COMMENT ON FUNCTION embedsidecar.rows_words(bigint) IS 'A number of rows as people read it.';
+COMMENT ON FUNCTION embedsidecar.rows_words(bigint) IS 'A number of rows for people.';
 
 -- A key may look like a flag: a pasted line must not lead to another server, or act on all rows.
 CREATE OR REPLACE FUNCTION embedsidecar.shell_word(name text) RETURNS text
@@ -119,7 +117,7 @@ LANGUAGE sql IMMUTABLE AS $$
 SELECT CASE WHEN name LIKE '-%' THEN '-- ' ELSE '' END
     || CASE WHEN name ~ '^[A-Za-z0-9_.:-]*$' THEN name ELSE '''' || replace(name, '''', '''\''''') || '''' END
 $$;
-COMMENT ON FUNCTION embedsidecar.shell_word(text) IS 'A name as an argument of a command, in a shell.';
+COMMENT ON FUNCTION embedsidecar.shell_word(text) IS 'A name as an argument of a shell command.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.session_words(pid integer, gid text, database text, role text, application text,
     state text, age double precision)
@@ -129,7 +127,7 @@ SELECT concat_ws(', ', CASE WHEN gid <> '' THEN 'prepared transaction ' || quote
            nullif(application, ''), nullif(state, ''), 'open for ' || embedsidecar.age_words(age))
 $$;
 COMMENT ON FUNCTION embedsidecar.session_words(integer, text, text, text, text, text, double precision) IS
-    'Who an open transaction is and how to find it.';
+    'Describes an open transaction: its session and how to find it.';
 
 -- What the sessions do is not told.
 CREATE OR REPLACE FUNCTION embedsidecar.blockers(before xid8 DEFAULT NULL)
@@ -164,8 +162,8 @@ SELECT l.pid, l.gid, l.database, l.role, l.application, l.state, l.age,
 FROM   list AS l ORDER BY l.id
 $$;
 COMMENT ON FUNCTION embedsidecar.blockers(xid8) IS
-    'The open transactions of the whole cluster that have an id, the oldest first: whom the making of a slot waits '
-        'for, or with the id of its barrier a scan.';
+    'The open transactions of the whole cluster that have an id, oldest first: those that the creation of a slot '
+    'waits for, or, below the id of its barrier, a scan.';
 
 -- Those of ours are over in a moment.
 CREATE OR REPLACE FUNCTION embedsidecar.holders(tables oid[], modes text[])
@@ -200,7 +198,7 @@ SELECT l.relation, l.mode, l.pid, l.gid, l.database, l.role, l.application, l.st
 FROM   list AS l
 $$;
 COMMENT ON FUNCTION embedsidecar.holders(oid[], text[]) IS
-    'The open transactions of others with a lock of one of some modes on one of some tables; NULL: on any.';
+    'The open transactions of others that hold a lock of some modes on some tables; NULL: on any.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.queue_holders()
 RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text,
@@ -213,8 +211,7 @@ FROM   embedsidecar.holders(ARRAY['embedsidecar.task'::regclass, 'embedsidecar.s
 ORDER BY h.age_seconds DESC NULLS LAST, h.pid, h.gid
 $$;
 COMMENT ON FUNCTION embedsidecar.queue_holders() IS
-    'The open transactions that may hold what tasks and scans are made of, the oldest first: a row that they have '
-        'changed, or a table.';
+    'The open transactions that may block tasks and scans, oldest first: they have changed a row or locked a table.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.slot_states()
 RETURNS TABLE (slot_name name, publication name, checkpoint pg_lsn, saved_at timestamptz, "exists" boolean,
@@ -367,8 +364,8 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
 FROM   judged AS j
 $$;
 COMMENT ON FUNCTION embedsidecar.slot_states() IS
-    'The slots with all that is known of them and where they stand: streaming, or the state of their pipelines that '
-        'follows from it.';
+    'The slots with what is known of them and their state: streaming, or the state of their pipelines that follows '
+    'from it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.state_codes() RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
@@ -378,8 +375,8 @@ SELECT '{copied,missing,misconfigured,unpublished,replaced,not_set_up,slot_waiti
     up_to_date}'::text[]
 $$;
 COMMENT ON FUNCTION embedsidecar.state_codes() IS
-    'The states of pipelines, in the order in which they are looked for: the first that holds is the state. From '
-        'unacknowledged on rows are embedded.';
+    'The states of pipelines in the order in which they are checked: the first that applies is the state. From '
+    'unacknowledged on rows are embedded.';
 
 -- state_of: f is what states() reads of a pipeline, and of its slot.
 CREATE OR REPLACE FUNCTION embedsidecar.state_of(f jsonb, OUT state text, OUT reason text, OUT hints text[])
@@ -570,7 +567,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.state_of(jsonb) IS
-    'Where a pipeline stands, why, and what to do about it, by what states() knows of it.';
+    'The state of a pipeline, the reason and what to do about it, from the facts that states() collects.';
 
 -- states: cap is where exact counts of tasks end; one leaves the other pipelines out. found is what the catalogue says
 -- now of pipelines (status and detail, by pipeline_id): while no sidecar runs for its slot, what is stored of one may
@@ -747,7 +744,7 @@ WHERE  states.one IS NULL AND NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p
 ORDER BY 2
 $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
-    'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
+    'The state of each pipeline, the reason, what to do about it, and the figures. None of your tables is counted.';
 
 -- The next two are called for each pipeline, as state_of is: their plans are kept, though sessions of the program have
 -- each statement planned again.
@@ -758,7 +755,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET p
     WHERE c.pipeline_id = search_costs.pipeline_id
 $$;
 COMMENT ON FUNCTION embedsidecar.search_costs(integer) IS
-    'Tokens of the questions of a pipeline, and of the texts that rerankers scored for it, and their price.';
+    'Tokens of a pipeline''s queries, and of the texts that rerankers scored for it, and their price.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.texts_cut(pipeline_id integer) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
@@ -766,7 +763,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET p
         WHERE c.pipeline_id = texts_cut.pipeline_id), 0)
 $$;
 COMMENT ON FUNCTION embedsidecar.texts_cut(integer) IS
-    'How many texts of a pipeline were embedded without their ends, since they are longer than its model takes.';
+    'How many texts of a pipeline were embedded without their ends, because they are longer than its model reads.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.joined_tables(joins jsonb) RETURNS TABLE (oid oid, uses text[])
 LANGUAGE sql IMMUTABLE STRICT AS $$

@@ -6,7 +6,7 @@ SELECT pg_has_role(acts_as.member, acts_as.role, CASE WHEN current_setting('serv
     THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
 $$;
 COMMENT ON FUNCTION embedsidecar.acts_as(oid, oid) IS
-    'Whether a role is another, or may act as it: from PostgreSQL 16 on, a member with neither INHERIT, SET nor ADMIN '
+    'Whether a role is another, or may act as it. From PostgreSQL 16 on, a member with neither INHERIT, SET nor ADMIN '
     'may not.';
 
 -- What the hours of one pipeline say must not fail the statements of all: the server's time zones come and go with its
@@ -21,7 +21,7 @@ EXCEPTION WHEN invalid_parameter_value THEN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION embedsidecar.minute_of_week IS
-    'The minute of the week in a time zone, from Monday 00:00 on; NULL: the server does not know the zone.';
+    'The minute of the week in a time zone, counted from Monday 00:00; NULL: the server does not know the zone.';
 
 -- Its names are bound now, and it becomes part of the caller's statement: a pipeline that always works costs
 -- a comparison with NULL.
@@ -31,7 +31,7 @@ LANGUAGE sql STABLE PARALLEL SAFE
 RETURN active_minutes IS NULL OR coalesce(open_until > now(), false)
        OR coalesce(active_minutes @> embedsidecar.minute_of_week(active_zone), false);
 COMMENT ON FUNCTION embedsidecar.is_open IS
-    'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
+    'Whether a pipeline is within its hours, or works outside of them on request.';
 
 -- How far everything is.
 CREATE OR REPLACE FUNCTION embedsidecar.backlog(pipeline text DEFAULT NULL) RETURNS bigint
@@ -49,8 +49,8 @@ BEGIN
              LIMIT 1000000) AS c);
 END $$;
 COMMENT ON FUNCTION embedsidecar.backlog IS
-    'How many rows wait, are being embedded or wait for another try, of a pipeline or of all; each kind is counted up '
-    'to a million. For autoscalers.';
+    'How many rows of a pipeline, or of all, wait, are being embedded or wait for a retry; each kind is counted up to '
+    'a million. For autoscalers.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.waited_for(pipeline text) RETURNS integer[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -66,7 +66,7 @@ BEGIN
     END IF;
     RETURN ids;
 END $$;
-COMMENT ON FUNCTION embedsidecar.waited_for IS 'The pipelines that caught_up, wait_for and wait_until are about.';
+COMMENT ON FUNCTION embedsidecar.waited_for IS 'The pipelines that caught_up, wait_for and wait_until check.';
 
 -- how_far: of these pipelines, with everything before an LSN. A checkpoint of another server, which came along with a
 -- dump, says nothing of this one. A pipeline that the streamer does not know as it is now may have changes that pass
@@ -106,7 +106,7 @@ BEGIN
         CASE WHEN aside THEN 'changes wait, because an open transaction holds the queue: embedsidecar.health names it'
             END, resting);
 END $$;
-COMMENT ON FUNCTION embedsidecar.how_far IS 'What caught_up, wait_for and wait_until ask.';
+COMMENT ON FUNCTION embedsidecar.how_far IS 'For caught_up, wait_for and wait_until: the progress of pipelines.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.caught_up(lsn pg_lsn DEFAULT NULL, pipeline text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -116,9 +116,9 @@ BEGIN
             ELSE pg_current_wal_insert_lsn() END)) AS h);
 END $$;
 COMMENT ON FUNCTION embedsidecar.caught_up IS
-    'Whether every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of '
-    'all. Dead letters, cancelled rows and rows put off to a later time are not waited for: embedsidecar.tasks has '
-    'them. A pipeline that is paused or cannot work is never caught up. An idle streamer says late how far it is: '
+    'Whether every row of a pipeline, or of all, that was committed before an LSN (default: now) has its vector. Dead '
+    'letters, cancelled rows and rows scheduled for later are not waited for: embedsidecar.tasks has them. A pipeline '
+    'that is paused or cannot work is never caught up. An idle streamer reports its position late: '
     'embedsidecar.wait_for asks it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.wait_for(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s',
@@ -197,11 +197,11 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.wait_for IS
-    'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its '
-    'vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or '
-    'cannot work; a notice says why. Dead letters, cancelled rows and rows put off to a later time are not waited for. '
-    'Without a name, who may only search waits for the pipelines of tables that he may read. Called after the commit, '
-    'in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL '
+    'Read your own write: wait until every row of a pipeline, or of all, that was committed before an LSN (default: '
+    'now) has its vector. Returns false after the timeout, or at once if a pipeline is paused or cannot work; a '
+    'notice says why. Dead letters, cancelled rows and rows scheduled for later are not waited for. Without a name, a '
+    'role that may only search waits for the pipelines of tables that it may read. Call it after the commit, in READ '
+    'COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL '
     'embedsidecar.wait_until does not.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
@@ -254,8 +254,8 @@ BEGIN
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.wait_until IS
-    'As wait_for, on every version of PostgreSQL: it commits, so it is called outside of a transaction, and keeps none '
-    'open while it waits.';
+    'As wait_for, on every version of PostgreSQL. It commits, so call it outside of a transaction; it keeps none open '
+    'while it waits.';
 
 -- drain_state: how far pipelines are with what was committed before an LSN. Where one rests, nothing more becomes of it
 -- when running is 0.
@@ -299,7 +299,7 @@ BEGIN
     WHERE  p.pipeline_id = ANY (drain_state.ids)
     ORDER BY p.name;
 END $$;
-COMMENT ON FUNCTION embedsidecar.drain_state IS 'What drain asks.';
+COMMENT ON FUNCTION embedsidecar.drain_state IS 'For drain: the progress of pipelines.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
 -- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
@@ -366,7 +366,7 @@ BEGIN
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.drain IS
-    'Wait until nothing that was committed before is left to embed, of a pipeline or of all: drained, or how many rows '
-    'are left after so long. Of a pipeline that is paused, what is in work is waited for and no more, and a notice '
-    'says so. Dead letters, cancelled rows and rows put off to a later time are not waited for. It commits, so it is '
-    'called outside of a transaction.';
+    'Wait until everything that was committed before in a pipeline, or in all, is embedded. Returns whether it is, or '
+    'how many rows are left after the timeout. For a paused pipeline it waits only for rows in work, and a notice '
+    'says so. Dead letters, cancelled rows and rows scheduled for later are not waited for. It commits, so call it '
+    'outside of a transaction.';
