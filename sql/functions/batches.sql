@@ -1,6 +1,6 @@
 -- The batch jobs of pipelines. Docs: docs/batches.md.
 
--- Called for each pipeline: its plan is kept, though sessions of the program plan each statement again.
+-- It is called for each pipeline, so it keeps its plan, though the program's sessions plan each statement again.
 CREATE OR REPLACE FUNCTION embedsidecar.batch_jobs(pipeline_id integer)
 RETURNS TABLE (state text, job text, rows bigint, texts bigint, tokens bigint, price double precision,
     seconds double precision, message text)

@@ -1,4 +1,4 @@
--- What sidecars are configured with, and what their configurations wait for.
+-- The configurations of sidecars, and what they wait for.
 
 CREATE OR REPLACE FUNCTION embedsidecar.plan()
 RETURNS TABLE (instance text, subject text, name text, state text, detail text, hints text[])
@@ -24,7 +24,7 @@ COMMENT ON FUNCTION embedsidecar.plan IS
     'The differences between the configurations of running sidecars and what is set up, and what happens next; no '
     'rows: all of it is in force. embedsidecar plan shows what a changed file would do.';
 
--- A set-up is no statement: the program that did it reports it.
+-- A set-up is not one statement, so the program records it.
 CREATE OR REPLACE FUNCTION embedsidecar.note_setup(action text, pipeline text, arguments jsonb, result text,
     said_by text)
 RETURNS bigint

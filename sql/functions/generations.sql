@@ -1,6 +1,6 @@
--- The generations of a pipeline, and how one takes the place of the other. Docs: docs/change-the-model.md. A switch is
--- one transaction: destinations are known by their numbers there, and only their names are exchanged, together with
--- those of the rows in embedsidecar.pipeline. Names of users' tables come from the catalogue by these numbers.
+-- The generations of a pipeline, and how one replaces the other. Docs: docs/change-the-model.md. A switch is one
+-- transaction: it identifies destinations by their numbers, and exchanges only their names and those of the rows in
+-- embedsidecar.pipeline. Names of users' tables come from the catalog by these numbers.
 
 CREATE OR REPLACE FUNCTION embedsidecar.destination_of(id integer, OUT relation oid, OUT attnum smallint,
     OUT schema_name name, OUT table_name name, OUT column_name name, OUT type text, OUT quoted text)
@@ -8,9 +8,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.oid, a.attnum, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
     format('%I.%I', n.nspname, c.relname)
 FROM   embedsidecar.pipeline AS p
-       -- A table that was made again under its name, or restored from a dump, has another number. Within a switch its
-       -- name is that of the other generation, and so is the number by which that one is known. The schema of the
-       -- source may have another name now.
+       -- A table that was recreated, or restored from a dump, has another number. Within a switch, its name is that of
+       -- the other generation, and so is that generation's number. The schema of the source may have been renamed.
        LEFT JOIN LATERAL (SELECT t.oid FROM pg_class AS t JOIN pg_namespace AS s ON s.oid = t.relnamespace
            WHERE s.nspname = p.destination_schema AND t.relname = p.destination_table AND t.relkind IN ('r', 'p')
                AND NOT EXISTS (SELECT FROM embedsidecar.pipeline AS o
@@ -24,7 +23,7 @@ FROM   embedsidecar.pipeline AS p
        JOIN pg_attribute AS a ON a.attrelid = c.oid AND NOT a.attisdropped
            AND CASE WHEN p.destination_column IS NULL THEN a.attname = 'embedding'
                     ELSE a.attnum = (p.column_numbers ->> p.destination_column::text)::smallint
-                        -- In a restored database the number is that of some other table.
+                        -- In a restored database the number may be that of another table.
                         AND (c.relname = p.table_name OR a.attname = p.destination_column) END
 WHERE  p.pipeline_id = destination_of.id
 $$;
@@ -64,7 +63,7 @@ $$;
 COMMENT ON FUNCTION embedsidecar.served_by IS
     'For search: a word that changes whenever another generation begins to serve.';
 
--- What pg_identify_object says is of this moment, whatever the snapshot of the statement is.
+-- pg_identify_object returns the present name, whatever the statement's snapshot is.
 CREATE OR REPLACE FUNCTION embedsidecar.still_named(relation oid, attnum integer, name text) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce((SELECT i.identity = still_named.name
@@ -74,8 +73,8 @@ COMMENT ON FUNCTION embedsidecar.still_named IS
     'For neighbours: whether a column has this name at this moment. A transaction that has read it keeps it from '
     'changing.';
 
--- Rows that are missing or stale in the other generation and are not in the one that serves. Changes of the last
--- moments wait in both.
+-- Rows that are missing or stale in the other generation but not in the one that serves. The latest changes wait in
+-- both.
 CREATE OR REPLACE FUNCTION embedsidecar.generation_lacks(live integer, other integer, forced boolean) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -161,14 +160,14 @@ WHERE  (i.indrelid = vector_index.relation)
 $$;
 COMMENT ON FUNCTION embedsidecar.vector_index IS 'Indexes by which vectors are searched.';
 
--- A name with a line break would end the comment, and the rest of it be run by whoever pastes the statement before it.
+-- A line break in a name would end the comment, and pasting the statement would run the rest of the name.
 CREATE OR REPLACE FUNCTION embedsidecar.comment_line(words text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT ' -- ' || regexp_replace(comment_line.words, '\s+', ' ', 'g') $$;
 COMMENT ON FUNCTION embedsidecar.comment_line IS 'A text as a comment behind a statement to paste.';
 
--- Dependents follow the object and not its name. Views and functions with an SQL body of the schema's owner are made
--- again by the switch (remake): after it their text means the new one. Everything else is for the owner.
+-- Dependents follow the object, not its name. The switch recreates views and SQL-body functions of the schema's owner
+-- (remake), so that their text then means the new object. Everything else is for the owner.
 CREATE OR REPLACE FUNCTION embedsidecar.generation_ties(live integer, other integer)
 RETURNS TABLE (what text, remake text, sql text, view oid)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -176,10 +175,9 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 DECLARE
     a record;
     b record;
-    whole boolean; -- the whole table is exchanged, and not a column
-    -- Whose objects are made again, as this role: the server runs code while it parses, such as the constraints of a
-    -- domain for the literal of an array. So they are those of roles that this one can act as and that can do all that
-    -- it can.
+    whole boolean; -- the whole table is exchanged, not a column
+    -- The owners whose objects this role recreates. The server runs code while it parses, such as a domain's
+    -- constraints for an array literal. So they are roles that this one can act as and that have all of its rights.
     friends oid[] := ARRAY(SELECT r.oid FROM pg_roles AS r
         WHERE pg_has_role(current_user, r.oid, 'USAGE') AND (r.rolsuper OR pg_has_role(r.oid, current_user,
             CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER'
@@ -278,7 +276,7 @@ BEGIN
            CASE WHEN whole THEN format('ALTER PUBLICATION %I ADD TABLE %s;', u.pubname, b.quoted)
                 ELSE embedsidecar.comment_line(format('have the columns of %s in publication %I name %I, too', r.name,
                     u.pubname, b.column_name)) END, NULL
-    FROM  (WITH RECURSIVE tree AS ( -- partitions have lists and numbers of their own
+    FROM  (WITH RECURSIVE tree AS ( -- partitions have their own lists and numbers
                SELECT a.relation AS relid
                UNION ALL
                SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid AND NOT whole)
@@ -301,7 +299,7 @@ BEGIN
     WHERE  whole AND c.attrelid = a.relation AND c.attnum > 0 AND NOT c.attisdropped
            AND NOT EXISTS (SELECT FROM pg_attribute AS s WHERE s.attrelid = b.relation AND s.attname = c.attname
                AND NOT s.attisdropped)
-           -- whole texts need no columns of chunks, unless a view shows them
+           -- whole texts need no chunk columns, unless a view shows them
            AND (c.attname NOT IN ('start_byte', 'end_byte', 'context', 'chunk_text')
                 OR EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_class'::regclass
                     AND d.refobjid = a.relation AND d.refobjsubid = c.attnum
@@ -312,7 +310,7 @@ COMMENT ON FUNCTION embedsidecar.generation_ties IS
     'What depends on the vectors that serve, and would still mean them after a switch: remake is what the switch does '
     'about it, sql what the owner can do if remake is NULL.';
 
--- The grants of one destination become those of the other. It is done with its grantor''s rights: the owner''s.
+-- The grants of one destination become those of the other, with the rights of the grantor: the owner.
 CREATE OR REPLACE FUNCTION embedsidecar.grants_sql(live integer, other integer) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -349,7 +347,7 @@ BEGIN
         WHERE  h.grantee = 0 OR EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = h.grantee)
         GROUP  BY 1, 2, 3 HAVING count(DISTINCT h.of) = 1
     LOOP
-        -- Policies are carried by the owner, before the switch: until then only those who write see all of it.
+        -- The owner copies policies before the switch: until then only roles that write see all rows.
         CONTINUE WHEN hidden AND g.wanted AND NOT EXISTS (SELECT FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS x
             WHERE c.oid = a.relation AND x.grantee = g.grantee AND x.privilege_type = 'INSERT');
         list := list || format('%s %s%s ON %s %s %s%s',
@@ -415,7 +413,7 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.carry_storage IS
     'Gives the empty destination of a next generation the storage and the comments of the other.';
 
--- Who uses tables that were to be locked.
+-- The sessions that use tables which could not be locked.
 CREATE OR REPLACE FUNCTION embedsidecar.users_of(relations oid[]) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT string_agg(embedsidecar.session_words(s.pid, '', s.datname, s.usename, s.application_name, s.state,
@@ -439,7 +437,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.no_moment IS 'Raises an error if tables could not be locked until a time.';
 
--- A name that is free, made of another: docs_embedding__previous.
+-- A free name, derived from another: docs_embedding__previous.
 CREATE OR REPLACE FUNCTION embedsidecar.beside_name(base text, suffix text, relation oid, whole boolean) RETURNS name
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -459,9 +457,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.beside_name IS 'A free name for a destination that does not serve.';
 
--- The statements of a switch: they are made before anything is locked, and the owner gets them where the role may not
--- rename. Indexes are called after the table that they are of, as far as their names are of ours or of the server's
--- making.
+-- The statements of a switch. They are built before anything is locked, and printed for the owner if the role may not
+-- rename. Indexes are renamed after their table, if we or the server chose their names.
 CREATE OR REPLACE FUNCTION embedsidecar.swap_sql(live integer, other integer) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -469,7 +466,7 @@ DECLARE
     a     record;
     b     record;
     kept  name;
-    whole boolean; -- the whole table is exchanged, and not a column
+    whole boolean; -- the whole table is exchanged, not a column
     stem  text := '';
     word  text := (SELECT CASE WHEN p.served THEN '__next' ELSE '__previous' END FROM embedsidecar.pipeline AS p
                    WHERE p.pipeline_id = swap_sql.other);
@@ -527,8 +524,8 @@ $$;
 COMMENT ON FUNCTION embedsidecar.swap_seen IS
     'For a switch: a word that changes whenever the statements of swap_sql may change.';
 
--- Whether the owner of the tables has exchanged the names already, as he was asked to: then the destination that is to
--- serve has the name that the one which serves is written down with.
+-- Whether the owner of the tables has exchanged the names already, as requested: then the destination that is to serve
+-- has the name that is recorded for the one that serves.
 CREATE OR REPLACE FUNCTION embedsidecar.swapped_already(live integer, other integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT CASE WHEN p.destination_column IS NULL THEN b.table_name = p.destination_table AND b.relation <> a.relation
@@ -561,7 +558,7 @@ BEGIN
            destination_column = CASE WHEN l.destination_column IS NOT NULL THEN a.column_name END,
            destination_table = CASE WHEN l.destination_column IS NULL THEN a.table_name END
     WHERE  p.pipeline_id = l.pipeline_id;
-    -- What is configured with either model is known from now on: with the other one it is an older definition.
+    -- Configurations with either model are known from now on: the one with the other model is an older definition.
     UPDATE embedsidecar.pipeline AS p
     SET    name = l.name, served = true, switches = p.switches + 1,
            destination_column = CASE WHEN o.destination_column IS NOT NULL THEN b.column_name END,
@@ -577,7 +574,7 @@ BEGIN
     SET    column_numbers = coalesce((SELECT jsonb_object_agg(t.attname, t.attnum) FROM pg_attribute AS t
                WHERE t.attrelid = p.table_oid AND t.attnum > 0 AND NOT t.attisdropped), '{}')
     WHERE  p.pipeline_id IN (l.pipeline_id, o.pipeline_id);
-    -- who streams looks at once
+    -- makes the streamer load it at once
     PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
 END $$;
 COMMENT ON FUNCTION embedsidecar.exchange_rows IS
@@ -616,7 +613,7 @@ BEGIN
     END IF;
     SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;
     IF o.pipeline_id IS NULL OR o.served = take_place.next THEN
-        IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- done already, by an earlier caller
+        IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- already done by an earlier caller
             RETURN CASE WHEN take_place.next THEN 'already_switched' ELSE 'already_rolled_back' END;
         END IF;
         RAISE EXCEPTION '%: pipeline "%" has no %', take_place.action, l.name,
@@ -668,9 +665,9 @@ BEGIN
     IF take_place.dry_run THEN
         RETURN 'would_be_' || done;
     END IF;
-    -- Locks are tried for 20 ms, after ten tries for 50, and given up: nobody waits behind us for longer. Views come
-    -- first, as for those who read them, then what nobody searches, last what applications use. What can be made before
-    -- is.
+    -- Locks are tried for 20 ms, after ten attempts for 50 ms, and given up, so that no session queues longer behind
+    -- them. Views are locked first, as by their readers, then tables that are not searched, last those that applications
+    -- use. What can be prepared is prepared before.
     PERFORM embedsidecar.end_action(entry.audit_id, done, 1);
     until := clock_timestamp() + take_place.patience;
     LOOP
@@ -683,14 +680,14 @@ BEGIN
             PERFORM set_config('lock_timeout', CASE WHEN tries < 10 THEN '20ms' ELSE '50ms' END, true);
             PERFORM FROM embedsidecar.pipeline AS p WHERE p.pipeline_id IN (id, o.pipeline_id)
             ORDER BY p.pipeline_id FOR UPDATE;
-            -- Another caller was faster.
+            -- Another caller was first.
             IF NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = o.pipeline_id
                            AND p.beside = id AND p.switches = o.switches AND p.served = o.served) THEN
                 done := 'already_' || done;
                 EXIT;
             END IF;
-            PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- by force, before it was complete
-            BEGIN -- a rehearsal: a new session plans these statements now, and not while it holds the tables
+            PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- with force, before it was complete
+            BEGIN -- a rehearsal: a new session plans these statements now, not while it locks the tables
                 PERFORM embedsidecar.exchange_rows(id, o.pipeline_id);
                 RAISE SQLSTATE 'ES000';
             EXCEPTION WHEN SQLSTATE 'ES000' THEN
@@ -699,7 +696,7 @@ BEGIN
             EXECUTE (SELECT string_agg(format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', r.oid::regclass), '; '
                 ORDER BY r.n) FROM unnest(relations) WITH ORDINALITY AS r (oid, n));
             IF seen IS DISTINCT FROM embedsidecar.swap_seen(relations) THEN
-                RAISE lock_not_available; -- something about the tables has changed since
+                RAISE lock_not_available; -- the tables have changed since
             END IF;
             PERFORM embedsidecar.run_all(statements);
             PERFORM embedsidecar.exchange_rows(id, o.pipeline_id);
@@ -780,7 +777,7 @@ BEGIN
             IF b.relation IS NOT NULL THEN
                 EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', b.relation::regclass);
             END IF;
-            -- The row that does not serve, as it is now: a switch may have come first.
+            -- The present row that does not serve: a switch may have come first.
             PERFORM FROM embedsidecar.pipeline AS p
             WHERE  p.pipeline_id = o.pipeline_id AND p.beside = id AND p.switches = o.switches FOR UPDATE;
             IF NOT FOUND THEN
@@ -793,7 +790,7 @@ BEGIN
                 WHERE   o.destination_column IS NOT NULL;
                 EXECUTE what;
             END IF;
-            -- Tasks and ledger follow in portions, by a sidecar.
+            -- A sidecar deletes tasks and ledger later, in portions.
             DELETE FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = o.pipeline_id;
             PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
             PERFORM set_config('lock_timeout', before, true);
@@ -815,7 +812,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     p record;
 BEGIN
-    FOR p IN WITH RECURSIVE tree AS ( -- partitions have lists and numbers of their own
+    FOR p IN WITH RECURSIVE tree AS ( -- partitions have their own lists and numbers
                  SELECT unpublish_column.relation AS relid
                  UNION ALL
                  SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
@@ -837,7 +834,7 @@ BEGIN
              WHERE  o.attnum = ANY (l.numbers)
     LOOP
         EXECUTE format('ALTER PUBLICATION %I DROP TABLE ONLY %s', p.pubname, p.name);
-        CONTINUE WHEN p.rest IS NULL; -- nothing of the table was published beside it
+        CONTINUE WHEN p.rest IS NULL; -- no other column of the table was published
         EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)%s', p.pubname, p.name, p.rest, p.filter);
     END LOOP;
 END $$;
@@ -905,7 +902,7 @@ RETURNS TABLE (pipeline text, role text, pipeline_id integer, model text, plugin
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(l.name, p.name), CASE WHEN p.beside IS NULL THEN 'serves' WHEN p.served THEN 'previous' ELSE 'next' END,
        p.pipeline_id, coalesce(nullif(p.model, ''), p.plugin), p.plugin, p.dims, p.fingerprint,
-       -- of one that somebody has dropped, where its vectors were
+       -- for a dropped destination, where the vectors were
        CASE WHEN p.destination_column IS NULL
            THEN coalesce(d.quoted, format('%I.%I', p.destination_schema, p.destination_table))
            ELSE format('%s.%I', coalesce(d.quoted, format('%I.%I', p.table_schema, p.table_name)),

@@ -1,6 +1,6 @@
--- What a writer says of the changes of his own transaction. Docs: docs/sql.md, section "Hints". A hint travels as a
--- signed transactional logical message through the slot: it is there if the transaction is, and goes with a savepoint
--- that is rolled back. Nothing is stored.
+-- Hints of a writer about the changes of its own transaction. Docs: docs/sql.md, section "Hints". A hint is a signed
+-- transactional logical message in the slot: it commits with the transaction, and is undone with a savepoint. Nothing
+-- is stored.
 CREATE OR REPLACE FUNCTION embedsidecar.hint(word text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,5 +1,5 @@
--- Jobs: what goes on after it was asked for. Each has one entry of the audit, which says at which stage it is. It is
--- written in the transaction of the stage, so each is told once, whatever is killed. Docs: docs/sql.md.
+-- Jobs: actions that continue after their request. Each has one entry in the audit with its stage. The transaction of
+-- the stage writes it, so each stage is recorded once, whatever is killed. Docs: docs/sql.md.
 
 CREATE OR REPLACE FUNCTION embedsidecar.begin_job(action text, pipeline_id integer, arguments jsonb, stage text,
     asked bigint DEFAULT NULL, said_by text DEFAULT NULL) RETURNS bigint
@@ -44,7 +44,7 @@ BEGIN
                 JOIN embedsidecar.pipeline AS p ON a.arguments ->> 'pipeline_id' = p.beside::text
                 WHERE a.open AND a.action = 'model_change' AND p.pipeline_id = NEW.pipeline_id)));
         NEW.asked := NULL;
-    ELSIF OLD.phase <> 'done' THEN -- a scan that waits again after its end has ended
+    ELSIF OLD.phase <> 'done' THEN -- a scan that waits again after its end has ended first
         PERFORM embedsidecar.move_job('scan', NEW.pipeline_id,
             CASE NEW.phase WHEN 'waiting' THEN 'done' ELSE NEW.phase END, NEW.tasks_made,
             NEW.phase IN ('waiting', 'done'), jsonb_build_object('rows_compared', NEW.rows_seen));
@@ -55,9 +55,9 @@ COMMENT ON FUNCTION embedsidecar.tell_scan IS 'For the trigger of scan: records 
 CREATE OR REPLACE TRIGGER job_moves BEFORE UPDATE ON embedsidecar.scan FOR EACH ROW WHEN (OLD.phase <> NEW.phase)
 EXECUTE FUNCTION embedsidecar.tell_scan();
 CREATE OR REPLACE TRIGGER job_breaks_off BEFORE DELETE ON embedsidecar.scan FOR EACH ROW
-EXECUTE FUNCTION embedsidecar.tell_scan(); -- the pipeline is removed, or has other keys: so all of its jobs
+EXECUTE FUNCTION embedsidecar.tell_scan(); -- the pipeline was removed, or its keys changed: end all of its jobs
 
--- A pause by a bulk load. A resume ends the job: that of the load, or one by someone after a kill.
+-- A pause for a bulk load. A resume ends the job: by the load itself, or by a user after the load was killed.
 CREATE OR REPLACE FUNCTION embedsidecar.note_bulk(pipeline text DEFAULT NULL, said_by text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

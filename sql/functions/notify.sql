@@ -1,9 +1,8 @@
--- Notifications, off by default: what tells of changes are triggers, and there are none until notify_changes makes
--- them. Docs: docs/sql.md.
+-- Notifications, off by default: triggers send them, and notify_changes creates the triggers. Docs: docs/sql.md.
 CREATE OR REPLACE FUNCTION embedsidecar.tell_event(event text, pipeline text, more jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- a full one would fail the transaction; a listener that sleeps hears less
+    -- a full queue would fail the transaction; a sleeping listener misses notifications
     IF pg_notification_queue_usage() < 0.5 THEN
         PERFORM pg_notify('embedsidecar_changes',
             jsonb_strip_nulls(jsonb_build_object('event', event, 'pipeline', left(pipeline, 1000)) || more)::text);
@@ -81,7 +80,7 @@ BEGIN
         RETURN result;
     END IF;
     IF was <> notify_changes."on" THEN
-        PERFORM set_config('lock_timeout', '2s', true); -- the stream and the workers wait behind us
+        PERFORM set_config('lock_timeout', '2s', true); -- the stream and the workers queue behind this lock
         IF notify_changes."on" THEN
             CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.task REFERENCING OLD TABLE AS old_rows NEW TABLE AS
                 new_rows

@@ -1,9 +1,8 @@
--- Rows by meaning, and the vector of a text, by SQL. Docs: docs/search.md, section "By SQL". A question travels to the
--- sidecar as a signed logical message through the slot that it reads anyway, outside of any transaction; the answer
--- comes back as a row.
+-- Search by meaning, and the vector of a text, by SQL. Docs: docs/search.md, section "By SQL". A question reaches the
+-- sidecar as a signed non-transactional logical message through its slot; the answer comes back as a row.
 
--- How a question is made. Functions that only others here call, with the rights of the schema's owner.
--- HMAC-SHA-256 under a key that is derived from the installation's secret.
+-- Construction of questions: internal functions, called with the rights of the schema's owner.
+-- HMAC-SHA-256 with a key that is derived from the installation's secret.
 CREATE OR REPLACE FUNCTION embedsidecar.sign(purpose text, content bytea) RETURNS bytea
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -44,14 +43,14 @@ BEGIN
             coalesce(question.timeout::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    -- Without a name any will do, as long as all of them have one model.
+    -- Without a name any pipeline will do, if all of them have the same model.
     IF question.pipeline IS NULL
        AND (SELECT count(DISTINCT p.fingerprint) = 1 FROM embedsidecar.pipeline AS p WHERE p.beside IS NULL) THEN
         question.pipeline_id := (SELECT min(p.pipeline_id) FROM embedsidecar.pipeline AS p WHERE p.beside IS NULL);
     ELSE
         question.pipeline_id := embedsidecar.pipeline_meant(question.pipeline);
     END IF;
-    -- What is wrong may quote a text or a filter: that is for those who may read the table.
+    -- The message may quote a text or a filter, so only roles that may read the table see it.
     SELECT p.name, p.slot_name, p.status,
            CASE WHEN embedsidecar.reads(p.table_oid) THEN p.status_detail END AS status_detail
     INTO   found FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = question.pipeline_id;
@@ -61,7 +60,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check tells what to do';
     END IF;
     question.slot_name := found.slot_name;
-    -- The role that logged in is part of the question: who may ask learns nothing of what others have asked.
+    -- The question contains the role that logged in: roles learn nothing of other roles' questions.
     question.body := int4send(question.pipeline_id) || oidsend(quote_ident(session_user)::regrole)
         || convert_to(question.content, 'UTF8');
     question.question := sha256(question.body);
@@ -101,7 +100,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded',
                 HINT = 'give fewer texts, or their beginnings: a model reads no more of one than its token limit';
     END IF;
-    -- Pipeline and role, then each text with its length before it; the one that is asked about is the first.
+    -- Pipeline and role, then each text after its length; the first text is the query.
     SELECT substr(q.body, 1, 8) || string_agg(int4send(octet_length(t.bytes)) || t.bytes, ''::bytea ORDER BY t.n)
     INTO   body
     FROM  (SELECT convert_to(x.content, 'UTF8') AS bytes, x.n
@@ -114,7 +113,7 @@ COMMENT ON FUNCTION embedsidecar.texts_question IS
 CREATE OR REPLACE FUNCTION embedsidecar.put(body bytea, timeout interval, scores boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- pipeline and role, then until when the answer is waited for, in microseconds, then the text
+    -- pipeline and role, then the deadline in microseconds, then the text
     content bytea := substr(body, 1, 8) || int8send((extract(epoch FROM clock_timestamp() + timeout) * 1000000)::bigint)
         || substr(body, 9);
 BEGIN
@@ -131,7 +130,7 @@ COMMENT ON FUNCTION embedsidecar.put IS
 
 CREATE OR REPLACE FUNCTION embedsidecar.asked_about(body bytea) RETURNS integer
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-SELECT ('x' || encode(substr(body, 1, 4), 'hex'))::bit(32)::integer -- as int4send has written it
+SELECT ('x' || encode(substr(body, 1, 4), 'hex'))::bit(32)::integer -- written by int4send
 $$;
 COMMENT ON FUNCTION embedsidecar.asked_about IS 'The number of the pipeline that a question is about.';
 
@@ -147,7 +146,7 @@ BEGIN
            AND CASE WHEN a.problem IS NULL THEN a.made_at > clock_timestamp() - interval '1 minute'
                ELSE a.made_at >= answer_to.since END;
     IF found.problem IS NOT NULL THEN
-        -- Behind the colon are words of a program, with its files and addresses: for those who may read the table.
+        -- After the colon are a program's words, with its files and addresses: only for roles that may read the table.
         RAISE EXCEPTION '%: %', answer_to.caller, CASE WHEN embedsidecar.reads((SELECT p.table_oid
                 FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = embedsidecar.asked_about(answer_to.body)))
             THEN found.problem ELSE split_part(found.problem, ':', 1) END USING ERRCODE = 'external_routine_exception';
@@ -167,7 +166,7 @@ DECLARE
     others   text;
 BEGIN
     IF NOT streamed THEN
-        -- Why is for those who may see the sidecars.
+        -- The reason is only for roles that may see the sidecars.
         others := (SELECT string_agg(concat_ws(' ', w.instance, w.stream,
                        CASE WHEN embedsidecar.reads('embedsidecar.workers'::regclass)
                            THEN nullif(w.stream_detail, '') END), '; ')
@@ -234,7 +233,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     began  timestamptz := clock_timestamp();
     asked  timestamptz := '-infinity';
-    again  interval := CASE WHEN scores THEN '10 s' ELSE '1 s' END; -- texts may be large
+    again  interval := CASE WHEN scores THEN '10 s' ELSE '1 s' END; -- its texts may be large
     pause  double precision := 0.001;
     answer text;
 BEGIN
@@ -259,7 +258,7 @@ BEGIN
     END IF;
     PERFORM embedsidecar.nobody_answers(caller, slot_name, NULL);
     LOOP
-        -- Again by and by: a sidecar that is told to stop may have read the question and not answered it.
+        -- Again after a while: a sidecar that is stopping may have read the question without an answer.
         IF clock_timestamp() >= asked + again THEN
             asked := clock_timestamp();
             PERFORM embedsidecar.call();
@@ -279,7 +278,7 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.answered IS
     'The answer to a question: an existing one, or the sidecar''s answer when it is asked.';
 
--- What people call.
+-- Functions for users.
 CREATE OR REPLACE FUNCTION embedsidecar.embed(content text, pipeline text DEFAULT NULL,
     timeout interval DEFAULT '5 s') RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -325,7 +324,7 @@ BEGIN
         begin_ask.timeout);
     PERFORM embedsidecar.nobody_answers('ask', q.slot_name, NULL);
     PERFORM embedsidecar.put(q.body, begin_ask.timeout, begin_ask.texts IS NOT NULL);
-    -- With a transaction number the commit is flushed, and the message with it. No standby is waited for.
+    -- With a transaction id the commit is flushed, and the message with it, without waiting for a standby.
     PERFORM pg_current_xact_id(), set_config('synchronous_commit', 'local', true);
 END $$;
 COMMENT ON FUNCTION embedsidecar.begin_ask IS 'For ask: sends the question with the commit of this transaction.';
@@ -350,8 +349,8 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.asked IS
     'For ask: whether the answer exists; raises an error if it does not by the end of the wait.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
--- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
+-- A procedure with its owner's rights, or with a search_path of its own, may not commit. So this one has the invoker's
+-- rights, and sets search_path after each commit: operators and functions never come from the caller's search_path.
 CREATE OR REPLACE PROCEDURE embedsidecar.ask(pipeline text, content text, timeout interval DEFAULT '5 s',
     rerank integer DEFAULT NULL, filter jsonb DEFAULT NULL, max_distance double precision DEFAULT NULL,
     fresh_only boolean DEFAULT false)
@@ -366,13 +365,13 @@ DECLARE
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     PERFORM embedsidecar.check_rerank('ask', rerank, 1);
-    -- First the vector; then the scores of what is found by it.
+    -- First the vector; then the scores of the rows that it finds.
     FOR step IN 1..CASE WHEN rerank IS NULL THEN 1 ELSE 2 END LOOP
         IF step = 2 THEN
             texts := (embedsidecar.candidates(pipeline, content, rerank, timeout, filter, max_distance,
                 fresh_only)).texts;
             EXIT WHEN cardinality(texts) = 0;
-            again := '10 s'; -- they may be large
+            again := '10 s'; -- the texts may be large
         END IF;
         began := clock_timestamp();
         asked := '-infinity';
@@ -406,9 +405,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION embedsidecar.base_of IS 'The base type of a domain; any other type itself.';
 
--- The conditions of a filter, over a source row s. Nothing that was given becomes part of the statement: columns come
--- from the catalog, and values are read from $4. A type that is not the server's own is compared as it is printed: its
--- casts and operators may be code of its owner.
+-- The conditions of a filter, over a source row s. No input becomes part of the statement: columns come from the
+-- catalog, and values from $4. Values of a type that is not built in are compared as text: its casts and operators may
+-- be code of its owner.
 CREATE OR REPLACE FUNCTION embedsidecar.search_conditions(table_oid oid, filter jsonb, OUT conditions text,
     OUT given jsonb, OUT columns text[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -531,7 +530,7 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.search_conditions IS
     'For search_statement: the conditions of a filter, their values, and their columns.';
 
--- What an expression says is for those who may read something of the table that it reads.
+-- Only roles that may read some column of a table may see an expression over it.
 CREATE OR REPLACE FUNCTION embedsidecar.reads(relation oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pg_roles AS r WHERE embedsidecar.acts_as(quote_ident(session_user)::regrole, r.oid)
@@ -540,8 +539,8 @@ $$;
 COMMENT ON FUNCTION embedsidecar.reads IS
     'Whether the role of the session, or one that it may act as, may read any column of a table.';
 
--- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement
--- runs with the rights of the searching role, and must lead nowhere else.
+-- Names come from the catalog by the number of the source table, which the role that works cannot set: the statement
+-- runs with the rights of the searching role, and must not read another table.
 CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, filter jsonb, OUT near text, OUT exact text,
     OUT iterative boolean, OUT pipeline_id integer, OUT given jsonb, OUT tables oid[], OUT columns text[],
     OUT relation oid, OUT attnum smallint, OUT called text, OUT name text)
@@ -575,14 +574,14 @@ BEGIN
         FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE  n.nspname = coalesce(p.destination_schema, p.table_schema) AND c.relname = p.destination_table
             AND c.relkind IN ('r', 'p');
-        IF vectors IS NULL THEN -- it has another name by now
+        IF vectors IS NULL THEN -- it was renamed
             SELECT d.relation, d.quoted INTO vectors, into_ FROM embedsidecar.destination_of(p.pipeline_id) AS d;
         END IF;
     ELSE
         vectors := p.table_oid;
     END IF;
     at := coalesce(p.destination_column, 'embedding');
-    -- Which type it is, and where its operators are. bit is the server's own, its operators are pgvector's.
+    -- The type of the vectors and the schema of its operators. bit is built in, but its operators are pgvector's.
     SELECT t.typname, format('%I', n.nspname) AS extension,
         string_to_array(regexp_replace(e.extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}' AS iterative INTO stored
     FROM   pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid, pg_extension AS e
@@ -590,7 +589,7 @@ BEGIN
     WHERE  a.attrelid = vectors AND a.attname = at AND NOT a.attisdropped AND e.extname = 'vector'
            AND (t.typnamespace = e.extnamespace AND t.typname IN ('vector', 'halfvec', 'sparsevec')
                OR t.oid = 'bit'::regtype);
-    -- Values of keys are compared as the index of the key does.
+    -- Key values are compared as in the index of the key.
     SELECT array_agg(a.attname ORDER BY x.n),
            string_agg(format('s.%I AS embedsidecar_key_%s', a.attname, x.n), ', ' ORDER BY x.n),
            string_agg(format('embedsidecar_key_%s', x.n), ', ' ORDER BY x.n),
@@ -599,8 +598,7 @@ BEGIN
            CASE WHEN count(*) = 1 THEN 'embedsidecar.printed(b.embedsidecar_key_1)'
                 ELSE string_agg(format($q$replace(replace(embedsidecar.printed(b.embedsidecar_key_%s), '\', '\\'),
                     '|', '\|')$q$, x.n), $q$ || '|' || $q$ ORDER BY x.n) END,
-           -- jsonb_build_object looks for a cast to JSON: of a type that is not the server's own that is code of
-           -- its owner.
+           -- jsonb_build_object looks for a cast to JSON: for a type that is not built in, that is its owner's code.
            string_agg(format(CASE WHEN t.base >= 16384 THEN $q$%L, format('%%s', b.embedsidecar_key_%s)$q$
                ELSE '%L, b.embedsidecar_key_%s' END, a.attname, x.n), ', ' ORDER BY x.n)
     INTO   named, keys, own, same, here, row_key, pairs
@@ -633,7 +631,7 @@ BEGIN
     pipeline_id := p.pipeline_id;
     name := p.name;
     given := asked.given;
-    -- What the searching role must be able to read.
+    -- The columns that the searching role must be able to read.
     columns := named::text[] || asked.columns
         || CASE WHEN into_ IS NULL THEN ARRAY[at::text]
             ELSE named::text[] || at::text || CASE WHEN chunks THEN '{chunk_no,chunk_text}'::text[] ELSE '{}' END END;
@@ -646,8 +644,8 @@ BEGIN
             WHEN 'bit' THEN '%1$s.binary_quantize($1::text::%1$s.vector)'
                                       WHEN 'sparsevec' THEN '$1::text::%1$s.sparsevec'
                                           ELSE '$1::text::%1$s.vector' END, stored.extension);
-    -- A vector whose row is gone, which waits to be swept out of an embedding table, is not found. Of several that
-    -- are as near as the last, the key decides, so that pages fit together.
+    -- A vector in an embedding table whose row is gone is not found. Among rows that are as near as the last, the key
+    -- decides, so that pages fit together.
     near := 'WITH embedsidecar_nearest AS MATERIALIZED (SELECT ' || keys || ', ' || distance
         || ' AS embedsidecar_distance, '
         || CASE WHEN chunks THEN 'v.chunk_no' ELSE 'NULL::integer' END || ' AS embedsidecar_chunk'
@@ -671,7 +669,7 @@ BEGIN
         || CASE WHEN chunks THEN ' LEFT JOIN ' || into_ || ' AS t ON ' || here
             || ' AND t.chunk_no = b.embedsidecar_chunk' ELSE '' END;
     near := near || own;
-    -- An index gives up when few of the nearest may be seen, or are gone by now; then all are looked at.
+    -- An index stops early if few of the nearest rows are visible to the role or still exist; then all are read.
     exact := CASE WHEN EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS x ON x.oid = i.indexrelid
         JOIN pg_am AS m ON m.oid = x.relam
                                WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat', 'diskann', 'vchordrq')
@@ -701,7 +699,7 @@ $$;
 COMMENT ON FUNCTION embedsidecar.printed IS
     'For neighbours: a value of a key as embedsidecar.tasks shows it, regardless of the session''s settings.';
 
--- It cannot tell which rows the caller sees: a caller who does not see all rows could guess keys.
+-- It cannot check which rows the caller sees: a caller who does not see all rows could guess keys.
 CREATE OR REPLACE FUNCTION embedsidecar.rows_with_tasks(pipeline_id integer, keys text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -784,7 +782,7 @@ DECLARE
     finder     record;
     found      embedsidecar.found_row[];
     vectors    bigint;
-    ended      boolean := false; -- what is left to find is too far away
+    ended      boolean := false; -- the remaining rows are too far away
     exactly    boolean := false;
     ef         text := current_setting('hnsw.ef_search', true);
     scan       text := current_setting('hnsw.iterative_scan', true);
@@ -792,7 +790,7 @@ DECLARE
     lacks      text;
     stale      text[];
 BEGIN
-    -- What an owner puts into an index, say, runs with the rights of the reader of his table; SET ROLE is no wall.
+    -- An owner's code, in an index for example, runs with the rights of the table's reader; SET ROLE does not stop it.
     IF (SELECT bool_or(r.rolsuper) FROM pg_roles AS r WHERE r.rolname IN (current_user, session_user)) THEN
         owner := embedsidecar.search_owner(pipeline);
         IF owner IS NOT NULL THEN
@@ -814,15 +812,15 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', HINT = lacks;
     END IF;
     LOOP
-        -- Left alone an HNSW index finds 40 vectors at most, before any policy of the table.
+        -- By default an HNSW index finds at most 40 vectors, before any policy of the table applies.
         PERFORM set_config('hnsw.ef_search', least(greatest(candidates, 40), 1000)::text, true);
         IF finder.iterative THEN
             PERFORM set_config('hnsw.iterative_scan', 'strict_order', true);
         END IF;
         EXECUTE CASE WHEN exactly THEN finder.exact ELSE finder.near END INTO found, vectors USING vector, candidates,
             CASE WHEN fresh_only THEN candidates ELSE wanted END, finder.given;
-        -- The names in it were looked up just now, and what they mean by the snapshot of the caller: a switch of the
-        -- model may lie between. From here on none can, as the tables have been read.
+        -- The names were looked up just now, but their meaning by the caller's snapshot: a switch of the model may lie
+        -- between. From here on none can, because the tables have been read.
         IF NOT embedsidecar.still_named(finder.relation, finder.attnum, finder.called) THEN
             RAISE EXCEPTION 'the model of pipeline "%" was switched meanwhile', pipeline
                 USING ERRCODE = 'serialization_failure', HINT = 'embed the question again, and ask again';
@@ -839,7 +837,7 @@ BEGIN
             stale := embedsidecar.rows_with_tasks(finder.pipeline_id, ARRAY(SELECT f.row_key FROM unnest(found) AS f));
             found := ARRAY(SELECT f FROM unnest(found) AS f WHERE f.row_key <> ALL (stale));
         END IF;
-        -- Several chunks of one row may have taken the places of other rows.
+        -- Several chunks of one row may have displaced other rows.
         EXIT WHEN cardinality(found) >= wanted OR ended OR vectors < candidates OR candidates >= most;
         candidates := least(2 * candidates, most);
     END LOOP;
@@ -891,7 +889,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.check_rerank IS 'Raises an error for an invalid number of candidates; NULL is valid.';
 
--- As in internal/pipeline/text.go. What the catalogue cannot say is said by the schema's owner: the expression.
+-- As in internal/pipeline/text.go. The expression is not in the catalog: it comes from our own tables.
 CREATE OR REPLACE FUNCTION embedsidecar.text_statement(pipeline text, OUT statement text, OUT tables oid[],
     OUT columns text[])
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -906,8 +904,7 @@ BEGIN
         WHERE q.pipeline_id = embedsidecar.pipeline_meant(text_statement.pipeline);
     SELECT CASE WHEN c.relkind = 'p' THEN '' ELSE 'ONLY ' END || format('%I.%I', n.nspname, c.relname) INTO source
     FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = p.table_oid;
-    -- A type that is not the server's own is read as it is printed: its casts and operators may be code of the one who
-    -- made it.
+    -- A type that is not built in is read as text: its casts and operators may be code of its owner.
     WITH types AS (
         SELECT a.attname, t.base, format_type(t.base, -1) AS type
         FROM   pg_attribute AS a CROSS JOIN LATERAL embedsidecar.base_of(a.atttypid) AS t (base)
@@ -920,7 +917,7 @@ BEGIN
                        ELSE format($q$nullif(format('%%s', r.%I), '')$q$, t.attname) END, ', ' ORDER BY x.n)
             FROM   unnest(p.source_columns) WITH ORDINALITY AS x (name, n) JOIN types AS t ON t.attname = x.name)
     INTO   same, parts;
-    -- The line breaks end a comment of one line.
+    -- The line breaks end a trailing comment.
     statement := 'SELECT left('
         || CASE WHEN p.joined_text IS NOT NULL THEN p.joined_text
                 WHEN p.text_expression <> '' THEN E'((\n' || p.text_expression || E'\n))::text'
@@ -946,8 +943,8 @@ DECLARE
     found  embedsidecar.found_row[];
     began  timestamptz := clock_timestamp();
 BEGIN
-    -- The question may have been embedded by the model that served until then. Once the rows are read, none can be
-    -- switched until the transaction ends.
+    -- The query may have been embedded by the previous model. Once the rows are read, no switch is possible until the
+    -- transaction ends.
     LOOP
         served := embedsidecar.served_by(pipeline);
         vector := embedsidecar.embed(content, pipeline, timeout);
@@ -976,7 +973,7 @@ DECLARE
     reader record;
     lacks  text;
     one    text;
-    -- enough for what a model reads, and together no more than can be sent
+    -- enough for what a model reads, and together no more than a message can hold
     most   constant integer := least(16384, 1000000 / rerank);
 BEGIN
     SELECT * INTO reader FROM embedsidecar.text_statement(pipeline);
@@ -990,7 +987,7 @@ BEGIN
     FOR i IN 1..cardinality(hits) LOOP
         one := left((hits[i]).chunk_text, most);
         IF one IS NULL THEN
-            -- A row whose text fails breaks the search of nobody: it comes last.
+            -- A row whose text fails does not fail the search: it comes last.
             BEGIN
                 EXECUTE reader.statement INTO one USING (hits[i]).key, most;
             EXCEPTION WHEN data_exception OR raise_exception THEN
@@ -1014,7 +1011,7 @@ DECLARE
     scores real[];
     began  timestamptz := clock_timestamp();
 BEGIN
-    -- Before anything is embedded.
+    -- Checked before anything is embedded.
     PERFORM embedsidecar.check_search('search', k, "offset", max_distance, fresh_only);
     PERFORM embedsidecar.check_rerank('search', rerank, k + "offset");
     IF pipeline IS NULL THEN
@@ -1078,7 +1075,7 @@ BEGIN
         RAISE EXCEPTION 'search_across: several pipelines find 1000 rows at most, with the offset'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    -- All of them, before anything is embedded.
+    -- All pipelines are checked before anything is embedded.
     FOREACH one IN ARRAY pipelines LOOP
         SELECT * INTO s FROM embedsidecar.search_statement(one, filter);
         CONTINUE WHEN s.pipeline_id = ANY (ids);
@@ -1118,7 +1115,7 @@ DECLARE
     words regconfig := coalesce(highlight.language, get_current_ts_config());
     query tsquery;
 BEGIN
-    -- As in internal/search/sql.go. Words are marked by characters that no text keeps, then all else is escaped.
+    -- As in internal/search/sql.go. Words are marked by characters that are removed from the text; then it is escaped.
     SELECT coalesce(string_agg('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || '''', ' | '),
         '')::tsquery INTO query FROM unnest(to_tsvector(words, highlight.content)) AS w;
     RETURN replace(replace(replace(replace(replace(replace(replace(

@@ -1,7 +1,7 @@
--- Where slots, pipelines and rows stand is judged here and nowhere else: command line, views, HTTP, pages, metrics and
--- probes show what these functions say. They read tables and no views: sessions of the program refuse views.
+-- Only these functions determine the states of slots, pipelines and rows. The command line, views, HTTP, dashboard,
+-- metrics and probes show their results. They read tables and no views: the program's sessions refuse views.
 
--- Any session may call itself what a sidecar is called.
+-- Any session may take a sidecar's name.
 CREATE OR REPLACE FUNCTION embedsidecar.may_work(role oid) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT EXISTS (SELECT FROM pg_class AS c
@@ -25,9 +25,9 @@ COMMENT ON FUNCTION embedsidecar.runs(embedsidecar.worker) IS
     'Whether a sidecar was seen recently and a session of its name exists, here or on the server after it has left a '
     'quiet database. A killed sidecar leaves its row.';
 
--- An idle streamer stores its position late. This message comes to it through the slot, outside of any transaction: who
--- has called may hold one open, so that a NOTIFY would not be sent. Before 17 the message waits in memory until anybody
--- commits, or until its page is full: that is flushed within a moment, so another one fills it.
+-- An idle streamer stores its position late. This message reaches it through the slot, outside of any transaction: the
+-- caller may hold one open, and then a NOTIFY would not be sent. Before 17 the message waits in memory until a session
+-- commits or its page is full. A full page is flushed soon, so a second message fills it.
 CREATE OR REPLACE FUNCTION embedsidecar.hurry() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -41,7 +41,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.hurry() IS 'Makes the streamers store their positions as soon as they read this.';
 
--- After a crash the server resets its statistics. PostgreSQL 14 keeps them in a file, which no function reads.
+-- After a crash the server resets its statistics. PostgreSQL 14 keeps them in a file that no function reads.
 CREATE OR REPLACE FUNCTION embedsidecar.server_life() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
 SELECT greatest(pg_catalog.pg_postmaster_start_time(),
@@ -55,13 +55,13 @@ COMMENT ON FUNCTION embedsidecar.server_life() IS
 CREATE OR REPLACE FUNCTION embedsidecar.call() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Nobody notifies where a sleeping listener could keep the queue full, which fails the transaction.
+    -- No NOTIFY if the queue is half full: a sleeping listener could keep it full, which fails the transaction.
     IF pg_notification_queue_usage() >= 0.5 AND NOT pg_is_in_recovery() THEN
         PERFORM embedsidecar.hurry();
     END IF;
     IF EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NOT NULL AND embedsidecar.runs(w))
        AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NULL AND embedsidecar.runs(w)) THEN
-        -- Not waited for: every login may hold it, and who does has called.
+        -- Without waiting: every role may hold this lock, and its holder has called already.
         PERFORM pg_try_advisory_xact_lock_shared(1701013875, 1);
         RETURN true;
     END IF;
@@ -111,7 +111,7 @@ CREATE OR REPLACE FUNCTION embedsidecar.rows_words(n bigint) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT n || CASE n WHEN 1 THEN ' row' ELSE ' rows' END $$;
 COMMENT ON FUNCTION embedsidecar.rows_words(bigint) IS 'A number of rows for people.';
 
--- A key may look like a flag: a pasted line must not lead to another server, or act on all rows.
+-- A key may look like a flag: a pasted command must not reach another server, or act on all rows.
 CREATE OR REPLACE FUNCTION embedsidecar.shell_word(name text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
 SELECT CASE WHEN name LIKE '-%' THEN '-- ' ELSE '' END
@@ -129,13 +129,13 @@ $$;
 COMMENT ON FUNCTION embedsidecar.session_words(integer, text, text, text, text, text, double precision) IS
     'Describes an open transaction: its session and how to find it.';
 
--- What the sessions do is not told.
+-- The result does not contain the sessions' queries.
 CREATE OR REPLACE FUNCTION embedsidecar.blockers(before xid8 DEFAULT NULL)
 RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text,
     age_seconds double precision, words text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH now AS MATERIALIZED (
-    -- pg_locks gives the low half of a transaction id; the high half is that of the nearest whole one to now.
+    -- pg_locks gives the low half of a transaction id; the high half makes it the nearest id to the current one.
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top
 ), open AS (
     SELECT l.pid, '' AS gid, a.datname::text AS database, a.usename::text AS role, a.application_name AS application,
@@ -165,7 +165,7 @@ COMMENT ON FUNCTION embedsidecar.blockers(xid8) IS
     'The open transactions of the whole cluster that have an id, oldest first: those that the creation of a slot '
     'waits for, or, below the id of its barrier, a scan.';
 
--- Those of ours are over in a moment.
+-- Our own transactions are short, so they are left out.
 CREATE OR REPLACE FUNCTION embedsidecar.holders(tables oid[], modes text[])
 RETURNS TABLE (relation oid, mode text, pid integer, gid text, database text, role text, application text, state text,
     age_seconds double precision, words text)
@@ -231,7 +231,7 @@ WITH fact AS (
            CASE WHEN s.database <> current_database() THEN s.database::text ELSE '' END AS elsewhere,
            coalesce(s.active AND s.confirmed_flush_lsn IS NULL, false) AS making, c.consistent_point = '0/0' AS never,
            c.changes_unchanged, c.changes_joined,
-           -- From PostgreSQL 17 on the server sends no change of a slot that standbys copy before they have it.
+           -- From PostgreSQL 17 on, the server sends no change of a failover slot before the standbys have it.
            CASE WHEN (to_jsonb(s) ->> 'failover')::boolean THEN (
                SELECT string_agg(n.name, ', ')
                FROM   regexp_split_to_table(nullif(current_setting('synchronized_standby_slots', true), ''),
@@ -278,7 +278,7 @@ WITH fact AS (
            WHEN w.streams = '{}' AND w.active THEN 'standby_only'
            WHEN w.streams = '{}' THEN 'no_sidecar'
            WHEN w.active AND 'streaming' = ANY (w.streams) THEN 'streaming'
-           WHEN w.quiet IS NOT NULL AND NOT w.active THEN 'streaming' -- as soon as there is something to read
+           WHEN w.quiet IS NOT NULL AND NOT w.active THEN 'streaming' -- reads as soon as something changes
            WHEN w.starts IS NOT NULL AND w.stuck IS NULL AND NOT w.active THEN 'streaming' -- about to
            WHEN w.stuck IS NOT NULL OR w.reader IS NOT NULL AND NOT w.active THEN 'stream_stuck'
            WHEN w.reader IS NOT NULL THEN 'streaming' -- about to
@@ -378,7 +378,7 @@ COMMENT ON FUNCTION embedsidecar.state_codes() IS
     'The states of pipelines in the order in which they are checked: the first that applies is the state. From '
     'unacknowledged on rows are embedded.';
 
--- state_of: f is what states() reads of a pipeline, and of its slot.
+-- state_of: f has the facts of a pipeline and its slot from states().
 CREATE OR REPLACE FUNCTION embedsidecar.state_of(f jsonb, OUT state text, OUT reason text, OUT hints text[])
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
 #variable_conflict use_column
@@ -426,7 +426,7 @@ BEGIN
             state := r.status;
             reason := r.status_detail;
         ELSIF r.status NOT IN ('active', '') THEN
-            state := 'misconfigured'; -- what a newer program says
+            state := 'misconfigured'; -- a code of a newer program
             reason := concat_ws(': ', r.status, nullif(r.status_detail, ''));
         ELSE
             state := 'replaced';
@@ -437,7 +437,7 @@ BEGIN
                 ARRAY['rename them back, or embedsidecar init with the pipeline configured, or the next run, moves it '
                 'to the new one'];
         END IF;
-        IF r.replaced_by <> '' AND r.otherwise IS NOT NULL THEN -- why it was not taken over
+        IF r.replaced_by <> '' AND r.otherwise IS NOT NULL THEN -- why the new table is not used
             reason := reason || '; ' || (r.otherwise ->> 'reason');
             hints := ARRAY(SELECT jsonb_array_elements_text(r.otherwise -> 'hints'));
         END IF;
@@ -461,7 +461,7 @@ BEGIN
             format('SELECT embedsidecar.resume(%L, ''1 hour'');', r.pipeline)];
         RETURN;
     END IF;
-    IF r.budgets IS NOT NULL THEN -- a question costs more than all the rest: none where there is nothing to find
+    IF r.budgets IS NOT NULL THEN -- this query costs more than all the rest: only if there are budgets
         SELECT string_agg(b ->> 'words', '; ' ORDER BY b ->> 'goes_on' DESC), array_agg(format('raise %s under budget '
                    'of %s %s in the configuration', b ->> 'spent', b ->> 'kind', b ->> 'name')) INTO reason, hints
         FROM   jsonb_array_elements(r.budgets) AS b WHERE b ->> 'spent' <> '';
@@ -477,7 +477,7 @@ BEGIN
         reason := reason || waiting;
         RETURN;
     END IF;
-    -- What keeps every sidecar that runs from it; one that can work it is enough.
+    -- The problem of every running sidecar; one without a problem is enough.
     IF NOT r.sidecars <@ '[{}]' THEN
         SELECT p.problem INTO problem FROM jsonb_array_elements(r.sidecars) AS s CROSS
             JOIN LATERAL (SELECT s -> r.pipeline_id::text) AS p (problem)
@@ -485,7 +485,7 @@ BEGIN
             LIMIT 1;
     END IF;
     hints := '{}';
-    IF problem ->> 'code' <> 'held' THEN -- what is held back goes on all the same
+    IF problem ->> 'code' <> 'held' THEN -- a limit only delays the pipeline
         state := CASE WHEN problem ->> 'code' = ANY (embedsidecar.state_codes()) THEN problem ->> 'code'
             ELSE 'misconfigured' END;
         reason := (problem ->> 'detail') || waiting;
@@ -569,9 +569,8 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.state_of(jsonb) IS
     'The state of a pipeline, the reason and what to do about it, from the facts that states() collects.';
 
--- states: cap is where exact counts of tasks end; one leaves the other pipelines out. found is what the catalogue says
--- now of pipelines (status and detail, by pipeline_id): while no sidecar runs for its slot, what is stored of one may
--- be old.
+-- states: cap is where exact counts of tasks end; one selects a single pipeline. found is what the catalog says now of
+-- pipelines (status and detail, by pipeline_id): while no sidecar runs for a slot, the stored status may be old.
 CREATE OR REPLACE FUNCTION embedsidecar.states(cap bigint DEFAULT 100000, found jsonb DEFAULT '{}',
     one integer DEFAULT NULL)
 RETURNS TABLE (pipeline_id integer, pipeline text, slot_name name, table_schema text, table_name text, replaced_by text,
@@ -600,7 +599,7 @@ WITH slot AS MATERIALIZED (
 ), fact AS (
     SELECT p.pipeline_id, p.name AS pipeline, p.slot_name, coalesce(tn.nspname, p.table_schema)::text AS table_schema,
            coalesce(tc.relname, p.table_name)::text AS table_name, coalesce(
-               -- The schema first: a table of each tenant has the name.
+               -- The schema first: each tenant may have a table of this name.
                (SELECT format('%I.%I', p.table_schema, p.table_name)
                 FROM  (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = p.table_schema OFFSET 0) AS n
                       CROSS JOIN LATERAL (SELECT c.oid FROM pg_class AS c
@@ -610,7 +609,7 @@ WITH slot AS MATERIALIZED (
                p.enabled AS itself_enabled, o.now AS found,
            coalesce(o.now ->> 'status', p.status) AS status, CASE WHEN o.now IS NULL THEN p.status_detail
                ELSE o.now ->> 'detail' END AS status_detail,
-           -- By the index alone, which does not know those that are leased: a tenth of the time.
+           -- From the index alone, without regard to leases: a tenth of the time.
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
                AND t.pipeline_id = p.pipeline_id LIMIT states.cap + h.held) AS c) - h.held + a.aside AS pending,
            (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l
@@ -654,7 +653,7 @@ WITH slot AS MATERIALIZED (
     FROM   embedsidecar.pipeline AS p
            CROSS JOIN embedsidecar.installation AS i
            CROSS JOIN paused AS u
-           -- Of each lane the first few are looked at, which are the oldest but for what was put back: fewer of many.
+           -- Reads the first few of each lane, the oldest except for re-queued ones; fewer if there are many pipelines.
            CROSS JOIN (SELECT CASE WHEN states.one IS NOT NULL THEN 100
                ELSE least(greatest(1000 / count(*), 4), 100) END AS rows FROM embedsidecar.pipeline) AS few
            CROSS JOIN LATERAL (SELECT count(DISTINCT t.task_id) AS held FROM embedsidecar.lease AS l
@@ -671,20 +670,20 @@ WITH slot AS MATERIALIZED (
            LEFT JOIN embedsidecar.spent AS c ON c.pipeline_id = p.pipeline_id
            LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid
            LEFT JOIN pg_namespace AS tn ON tn.oid = tc.relnamespace
-           -- By their numbers, one at a time: the server would read all of pg_class for each pipeline.
+           -- By number, one at a time: otherwise the server reads all of pg_class for each pipeline.
            CROSS JOIN LATERAL (SELECT CASE tc.relkind WHEN 'r' THEN greatest(tc.reltuples, 0)::bigint WHEN 'p' THEN
                (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_partition_tree(p.table_oid) AS t
                 CROSS JOIN LATERAL (SELECT c.reltuples FROM pg_class AS c WHERE c.oid = t.relid
                     AND c.relkind = 'r' OFFSET 0) AS c) ELSE 0 END AS rows_estimate) AS e
     WHERE  states.one IS NULL OR p.pipeline_id = states.one
 ), far AS (
-    -- A row that waits to be embedded is not done, though it was compared.
+    -- A compared row that still waits to be embedded is not done.
     SELECT f.*, d.scan_seen,
            (CASE WHEN f.scan_phase = 'rows' THEN d.scan_seen / f.scan_seconds ELSE 0 END)::double precision AS scan_rate
     FROM   fact AS f CROSS JOIN LATERAL (
         SELECT CASE WHEN f.scan_phase = 'done' THEN f.scan_compared
             ELSE greatest(f.scan_compared - f.pending - f.running - f.retrying, 0) END AS scan_seen) AS d
-), holder AS MATERIALIZED ( -- read where it is asked for, once for all
+), holder AS MATERIALIZED ( -- evaluated only if needed, and once for all
     SELECT * FROM embedsidecar.holders(NULL, '{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}')
 ), whom AS (
     SELECT f.*, CASE WHEN f.scan_rate > 0
@@ -695,7 +694,7 @@ WITH slot AS MATERIALIZED (
                     FROM (SELECT * FROM embedsidecar.blockers(f.barrier) LIMIT 10) AS b)
                 WHEN f.aside > 0 THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (SELECT * FROM embedsidecar.queue_holders()
                     LIMIT 10) AS b)
-                -- Rows in work for longer than a call takes: its source cannot be read, or its vectors not be written.
+                -- Rows in work for longer than a call: the source cannot be read, or the vectors cannot be written.
                 WHEN f.running > 0 AND f.oldest_seconds > 5 THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (
                     SELECT DISTINCT h.pid, h.gid, h.database, h.role, h.application, h.state, h.age_seconds, h.words
                     FROM   embedsidecar.pipeline AS p JOIN holder AS h ON
@@ -733,7 +732,7 @@ FROM   told AS t
            ELSE s.state NOT IN ('slot_waiting', 'outside_hours')
                AND (s.state <> 'budget_spent' OR t.budgets @> '[{"goes_on": "infinity"}]') END AS needs_act) AS w
 UNION ALL
--- What a sidecar is configured with and could not set up has no number, and no figures.
+-- Pipelines that a sidecar is configured with but could not set up have no number and no figures.
 SELECT 0, o.pipeline, o.slot_name, o.problem ->> 'table_schema', o.problem ->> 'table_name', '', false,
     o.problem ->> 'model', o.problem ->> 'plugin', 0, true, 'not_set_up', o.problem ->> 'reason', 0, 0, 0, 0, 0, NULL,
     'done', '', 0, 0, 0, 0, true, true, 0, 0, 0, 0, 0, true, '', 0, NULL, NULL, s.state, s.reason, s.hints, false, true,
@@ -746,8 +745,8 @@ $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'The state of each pipeline, the reason, what to do about it, and the figures. None of your tables is counted.';
 
--- The next two are called for each pipeline, as state_of is: their plans are kept, though sessions of the program have
--- each statement planned again.
+-- The next two are called for each pipeline, like state_of. They keep their plans, though the program's sessions plan
+-- each statement again.
 CREATE OR REPLACE FUNCTION embedsidecar.search_costs(pipeline_id integer, OUT tokens bigint,
     OUT price double precision)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$

@@ -9,8 +9,7 @@ COMMENT ON FUNCTION embedsidecar.acts_as(oid, oid) IS
     'Whether a role is another, or may act as it. From PostgreSQL 16 on, a member with neither INHERIT, SET nor ADMIN '
     'may not.';
 
--- What the hours of one pipeline say must not fail the statements of all: the server's time zones come and go with its
--- updates.
+-- Invalid hours of one pipeline must not fail the statements of all: updates of the server add and remove time zones.
 CREATE OR REPLACE FUNCTION embedsidecar.minute_of_week(zone text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -23,8 +22,7 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.minute_of_week IS
     'The minute of the week in a time zone, counted from Monday 00:00; NULL: the server does not know the zone.';
 
--- Its names are bound now, and it becomes part of the caller's statement: a pipeline that always works costs
--- a comparison with NULL.
+-- Its names are bound now, and it is inlined: a pipeline that always works costs a comparison with NULL.
 CREATE OR REPLACE FUNCTION embedsidecar.is_open(active_minutes int4multirange, active_zone text,
     open_until timestamptz) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
@@ -33,7 +31,7 @@ RETURN active_minutes IS NULL OR coalesce(open_until > now(), false)
 COMMENT ON FUNCTION embedsidecar.is_open IS
     'Whether a pipeline is within its hours, or works outside of them on request.';
 
--- How far everything is.
+-- Progress.
 CREATE OR REPLACE FUNCTION embedsidecar.backlog(pipeline text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -68,9 +66,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.waited_for IS 'The pipelines that caught_up, wait_for and wait_until check.';
 
--- how_far: of these pipelines, with everything before an LSN. A checkpoint of another server, which came along with a
--- dump, says nothing of this one. A pipeline that the streamer does not know as it is now may have changes that pass
--- unseen.
+-- how_far: the progress of pipelines with everything before an LSN. A checkpoint of another server, which came with a
+-- dump, does not count. If the streamer has not loaded a pipeline's current definition, changes may be missed.
 CREATE OR REPLACE FUNCTION embedsidecar.how_far(ids integer[], lsn pg_lsn, OUT decoded boolean, OUT done boolean,
     OUT resting text, OUT left_over text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -90,8 +87,8 @@ BEGIN
     INTO   decoded, routed, resting
     FROM   embedsidecar.pipeline AS p JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = p.slot_name
     WHERE  p.pipeline_id = ANY (how_far.ids);
-    -- In a statement of its own, which sees what became a task before the checkpoint that was just read; and in one, as
-    -- what was set aside becomes a task or a scan.
+    -- A separate statement, which sees the tasks of changes before the checkpoint that was just read. One statement,
+    -- because changes that were set aside become tasks or scans.
     SELECT EXISTS (SELECT FROM embedsidecar.task AS t
                WHERE t.state IN ('todo', 'retrying') AND t.pipeline_id = ANY (how_far.ids)
                    AND t.first_lsn <= how_far.lsn AND NOT coalesce(t.error_class IS NULL AND t.due_at > now(), false)),
@@ -152,7 +149,7 @@ BEGIN
                 HINT = 'call it in a transaction that is READ COMMITTED';
     END IF;
     ids := embedsidecar.waited_for(wait_for.pipeline);
-    -- Who may search, and not see how everything stands, waits for tables that he may read, and learns of no others.
+    -- A role that may search, but not see the progress, waits only for tables that it may read, and sees no others.
     IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE embedsidecar.acts_as(quote_ident(session_user)::regrole, r.oid)
                    AND has_function_privilege(r.oid, 'embedsidecar.how_far(integer[], pg_lsn)', 'EXECUTE')) THEN
         ids := ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
@@ -168,7 +165,7 @@ BEGIN
                     'name a pipeline whose table the role may read');
         END IF;
     END IF;
-    -- A commit that did not wait for it may not be flushed yet (synchronous_commit = off).
+    -- A commit may not be flushed yet (synchronous_commit = off).
     target := coalesce(wait_for.lsn, pg_current_wal_insert_lsn());
     LOOP
         looked := clock_timestamp();
@@ -204,8 +201,8 @@ COMMENT ON FUNCTION embedsidecar.wait_for IS
     'COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL '
     'embedsidecar.wait_until does not.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
--- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
+-- A procedure with its owner's rights, or with a search_path of its own, may not commit. So this one has the invoker's
+-- rights, and sets search_path after each commit: operators and functions never come from the caller's search_path.
 CREATE OR REPLACE PROCEDURE embedsidecar.wait_until(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s',
     pipeline text DEFAULT NULL, INOUT caught_up boolean DEFAULT NULL)
 LANGUAGE plpgsql AS $$
@@ -257,8 +254,8 @@ COMMENT ON PROCEDURE embedsidecar.wait_until IS
     'As wait_for, on every version of PostgreSQL. It commits, so call it outside of a transaction; it keeps none open '
     'while it waits.';
 
--- drain_state: how far pipelines are with what was committed before an LSN. Where one rests, nothing more becomes of it
--- when running is 0.
+-- drain_state: the progress of pipelines with what was committed before an LSN. If a pipeline is resting, nothing more
+-- happens once running is 0.
 CREATE OR REPLACE FUNCTION embedsidecar.drain_state(ids integer[], lsn pg_lsn)
 RETURNS TABLE (pipeline text, decoded boolean, remaining bigint, running bigint, failed bigint, cancelled bigint,
     put_off bigint, scanning boolean, resting text, sidecar boolean)
@@ -273,7 +270,7 @@ BEGIN
         AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)
            AND EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id
                AND r.generation = p.generation);
-    -- In a statement of its own, which sees what became a task before the checkpoint that was just read.
+    -- A separate statement, which sees the tasks of changes before the checkpoint that was just read.
     RETURN QUERY
     SELECT p.name, p.pipeline_id = ANY (read),
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
@@ -301,8 +298,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.drain_state IS 'For drain: the progress of pipelines.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
--- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
+-- A procedure with its owner's rights, or with a search_path of its own, may not commit. So this one has the invoker's
+-- rights, and sets search_path after each commit: operators and functions never come from the caller's search_path.
 CREATE OR REPLACE PROCEDURE embedsidecar.drain(pipeline text DEFAULT NULL,
     timeout interval DEFAULT '5 min', INOUT drained boolean DEFAULT NULL, INOUT remaining bigint DEFAULT NULL,
     INOUT elapsed interval DEFAULT NULL)

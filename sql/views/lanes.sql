@@ -1,4 +1,4 @@
--- Rows are grouped by what is stored, and groups are named then: that is less work for each row.
+-- Rows are grouped by stored values and the groups are named afterwards, which is less work for each row.
 CREATE OR REPLACE VIEW embedsidecar.lanes AS
 SELECT p.name AS pipeline, (ARRAY['low', 'normal', 'high', 'urgent'])[g.lane + 1] AS priority,
        CASE WHEN g.live THEN 'in_progress' WHEN NOT g.live THEN 'stale' ELSE g.state::text END AS state, g.rows,

@@ -1,4 +1,4 @@
--- A scan that waits has seen nothing yet: what it shows is not of the one before.
+-- A waiting scan has read nothing yet: it must not show the figures of the previous scan.
 CREATE OR REPLACE VIEW embedsidecar.progress AS
 SELECT p.name AS pipeline, s.phase, s.reason, s.finished_at IS NULL AS backfill,
        CASE WHEN s.phase = 'waiting' THEN 0
