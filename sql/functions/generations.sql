@@ -666,8 +666,8 @@ BEGIN
         RETURN 'would_be_' || done;
     END IF;
     -- Locks are tried for 20 ms, after ten attempts for 50 ms, and given up, so that no session queues longer behind
-    -- them. Views are locked first, as by their readers, then tables that are not searched, last those that applications
-    -- use. What can be prepared is prepared before.
+    -- them. Views are locked first, as by their readers, then tables that are not searched, last those that
+    -- applications use. What can be prepared is prepared before.
     PERFORM embedsidecar.end_action(entry.audit_id, done, 1);
     until := clock_timestamp() + take_place.patience;
     LOOP

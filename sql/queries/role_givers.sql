@@ -1,6 +1,6 @@
 -- role_givers: roles that this session does not trust (see strangers) but that may grant some roles to anyone,
 -- themselves included, by their ADMIN OPTION. From PostgreSQL 16 on, a role without SUPERUSER has it for each role that
--- it created. The owner of the schema embedsidecar is trusted.
+-- it created. The owner of the schema embedsidecar is trusted, and so are roles that may act as it.
 -- @roles: their names; missing roles do not count. @trusted: the roles that the configuration names.
 -- Rows: at most one: the role, and who may grant it. Locks: none.
 SELECT r.rolname::text AS role, m.rolname::text AS giver
