@@ -1,6 +1,7 @@
 package code
 
-// catalogue explains every code to a user who has only the code. The error itself names the object and what to run.
+// catalogue has every code. Its texts are for a reader who has only the code: the error itself names the object and the
+// statements to run.
 var catalogue = []Entry{
 	{
 		Internal, "unexpected",

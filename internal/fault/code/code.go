@@ -1,5 +1,5 @@
-// Package code gives each kind of error that users see a code, a cause and a fix. The meaning of a code never changes.
-// An error carries its code, or package problem finds one for it.
+// Package code defines the error codes, whose meaning never changes, and describes the cause and remedy of each. An
+// error carries its code, or package problem finds one for it.
 package code
 
 import (
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Code is a kind of error: "ES" and four digits. The first two digits are its group.
+// Code is a kind of error: "ES" and four digits, of which the first two are its area.
 type Code string
 
-// Unexpected errors, and reasons why a command ended early.
+// Unexpected errors, and commands that were ended from outside.
 const (
 	Internal    Code = "ES0001"
 	Timeout     Code = "ES0002"
@@ -19,7 +19,7 @@ const (
 	Failed      Code = "ES0005"
 )
 
-// Commands and configuration.
+// Usage and configuration.
 const (
 	Usage         Code = "ES0101"
 	Configuration Code = "ES0102"
@@ -29,7 +29,7 @@ const (
 	TwoDatabases  Code = "ES0106"
 )
 
-// The database and its tables.
+// The state of the database.
 const (
 	NotSetUp    Code = "ES0201"
 	WALLevel    Code = "ES0202"
@@ -49,7 +49,7 @@ const (
 	Join        Code = "ES0216"
 )
 
-// The slot, locks and names.
+// The slot, and other exclusive resources.
 const (
 	SlotLost    Code = "ES0301"
 	OtherSlot   Code = "ES0302"
@@ -91,16 +91,16 @@ const (
 	Text         Code = "ES0606"
 )
 
-// Entry explains a code.
+// Entry describes a code.
 type Entry struct {
 	Code  Code   `json:"code"`
 	Title string `json:"title"`
 	Cause string `json:"cause"`
 	Fix   string `json:"fix"`
-	Docs  string `json:"docs"` // a page of the repository, with its heading
+	Docs  string `json:"docs"` // a file of the repository, with its heading
 }
 
-// Find returns the entry of a code in any spelling, such as "es0307" or "307".
+// Find returns the description of a code in any spelling, such as "es0307" and "307".
 func Find(text string) (Entry, bool) {
 	digits := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(text)), "ES")
 	if len(digits) < 3 || len(digits) > 4 {
@@ -114,11 +114,11 @@ func Find(text string) (Entry, bool) {
 	return catalogue[at], true
 }
 
-// Of returns the entry of a code of this package.
+// Of returns the description of a code of this package.
 func Of(c Code) Entry {
 	e, _ := Find(string(c))
 	return e
 }
 
-// All returns all entries, in the order of their codes.
+// All returns every code, in order.
 func All() []Entry { return slices.Clone(catalogue) }

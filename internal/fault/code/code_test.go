@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of docs/errors.md")
 
-// Users' notes and scripts contain codes: the catalogue has each code of the program once, with all fields.
+// Users note codes and use them in scripts: the catalogue has each code exactly once, with all fields.
 func TestCatalogue_HasEveryCode(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "code.go", nil, 0)
@@ -63,7 +63,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// docs/errors.md is the catalogue. The tests of the documentation follow its links, and so those of the catalogue.
+// The documentation has the same text as the program. Other tests check its links, and so those of the catalogue.
 func TestCatalogue_IsInThePaper(t *testing.T) {
 	t.Parallel()
 	const path, mark = "../../../docs/errors.md", "<!-- written by: go test ./internal/fault/code -update -->\n"

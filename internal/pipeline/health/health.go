@@ -1,5 +1,5 @@
-// Package health names the states of a pipeline and holds what docs/states.md says of each. The database decides in
-// which state a pipeline is: sql/functions/states.sql.
+// Package health names the states of a pipeline, and has their documentation. The database determines a pipeline's
+// state: sql/functions/states.sql.
 package health
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
-// Code names a state. JSON and metric labels have it as it is; people read it with spaces.
+// Code names a state. It never changes: JSON and metric labels have it, and users read it with spaces.
 type Code string
 
-// The states in the order in which they are checked: the first that applies is the state.
+// The states, in the order of evaluation: the first that applies is the state.
 const (
 	Copied         Code = "copied"
 	Missing        Code = "missing"
@@ -46,18 +46,19 @@ const (
 	UpToDate       Code = "up_to_date"
 )
 
-// Held is not a state: a limit of rows or tokens per second delays the pipeline. The reason of its state says so.
+// Held is not a state: it means that a limit of rows or tokens per second slows the pipeline down. The reason of its
+// state says so.
 const Held = "held"
 
-// Word is the state as people read it.
+// Word is the state for users.
 func (c Code) Word() string { return strings.ReplaceAll(string(c), "_", " ") }
 
-// OfEmbedder reports whether the state means that an embedder keeps every sidecar from the pipeline.
+// OfEmbedder reports whether an embedder keeps every sidecar from the pipeline.
 func (c Code) OfEmbedder() bool {
 	return c == PluginUnknown || c == PluginDown || c == OtherModel || c == Failing
 }
 
-// Entry is the row of docs/states.md for a state.
+// Entry is the documentation of a state.
 type Entry struct {
 	Code  Code
 	Means string
@@ -170,7 +171,7 @@ var table = []Entry{
 	{UpToDate, "every known row has its vector", "nothing"},
 }
 
-// Table returns the rows of docs/states.md, in the order in which the states are checked.
+// Table returns the documentation of the states, in the order of evaluation.
 func Table() []Entry { return slices.Clone(table) }
 
 // Codes returns all states.
@@ -185,7 +186,7 @@ type State struct {
 	Hints  []string // what to do about it
 }
 
-// String is the sentence with its hints.
+// String returns the reason with its hints.
 func (s State) String() string {
 	if len(s.Hints) == 0 {
 		return s.Reason
@@ -203,17 +204,17 @@ const (
 	Standby   Stream = "standby"
 	Making    Stream = "making" // creates the slot
 	Stuck     Stream = "stuck"
-	Quiet     Stream = "quiet" // nothing changes: it has disconnected until something does
-	NoStream  Stream = "none"  // only works the queue
+	Quiet     Stream = "quiet" // there are no changes, so it pauses until there are
+	NoStream  Stream = "none"  // it only processes the queue
 )
 
-// Problem is why a sidecar does not work on a pipeline.
+// Problem is why a sidecar cannot process a pipeline.
 type Problem struct {
 	Code   Code   `json:"code"`
 	Detail string `json:"detail"`
 }
 
-// Quoted returns a name as one word of a shell command.
+// Quoted quotes a name as one shell word.
 func Quoted(name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-") == "" {
 		return name
@@ -221,7 +222,7 @@ func Quoted(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
-// Argument is Quoted, also for names that look like a flag. The function embedsidecar.shell_word does the same.
+// Argument quotes a name as a shell argument, even if it looks like a flag; embedsidecar.shell_word does the same.
 func Argument(name string) string {
 	if strings.HasPrefix(name, "-") {
 		return "-- " + Quoted(name)

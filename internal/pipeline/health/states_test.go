@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// facts are what states() passes to state_of() about a pipeline.
+// facts are the inputs of states() about a pipeline.
 type facts map[string]any
 
-// with returns the facts of an idle pipeline, changed by some others.
+// with returns an idle pipeline with some different facts.
 func with(differs facts) facts {
 	f := facts{
 		"pipeline_id": 7, "pipeline": "docs", "table_schema": "public", "table_name": "docs", "replaced_by": "",
@@ -54,7 +54,7 @@ func scan(more facts) facts {
 	return f
 }
 
-// stateOf returns the state that the database finds for some facts.
+// stateOf returns the state from the database.
 func stateOf(t rapid.TB, db *testenv.Database, f facts) (s health.State) {
 	t.Helper()
 	text, err := json.Marshal(f)
@@ -69,7 +69,7 @@ func stateOf(t rapid.TB, db *testenv.Database, f facts) (s health.State) {
 	return s
 }
 
-// stateCase has the facts of a pipeline and the state that follows from them.
+// stateCase has facts about a pipeline and the expected state.
 type stateCase struct {
 	facts facts
 	code  health.Code
@@ -210,7 +210,7 @@ func workCases() map[string]stateCase {
 	}
 }
 
-// TestP10_EachPipelineHasItsState: the facts of a pipeline determine its state, the reason, and what to do.
+// TestP10_EachPipelineHasItsState: the facts determine a pipeline's state, the reason, and the hints.
 func TestP10_EachPipelineHasItsState(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -232,8 +232,8 @@ func TestP10_EachPipelineHasItsState(t *testing.T) {
 	}
 }
 
-// For any facts, the state is one of those in docs/states.md and has a reason. A pipeline that is switched off or
-// outside its hours is never shown as working.
+// With any facts, the state is one that docs/states.md names, with a reason. A pipeline that is switched off, or
+// outside of its hours, never counts as working.
 func TestProperty_TheStateIsAlwaysOneOfTheNamed(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
