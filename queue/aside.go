@@ -95,7 +95,7 @@ type moved struct {
 func (q *Queue) moveSome(ctx context.Context, after int64, most int) (m moved, err error) {
 	tx, err := database.Begin(ctx, q.db)
 	if err != nil {
-		return m, fmt.Errorf("look for what was set aside: %w", err)
+		return m, fmt.Errorf("read changes set aside: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	// The session that holds a row may wait for one that we hold: a short wait lets it continue sooner.
@@ -104,7 +104,7 @@ func (q *Queue) moveSome(ctx context.Context, after int64, most int) (m moved, e
 	}
 	rows, err := tx.Query(ctx, sqlfiles.Query("take_aside"), pgx.StrictNamedArgs{"after": after, "max": most})
 	if err != nil {
-		return m, fmt.Errorf("take what was set aside: %w", err)
+		return m, fmt.Errorf("take changes set aside: %w", err)
 	}
 	var (
 		ids     []int64
@@ -136,7 +136,7 @@ func (q *Queue) moveSome(ctx context.Context, after int64, most int) (m moved, e
 		ids = append(ids, id)
 		return nil
 	}); err != nil {
-		return m, fmt.Errorf("take what was set aside: %w", err)
+		return m, fmt.Errorf("take changes set aside: %w", err)
 	}
 	if len(ids) == 0 {
 		return m, nil
@@ -152,10 +152,10 @@ func (q *Queue) moveSome(ctx context.Context, after int64, most int) (m moved, e
 		return m, err
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.aside WHERE aside_id = ANY ($1)", ids); err != nil {
-		return m, fmt.Errorf("take what was set aside: %w", err)
+		return m, fmt.Errorf("take changes set aside: %w", err)
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return m, fmt.Errorf("make %d tasks of what was set aside: %w", len(changes), err)
+		return m, fmt.Errorf("enqueue %d changes set aside: %w", len(changes), err)
 	}
 	q.wakeLanes(touched)
 	return m, nil

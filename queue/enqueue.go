@@ -198,7 +198,7 @@ func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visib
 		}
 		if err := tx.QueryRow(ctx, sqlfiles.Query("visible_xids"),
 			pgx.StrictNamedArgs{"xids": xids}).Scan(&visible); err != nil {
-			return fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
+			return fmt.Errorf("check whether %d transactions are visible: %w", len(xids), err)
 		}
 	}
 	if len(xids) > 0 {

@@ -19,7 +19,7 @@ func DropLeftovers(ctx context.Context, db database.DB) (rows int64, err error) 
 	found, _ := db.Query(ctx, sqlfiles.Query("find_leftovers"))
 	ids, err := pgx.CollectRows(found, pgx.RowTo[int32])
 	if err != nil {
-		return 0, fmt.Errorf("look for what removed pipelines have left: %w", err)
+		return 0, fmt.Errorf("find leftovers of removed pipelines: %w", err)
 	}
 	for _, id := range ids {
 		var after *string

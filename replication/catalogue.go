@@ -179,7 +179,7 @@ func (w *watcher) look(ctx context.Context) error {
 	}
 	changed, err := w.compare(all, func(c catalogueRow) (changed bool, err error) {
 		if changed, err = s.noteCatalogue(asking, s.o.DB, c); err != nil {
-			s.o.Log.WarnContext(ctx, "a change of a table was not noted", "table", c.TableSchema+"."+c.TableName,
+			s.o.Log.WarnContext(ctx, "table change not stored yet", "table", c.TableSchema+"."+c.TableName,
 				"pipeline_id", c.PipelineID, "error", err)
 		}
 		return changed, err

@@ -106,7 +106,7 @@ func (ses *session) owners(ctx context.Context, t *taken) error {
 		return nil
 	}
 	if ses.s.o.Owners == nil {
-		return errors.New("nobody finds the rows of joined ones")
+		return errors.New("the stream has no function to find the source rows of joined rows")
 	}
 	changes, scans, err := ses.s.o.Owners(ctx, t.changes)
 	if err != nil {
@@ -202,7 +202,7 @@ func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqu
 			b.Aside = true
 			continue
 		}
-		ses.s.o.Log.WarnContext(ctx, "enqueue lost against a lock", "error", err, "try", try)
+		ses.s.o.Log.WarnContext(ctx, "enqueue blocked by a lock", "error", err, "try", try)
 		if !wait(ctx, min(time.Duration(try)*20*time.Millisecond, time.Second)) {
 			return done, ctx.Err()
 		}

@@ -233,8 +233,8 @@ func (ses *session) hinted(ctx context.Context, content []byte) {
 	case err != nil || s.o.HintKey == nil:
 		if n := s.stats.Forged.Add(1); time.Since(ses.warned) > apart {
 			ses.warned = time.Now()
-			s.o.Log.WarnContext(ctx, "hints ignored: embedsidecar.hint has not made them, so somebody has written them who "+
-				"may not", "hints", n, "xid", tx.begin.Xid)
+			s.o.Log.WarnContext(ctx, "hints ignored: they were not made by embedsidecar.hint", "hints", n, "xid",
+				tx.begin.Xid)
 		}
 	case h == walmsg.Skip:
 		s.stats.Skips.Add(1)

@@ -65,10 +65,10 @@ func (ses *session) read(ctx context.Context) error {
 			// Request a reply after two silent intervals: a half-open connection never reports that it is dead.
 			quiet := now.Sub(silent)
 			if quiet > max(ses.patience, 6*ses.feedback) {
-				return fmt.Errorf("no word from the server for %s", quiet.Round(time.Second))
+				return fmt.Errorf("no message from the server for %s", quiet.Round(time.Second))
 			}
 			if quiet >= 3*ses.feedback && unheard == nil { // a reply was requested and did not come
-				unheard = &Trouble{Since: silent, Err: errors.New("no word from the server, which was asked for one")}
+				unheard = &Trouble{Since: silent, Err: errors.New("the server does not reply")}
 				ses.s.stats.Trouble.CompareAndSwap(nil, unheard)
 			}
 			if err := ses.send(ctx, quiet > 2*ses.feedback); err != nil {

@@ -129,7 +129,7 @@ func (s *Stream) begin(ctx context.Context, ses *session, st *slot.State, system
 		moved = "the server is a standby that was promoted"
 	case st.Checkpoint < pglogrepl.LSN(s.stats.DurableLSN.Load()):
 		moved = "the server went back in time"
-		s.o.Log.WarnContext(ctx, "server went back in time, and the slot with it: comparing all rows", "slot", s.o.Slot,
+		s.o.Log.WarnContext(ctx, "server and slot went back in time: comparing all rows", "slot", s.o.Slot,
 			"checkpoint", st.Checkpoint, "was", pglogrepl.LSN(s.stats.DurableLSN.Load()))
 	}
 	if ses.epoch, ses.start, err = s.takeEpoch(ctx, system.Timeline, moved); err != nil {
@@ -219,7 +219,7 @@ func senderTimeout(ctx context.Context, conn *pgconn.PgConn) (time.Duration, err
 	const sql = "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
 	results, err := conn.Exec(ctx, sql).ReadAll()
 	if err == nil && (len(results) != 1 || len(results[0].Rows) != 1) {
-		err = errors.New("the server does not have it")
+		err = errors.New("the server has no such setting")
 	}
 	var ms int64
 	if err == nil {

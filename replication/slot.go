@@ -54,14 +54,14 @@ func (s *Stream) standby(ctx context.Context, st *slot.State) error {
 	}
 	list, err := st.Blockers(ctx, s.o.DB)
 	if err != nil { // the slot is still being created; keep the blockers found before
-		log.DebugContext(ctx, "no answer for whom the slot waits", "error", err)
+		log.DebugContext(ctx, "could not read which transactions block the slot", "error", err)
 		return slot.ErrBusy
 	}
 	s.stats.Blockers.Store(&list)
 	if level > slog.LevelDebug {
 		level = slog.LevelWarn
 	}
-	log.Log(ctx, level, "slot being made by another process, which waits for open transactions", "transactions",
+	log.Log(ctx, level, "slot being created by another process, which waits for open transactions", "transactions",
 		strings.Join(database.Named(list), "; "))
 	return slot.ErrBusy
 }
@@ -74,7 +74,7 @@ func (s *Stream) check(ctx context.Context, st *slot.State, system pglogrepl.Ide
 	case v.Condition == slot.Good && st.Timeline != system.Timeline:
 		// A promoted standby had a copy of the slot. PostgreSQL drops such a copy itself if it cannot decode everything
 		// that follows. Taking the slot ends all work of the old timeline.
-		s.o.Log.InfoContext(ctx, "server changed its timeline, and the slot came along", "slot", s.o.Slot, "from",
+		s.o.Log.InfoContext(ctx, "server changed its timeline and kept the slot", "slot", s.o.Slot, "from",
 			st.Timeline, "to", system.Timeline)
 		return nil
 	case v.Condition == slot.Good:

@@ -284,7 +284,7 @@ func (s *processSlot) describe(ctx context.Context, inst *instance) (embed.Descr
 		first.Reranks != desc.Reranks) {
 		return embed.Description{}, configuration("fingerprint",
 			fmt.Errorf("model %q was %s with %d dims and is now %s with %d dims: "+
-				"their vectors must not mix; restore the former plugin and model, or use the new ones in a pipeline with another destination",
+				"vectors of both must not mix; restore the former plugin and model, or use the new ones in a pipeline with another destination",
 				desc.Model, first.Fingerprint, first.Dims, desc.Fingerprint, desc.Dims))
 	}
 	return desc, nil

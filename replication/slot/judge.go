@@ -119,13 +119,13 @@ func (s *State) gap(server pglogrepl.IdentifySystemResult) Verdict {
 	case s.Temporary:
 		return gap(Temporary, "the slot is gone, and a temporary one of %s has its name", s.Holder())
 	case s.Begun:
-		return gap(Interrupted, "the making of the slot was interrupted")
+		return gap(Interrupted, "the creation of the slot was interrupted")
 	case !s.Exists:
 		return gap(Gone, "the slot does not exist")
 	case s.Lost():
 		return gap(Lost, "the slot is lost: the server removed WAL it still needed (wal_status=lost)")
 	case s.TwoPhase:
-		return gap(Altered, "the slot was made or altered with two_phase: it sends prepared transactions before their end")
+		return gap(Altered, "the slot was created or altered with two_phase: it sends prepared transactions before their end")
 	case s.PublicationNow == 0:
 		return gap(Unpublished, "publication %q was missing", s.Publication)
 	case s.PublicationNow != s.PublicationOID:

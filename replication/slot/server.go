@@ -30,7 +30,7 @@ func Find(ctx context.Context, q database.Reader, name string, installed bool) (
 	if err == nil {
 		s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[State])
 	}
-	return s, wrap.Errorf(err, "look at slot %q", name)
+	return s, wrap.Errorf(err, "read slot %q", name)
 }
 
 // Begin writes a checkpoint without a position unless there is one. If the process stops before the slot is complete,
@@ -91,7 +91,7 @@ func (s *session) record(ctx context.Context, h history) error {
 		if h.moved {
 			_, err := tx.Exec(ctx, sqlfiles.Query("reset_positions"), pgx.StrictNamedArgs{"lsn": h.lsn.String()})
 			if err != nil {
-				return fmt.Errorf("forget positions of the other server: %w", err)
+				return fmt.Errorf("reset positions of the other server: %w", err)
 			}
 		}
 		return queue.RequestScan(ctx, tx, h.reason, h.pipelines)

@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 )
 
-// The values of labels; a counter takes others as "other".
+// The values of labels; counters count others as "other".
 var (
 	SkipReasons    = []string{"own_write", "unchanged", "key_too_long"}
 	WALStatuses    = []string{"reserved", "extended", "unreserved", "lost"}
@@ -32,8 +32,8 @@ type Counters struct {
 	with    func(value string) prometheus.Counter
 }
 
-// At returns the counter of a label's value. Values nobody planned for are counted together, as "other", so that a new
-// class of errors cannot fill the memory of anyone who scrapes.
+// At returns the counter for a label value. Unplanned values are counted together as "other", so that new values, such
+// as classes of errors, cannot exhaust a scraper's memory.
 func (c Counters) At(value string) prometheus.Counter {
 	if counter, ok := c.planned[value]; ok {
 		return counter
@@ -41,26 +41,25 @@ func (c Counters) At(value string) prometheus.Counter {
 	return c.with("other")
 }
 
-// Gauge is a measured value. It does not show before it was set for the first time: a 0 that nobody measured would be
-// a lie.
+// Gauge is a measured value. It is not exported before it was first set, because 0 would be wrong.
 type Gauge struct {
 	vec    *prometheus.GaugeVec
 	labels []string
 }
 
-// Set makes it known.
+// Set sets its value.
 func (g Gauge) Set(to float64) { g.vec.WithLabelValues(g.labels...).Set(to) }
 
-// Unset makes it unknown again.
+// Unset removes it until the next Set.
 func (g Gauge) Unset() { g.vec.DeleteLabelValues(g.labels...) }
 
-// Gauges are gauges that differ in their last label. They show, at 0, from the first time one of them is set.
+// Gauges are gauges that differ in their last label. All are exported, at 0, after the first Set.
 type Gauges struct {
 	gauge  Gauge
 	values []string
 }
 
-// Set sets the gauge of a label's value; a value nobody planned for is left out.
+// Set sets the gauge for a label value; it ignores unplanned values.
 func (g Gauges) Set(value string, to float64) {
 	for _, planned := range g.values {
 		gauge := g.gauge.vec.WithLabelValues(append(slices.Clip(g.gauge.labels), planned)...)
@@ -77,7 +76,7 @@ func (g Gauges) Only(value string) {
 	}
 }
 
-// Unset makes them unknown again.
+// Unset removes them until the next Set.
 func (g Gauges) Unset() {
 	for _, planned := range g.values {
 		g.gauge.vec.DeleteLabelValues(append(slices.Clip(g.gauge.labels), planned)...)
@@ -118,7 +117,7 @@ type Source struct {
 	label *prometheus.GaugeVec
 }
 
-// Source returns the metrics of a database and its slot. Those of one beyond the first MaxSources go nowhere.
+// Source returns the metrics of a database and its slot. Those beyond the first MaxSources are not exported.
 func (m *Metrics) Source(name, slot string) *Source {
 	m.mu.Lock()
 	full := !m.sources[name] && len(m.sources) >= MaxSources
@@ -132,11 +131,11 @@ func (m *Metrics) Source(name, slot string) *Source {
 	of := labelled{of: m}.with("source", name)
 	its := of.with("slot", slot)
 	s := &Source{
-		Up: of.gauge("up", "1 while the database of this source can be worked with, else 0."),
+		Up: of.gauge("up", "1 while the database of this source can be used, else 0."),
 		Connected: of.gauge("replication_connected",
 			"1 while this sidecar streams from the slot, else 0; a sidecar that stands by has 0."),
 		ConfigRefused: of.gauge("configuration_refused",
-			"1 while the configuration, as it is written down now, has mistakes and the one before is in force, else 0."),
+			"1 while the current configuration has mistakes and the previous one stays in force, else 0."),
 		ConfigWaits: of.gauge("configuration_needs_restart",
 			"Settings that were changed in the file and take effect at the next start."),
 		CheckpointSaved: of.gauge("checkpoint_last_saved_timestamp_seconds",
@@ -152,26 +151,26 @@ func (m *Metrics) Source(name, slot string) *Source {
 		Changes:      of.counter("replication_changes_total", "Row changes decoded."),
 		Transactions: of.counter("replication_transactions_total", "Transactions decoded."),
 		Replayed: of.counter("replication_replayed_transactions_total",
-			"Transactions that came again after a restart; they are among those decoded."),
+			"Transactions that were read again after a restart; they also count as decoded."),
 		Bytes: of.counter("replication_bytes_total", "Bytes of changes received."),
 		Reconnects: of.counter("replication_reconnects_total",
 			"Times the stream was opened again after an interruption."),
 		Gaps: of.counter("replication_gaps_total",
-			"Times changes may have been missed, answered by a new slot and a comparison of every row."),
+			"Times changes may have been missed; each time a new slot was created and every row compared."),
 		TableChanges: of.counter("replication_table_changes_total",
-			"Times a table was found changed in a way the WAL does not tell, answered by comparing its rows."),
+			"Times a table had changed in a way that the WAL does not show; each time its rows were compared."),
 		Skipped: of.counters("changes_skipped_total", "Row changes that made no task: own writes, updates that changed "+
 			"nothing that is embedded, and rows whose key is too long.", "reason", SkipReasons),
 		Panics: of.counters("panics_total",
-			"Times a loop of this sidecar panicked, which is a mistake of embedsidecar's, and began again.", "part", Parts),
-		Enqueued:     of.counter("tasks_enqueued_total", "Tasks made of changes."),
-		Deduplicated: of.counter("tasks_deduplicated_total", "Changes that joined a task which was open already."),
-		Direct:       of.counter("changes_direct_total", "Row changes that were worked at once and needed no task."),
+			"Times a loop of this sidecar panicked, a bug of embedsidecar, and was restarted.", "part", Parts),
+		Enqueued:     of.counter("tasks_enqueued_total", "Tasks created for changes."),
+		Deduplicated: of.counter("tasks_deduplicated_total", "Changes that joined an open task."),
+		Direct:       of.counter("changes_direct_total", "Row changes that were embedded directly, without a task."),
 		Questions: of.counters("sql_questions_total", "Texts whose vectors were requested by SQL.", "outcome",
 			AskOutcomes),
 		Hints:           of.counters("hints_total", "Hints of transactions about their changes.", "hint", HintWords),
 		Workers:         of.gauges("workers", "Workers of this sidecar by state.", "state", WorkerStates),
-		WorkerBusyRatio: of.gauge("worker_busy_ratio", "Part of the workers that have a batch, 0 to 1."),
+		WorkerBusyRatio: of.gauge("worker_busy_ratio", "Share of the workers that have a batch, 0 to 1."),
 
 		of:    of,
 		state: of.gauge("pipeline_state", stateHelp, "pipeline", "state").vec,
@@ -186,10 +185,10 @@ func (m *Metrics) Source(name, slot string) *Source {
 
 const stateHelp = "1 for the state of the pipeline, 0 for the others."
 
-// name is that of the database.
+// name returns the database's name.
 func (s *Source) name() string { return s.of.values[0] }
 
-// Close removes all metrics of a database that is gone.
+// Close removes all metrics of a removed database.
 func (s *Source) Close() {
 	s.of.remove()
 	m := s.of.of
@@ -214,7 +213,7 @@ type Pipeline struct {
 	Sanitised    prometheus.Counter
 	Tokens       prometheus.Counter
 	Coverage     Gauge  // 0 to 1
-	Budget       Gauge  // spent of it, 0 to 1 and more
+	Budget       Gauge  // used share, 0 to 1 and more
 	ScanRunning  Gauge  // 1 or 0
 	ScanExpected Gauge  // rows
 	ScanSeen     Gauge  // rows
@@ -232,25 +231,25 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		Oldest: of.gauge("queue_oldest_pending_age_seconds",
 			"For how long the oldest open task has waited; 0 when there is none."),
 		Paused: of.gauge("queue_paused",
-			"1 while the pipeline is paused, outside of its hours or without a budget left, else 0."),
+			"1 while the pipeline is paused, outside its hours, or its budget is spent, else 0."),
 		Finished: of.counters("tasks_finished_total", "Tasks that left the queue or became dead letters.", "outcome",
 			FinishOutcomes),
-		Retries: of.counter("task_retries_total", "Tasks put back to be tried later."),
+		Retries: of.counter("task_retries_total", "Tasks that are retried later."),
 		LeasesLost: of.counter("task_leases_lost_total",
 			"Leases that ran out or were taken over before their work was written."),
 		Crashes:   of.counter("task_embedder_crashes_total", "Tasks that were with an embedder when it died."),
 		Freshness: of.histogram("freshness_seconds", "Time from the commit of a row to its vector being visible.", longTimes),
 		Writes: of.counters("writes_total", "Rows of a write-back: written, postponed because they were locked, or "+
 			"discarded because the lease had expired or the row had changed.", "outcome", WriteOutcomes),
-		Sanitised: of.counter("texts_sanitised_total", "Texts with bytes that are no UTF-8, which were replaced."),
+		Sanitised: of.counter("texts_sanitised_total", "Texts whose invalid UTF-8 bytes were replaced."),
 		Tokens:    of.counter("embedded_tokens_total", "Tokens that the embedder saw for a pipeline."),
 		Coverage: of.gauge("coverage_ratio", "Rows whose vector is known to be of their text now, divided by rows of the "+
 			"source table, 0 to 1; the latter may be an estimate."),
 		Budget: of.gauge("budget_spent_ratio",
-			"What is spent of the budget of the pipeline or of its model that ends first, 0 to 1 and a little more."),
-		ScanRunning:  of.gauge("backfill_running", "1 while every row is compared with what is known of it, else 0."),
-		ScanExpected: of.gauge("backfill_rows_expected", "Rows the last comparison of every row expected to look at."),
-		ScanSeen:     of.gauge("backfill_rows_seen", "Rows it has looked at so far."),
+			"Spent share of the budget that ends first, of the pipeline or of its model; may slightly exceed 1."),
+		ScanRunning:  of.gauge("backfill_running", "1 while every row is compared with what was written for it, else 0."),
+		ScanExpected: of.gauge("backfill_rows_expected", "Rows that the last comparison of every row expected."),
+		ScanSeen:     of.gauge("backfill_rows_seen", "Rows that it has compared."),
 		Index: of.gauges("vector_index_state",
 			"1 for the state of the index over the vectors, the worst where there are several, 0 for the others.", "state",
 			IndexStates),
@@ -258,7 +257,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 	}
 }
 
-// Stopped names the state of a pipeline that shares its other metrics; "" takes the one of before away.
+// Stopped sets the state of a pipeline with shared metrics, and removes the previous one; "": none.
 func (s *Source) Stopped(name, before, state string) {
 	if before != "" && before != state {
 		s.state.DeleteLabelValues(s.name(), name, before)
@@ -268,7 +267,7 @@ func (s *Source) Stopped(name, before, state string) {
 	}
 }
 
-// Labelled shows the labels of a pipeline in place of those of before. Of pipelines that share their metrics none are.
+// Labelled replaces the exported labels of a pipeline. Pipelines with shared metrics have none.
 func (s *Source) Labelled(name string, before, labels map[string]string) {
 	for key, value := range before {
 		if labels[key] != value {
@@ -280,7 +279,7 @@ func (s *Source) Labelled(name string, before, labels map[string]string) {
 	}
 }
 
-// Forget removes the metrics of a pipeline that is gone.
+// Forget removes the metrics of a removed pipeline.
 func (s *Source) Forget(name string) {
 	s.of.with("pipeline", name).remove()
 	m := s.of.of

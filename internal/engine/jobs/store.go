@@ -119,7 +119,7 @@ func (j *Jobs) move(ctx context.Context, b *job, c change) error {
 func (j *Jobs) moved(b *job, c change, tag pgconn.CommandTag, err error) error {
 	switch {
 	case err != nil:
-		return fmt.Errorf("note how far a batch job is: %w", err)
+		return fmt.Errorf("update a batch job: %w", err)
 	case tag.RowsAffected() == 0:
 		return errMoved
 	}
@@ -139,7 +139,7 @@ func (j *Jobs) settle(ctx context.Context, b *job, c change, tokens *int64) erro
 		}
 		if c.to == "closed" {
 			if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.batch_text WHERE job_id = $1", b.id); err != nil {
-				return fmt.Errorf("take back a batch job: %w", err)
+				return fmt.Errorf("reset a batch job: %w", err)
 			}
 		}
 		if b.hold == nil {
@@ -165,7 +165,7 @@ func (j *Jobs) budgetLeft(ctx context.Context) (left int64, err error) {
 		FROM embedsidecar.budgets($1, true) AS b`, p.ID, j.o.Price.Batch).Scan(&found)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("ask for the budget: %w", err)
+		return 0, fmt.Errorf("check the budget: %w", err)
 	case found == nil:
 		return mostLeft, nil
 	}
@@ -208,7 +208,7 @@ func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last
 			err := tx.QueryRow(ctx, `SELECT hold, reason FROM embedsidecar.hold_budget($1, 0, $2, $3, $4, false, 'infinity')`,
 				p.ID, t.tokens, t.most, j.o.Price.Batch).Scan(&c.hold, &reason)
 			if err != nil {
-				return fmt.Errorf("ask for the budget: %w", err)
+				return fmt.Errorf("check the budget: %w", err)
 			}
 			if waits = reason != nil; waits {
 				c = change{to: b.state, pause: longest, message: *reason}
@@ -233,7 +233,7 @@ func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO embedsidecar.batch_text (job_id, text_hash) SELECT $1, unnest($2::bytea[])`, b.id,
 			t.hashes)
-		return wrap.Errorf(err, "write down a batch job")
+		return wrap.Errorf(err, "store a batch job")
 	})
 	if err != nil || waits {
 		return nil, err
@@ -311,7 +311,7 @@ func (j *Jobs) drop(ctx context.Context, b *job) (gone bool, err error) {
 	err = j.o.DB.QueryRow(ctx, sqlfiles.Query("drop_job"), pgx.StrictNamedArgs{
 		"job_id": b.id, "nonce": b.nonce,
 	}).Scan(&gone)
-	return gone, wrap.Errorf(err, "let a batch job go")
+	return gone, wrap.Errorf(err, "delete a batch job")
 }
 
 // split moves rows into a new job: the given keys, or those after a key.
@@ -319,7 +319,7 @@ func split(ctx context.Context, tx pgx.Tx, b *job, state string, keys []string, 
 	_, err := tx.Exec(ctx, sqlfiles.Query("split_job"), pgx.StrictNamedArgs{
 		"job_id": b.id, "state": state, "row_keys": keys, "after": after, "nonce": nonce(),
 	})
-	return wrap.Errorf(err, "divide a batch job")
+	return wrap.Errorf(err, "split a batch job")
 }
 
 // setAside takes a row that exceeds the budget out of the job. Both wait for the budget.

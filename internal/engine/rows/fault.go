@@ -8,10 +8,10 @@ import (
 
 // ErrOtherTable means that the name of the embedding table now belongs to another table. Its code would run with our
 // role's rights, and its vectors may be of another model.
-var ErrOtherTable = errors.New("another table stands where the embedding table was")
+var ErrOtherTable = errors.New("another table now has the name of the embedding table")
 
 // ErrOtherColumn means that the column name now belongs to another column, of another generation.
-var ErrOtherColumn = errors.New("another column has the name of the destination")
+var ErrOtherColumn = errors.New("another column now has the name of the destination")
 
 // ErrTrigger means that an embedding table has a trigger, which would run with our role's rights.
 var ErrTrigger = errors.New("the embedding table has a trigger, which embedsidecar does not run: DROP TRIGGER removes it")

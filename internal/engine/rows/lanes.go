@@ -24,7 +24,7 @@ func (t *Table) Lanes(ctx context.Context, keys []string, xids []int64, limit ti
 		}
 		return tx.SendBatch(ctx, batch).Close()
 	})
-	return lanes, visible, wrap.Errorf(err, "find how urgent %d rows of %s are", len(keys), t.p.Source())
+	return lanes, visible, wrap.Errorf(err, "read the priorities of %d rows of %s", len(keys), t.p.Source())
 }
 
 // queueLanes queues the statements of Lanes. The result is filled when the batch is sent.

@@ -33,7 +33,7 @@ const rowKey = "row_key"
 func amongParam(i int) string { return "among" + strconv.Itoa(i+1) }
 
 // ErrSplit means that a stored key has another number of columns than the current key.
-var ErrSplit = errors.New("a key of another table's shape")
+var ErrSplit = errors.New("a key with another number of columns")
 
 // args returns the parameters for rows with these keys. It returns ErrSplit.
 func (s statement) args(p *pipeline.Pipeline, keys []string, more values) ([]any, error) {

@@ -88,7 +88,7 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 	wanted, err := database.Collect(ctx, s.o.Pool, "wanted_questions", pgx.RowTo[int],
 		pgx.StrictNamedArgs{"questions": bytesOf(ids), "until": until})
 	if err != nil {
-		return fmt.Errorf("look which are still wanted: %w", err)
+		return fmt.Errorf("find the unanswered questions: %w", err)
 	}
 	qs.stats.Expired.Add(int64(len(ids) - len(wanted)))
 	if len(wanted) == 0 {
@@ -157,9 +157,9 @@ func (s *Sidecar) answerable(ctx context.Context, id int32) (p pipeline.Pipeline
 	}
 	switch {
 	case !known:
-		err = errors.New("the sidecar that streams does not know the pipeline yet")
+		err = errors.New("the streaming sidecar does not know the pipeline yet")
 	case s.o.NoWork:
-		err = errors.New("the sidecar that streams embeds nothing (run --role stream): one that does both can answer")
+		err = errors.New("the streaming sidecar does not embed (run --role stream): use one with both roles")
 	}
 	return p, err
 }
@@ -201,7 +201,7 @@ func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p
 	}
 	d, err := service.Describe(ctx)
 	if err != nil {
-		return p, nil, fmt.Errorf("the embedder does not say what it is: %w", err)
+		return p, nil, fmt.Errorf("the embedder does not report its model: %w", err)
 	}
 	if !p.MadeBy(d) {
 		return p, nil, errors.New("the embedder is not the one that the pipeline's vectors were made with")

@@ -69,7 +69,7 @@ func (s *Sidecar) workOne(ctx context.Context, w *worker.Worker, epoch int64, ch
 	if s.line != nil && w.Lined() {
 		line, err := s.line.Conn(ctx)
 		if err != nil {
-			s.o.Log.DebugContext(ctx, "no line to the server", "error", err)
+			s.o.Log.DebugContext(ctx, "could not open the direct connection", "error", err)
 			d.Left = append(d.Left, changes...)
 			return
 		}

@@ -147,7 +147,7 @@ func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipel
 		if fault := database.Judge(err); fault == database.Ended || fault == database.Unjudged && database.IsTransient(err) {
 			return nil, nil, err
 		}
-		s.o.Log.WarnContext(ctx, "rows of joined ones not found: a scan looks for them", "pipeline", p.Name, "error", err)
+		s.o.Log.WarnContext(ctx, "source rows of joined rows not found: a scan will find them", "pipeline", p.Name, "error", err)
 		return keys, ask, nil
 	}
 	for i, v := range ask {
@@ -174,7 +174,7 @@ func (s *Sidecar) awaitVisible(ctx context.Context, ids map[uint32]bool) (visibl
 	for deadline := time.Now().Add(limit); ; {
 		if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("visible_xids"),
 			pgx.StrictNamedArgs{"xids": xids}).Scan(&visible); err != nil {
-			return false, fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
+			return false, fmt.Errorf("check whether %d transactions are visible: %w", len(xids), err)
 		}
 		s.ownersInVain.Store(!visible)
 		if visible || time.Now().After(deadline) {

@@ -57,7 +57,7 @@ func (s *Sidecar) troubleOf(state *State) *health.Problem {
 	const hiccups = 3
 	if state.service != nil {
 		if trouble := state.service.Trouble(); trouble.Failures >= hiccups {
-			return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; the last error: " +
+			return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; last error: " +
 				s.shown(trouble.Err)}
 		}
 	}

@@ -29,7 +29,7 @@ func (s *Sidecar) tellWork(ctx context.Context) error {
 		case <-s.told:
 		}
 		if _, err := s.o.Pool.Exec(ctx, "SELECT pg_notify($1, '')", workChannel); err != nil && ctx.Err() == nil {
-			s.o.Log.DebugContext(ctx, "workers not told of work", "error", err)
+			s.o.Log.DebugContext(ctx, "workers not notified of work", "error", err)
 		}
 		sleep.For(ctx, relayPause)
 	}
@@ -39,7 +39,7 @@ func (s *Sidecar) tellWork(ctx context.Context) error {
 func (s *Sidecar) hearWork(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
-			s.o.Log.DebugContext(ctx, "not told of work: it is found at the next sweep", "error", err)
+			s.o.Log.DebugContext(ctx, "not listening for work: the next sweep finds it", "error", err)
 		}
 		sleep.For(ctx, s.o.Heartbeat)
 	}

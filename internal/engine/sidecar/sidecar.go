@@ -254,7 +254,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		defer t.Stop()
 		select {
 		case <-t.C:
-			s.o.Log.WarnContext(hard, "drain timeout: batches in work are broken off, their tasks given back", "timeout",
+			s.o.Log.WarnContext(hard, "drain timeout: canceling the current batches and giving back their tasks", "timeout",
 				s.o.DrainTimeout.String())
 			cancelHard()
 		case <-hard.Done():
@@ -384,7 +384,7 @@ func (s *Sidecar) farewell(ctx context.Context) {
 	defer cancel()
 	s.noteSpent(ctx)
 	if err := s.queue.GiveBack(ctx, s.me().id); err != nil {
-		s.o.Log.WarnContext(ctx, "leases left to run out", "error", err)
+		s.o.Log.WarnContext(ctx, "leases not given back: they will expire", "error", err)
 		return
 	}
 	if quiet := s.quiet.Load(); quiet != nil {
@@ -415,7 +415,7 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 		s.cancelJobs(ctx)
 		switch n, err := queue.DropLeftovers(ctx, s.o.Pool); {
 		case err != nil && ctx.Err() == nil:
-			s.o.Log.WarnContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
+			s.o.Log.WarnContext(ctx, "leftovers of removed pipelines not deleted yet", "error", err)
 		case n > 0:
 			s.o.Log.InfoContext(ctx, "leftovers of removed pipelines deleted", "rows", n)
 		}
@@ -455,7 +455,7 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 			err = s.tellAudit(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
+			s.o.Log.WarnContext(ctx, "worker heartbeat not written", "error", err)
 		}
 		s.noteSpent(ctx)
 		if !sleep.For(ctx, s.untilMeasured(time.Now())) {
@@ -480,7 +480,7 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 		rows, _ := tx.Query(ctx, "SELECT * FROM embedsidecar.tell_audit() ORDER BY 1")
 		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
 		if err != nil {
-			return fmt.Errorf("tell of the audit: %w", err)
+			return fmt.Errorf("log the audit: %w", err)
 		}
 		for i := range list {
 			e := &list[i]

@@ -77,7 +77,7 @@ func (s *Sidecar) noteSpent(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	if err := s.settleStoring(ctx); err != nil {
-		s.o.Log.DebugContext(ctx, "it is not known yet whether what was spent is stored", "error", err)
+		s.o.Log.DebugContext(ctx, "could not find out whether usage counters were saved", "error", err)
 		return
 	}
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (s *Sidecar) noteSpent(ctx context.Context) {
 		g.streamed = streamed{stats.Dropped.Load(), stats.Joined.Load(), stats.Forged.Load()}
 	}
 	if err := s.store(ctx, g); err != nil {
-		s.o.Log.DebugContext(ctx, "what was spent is not stored yet", "error", err)
+		s.o.Log.DebugContext(ctx, "could not save usage counters", "error", err)
 		s.storing = g
 		return
 	}
@@ -123,7 +123,7 @@ func (s *Sidecar) settleStoring(ctx context.Context) error {
 			return err
 		}
 		if status != nil && *status == "in progress" {
-			return errors.New("the transaction that stores it goes on")
+			return errors.New("their transaction is still in progress")
 		}
 		stored = err == nil && (status == nil || *status == "committed")
 	}

@@ -239,11 +239,11 @@ func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 	case s.o.Disabled:
 		return &health.Problem{Code: health.Disabled, Detail: "the sidecar is switched off"}
 	case s.o.NoWork:
-		return &health.Problem{Code: health.Disabled, Detail: "the sidecar streams only (run --role stream), and no other one works"}
+		return &health.Problem{Code: health.Disabled, Detail: "the sidecar streams only (run --role stream), and no other one embeds"}
 	case !p.Enabled:
 		return &health.Problem{Code: health.Paused, Detail: "paused"}
 	case p.Halted: // its workers would keep asking for tasks in vain
-		return &health.Problem{Code: health.Paused, Detail: "all is paused"}
+		return &health.Problem{Code: health.Paused, Detail: "all pipelines are paused"}
 	case p.Status != pipeline.Active:
 		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
 	case p.Closed:
@@ -308,7 +308,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		return nil
 	}
 	if since := s.stoppedAt(p.ID); !since.IsZero() {
-		return &startingError{since, "a batch of before is still with the embedder"}
+		return &startingError{since, "an earlier batch is still in the embedder"}
 	}
 	service, err := s.serviceFor(ctx, p)
 	if err != nil {
@@ -316,11 +316,11 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	}
 	d, err := s.described.get(ctx, service)
 	if err != nil {
-		return fmt.Errorf("ask the embedder what it is: %w", err)
+		return fmt.Errorf("describe the embedder: %w", err)
 	}
 	if !p.Stored.Takes(d.Sparse) {
 		return &otherModelError{fmt.Sprintf(
-			"the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): make it as it was, or make a new pipeline", p.Stored, d.Model, d.Sparse)}
+			"the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): restore its type, or create a new pipeline", p.Stored, d.Model, d.Sparse)}
 	}
 	if !p.MadeBy(d) {
 		return &otherModelError{fmt.Sprintf(

@@ -183,7 +183,7 @@ func (b *Book) begin(ctx context.Context, p *pipeline.Pipeline, texts []string, 
 		of, worker, likely, most, b.price(p), must).Scan(&id, &reason, &ended, &after)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("ask for the budget: %w", err)
+		return nil, fmt.Errorf("reserve the budget: %w", err)
 	case reason != nil:
 		spent := &SpentError{Reason: *reason, Ended: ended}
 		if after != nil {
@@ -214,7 +214,7 @@ func (c *Call) End(ctx context.Context, tokens int, failed error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err := c.book.DB.Exec(ctx, "SELECT embedsidecar.settle_budget($1, $2)", c.id, known); err != nil {
-		return fmt.Errorf("count what was spent: %w", err)
+		return fmt.Errorf("settle the budget: %w", err)
 	}
 	return failpoint.Hit("spend/counted")
 }

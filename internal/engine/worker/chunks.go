@@ -119,7 +119,7 @@ func (w *Worker) readLarge(ctx context.Context, one []item) error {
 	if it := &found[0]; it.size() > 0 {
 		it.action, it.err = broken, &embed.TextError{
 			Class: embed.Data, Code: "too_long",
-			Message: fmt.Sprintf("%d bytes of text are more than the %d that are cut into chunks", it.row.Bytes, maxChunked),
+			Message: fmt.Sprintf("the text has %d bytes, and at most %d can be chunked", it.row.Bytes, maxChunked),
 		}
 	}
 	one[0] = found[0]
@@ -154,7 +154,7 @@ func (w *Worker) cut(ctx context.Context, items []item) error {
 	} else if len(cutting) == 1 {
 		cutting[0].action, cutting[0].err = broken, &embed.TextError{
 			Class: class, Code: code,
-			Message: "the embedder did not say where the tokens of this text end",
+			Message: "the embedder could not tokenize this text",
 		}
 		return nil
 	}
@@ -181,7 +181,7 @@ func (w *Worker) cutItems(ctx context.Context, items []*item) error {
 		case len(chunks) > maxChunks:
 			it.action, it.err = broken, &embed.TextError{
 				Class: embed.Data, Code: "too_many_chunks",
-				Message: fmt.Sprintf("its text makes %d chunks, more than %d: raise the size of a chunk", len(chunks), maxChunks),
+				Message: fmt.Sprintf("the text makes %d chunks, more than %d: increase the chunk size", len(chunks), maxChunks),
 			}
 		}
 		if it.action != vectorIn {

@@ -205,14 +205,14 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 			max(w.o.Service.Rest(), w.o.Retry.Initial/4))
 	}
 	w.stats.Crashed.Add(int64(len(tasks)))
-	return w.blame(ctx, tasks, code, w.o.Service.Rest(), "the embedder died while it held this row",
-		"the embedder died each time it held this row, also alone")
+	return w.blame(ctx, tasks, code, w.o.Service.Rest(), "the embedder crashed while it processed this row",
+		"the embedder crashed each time it processed this row, even alone")
 }
 
 // panicked ends a batch that made the worker panic. A row may be the cause, so they are tried alone; one that fails
 // each time becomes a dead letter.
 func (w *Worker) panicked(ctx context.Context, tasks []queue.Task) error {
-	const message = "embedsidecar itself failed while it held this row: its log tells more"
+	const message = "embedsidecar itself failed while it processed this row: see its log"
 	return w.blame(ctx, tasks, "panic", w.o.Retry.Initial, message, message)
 }
 

@@ -156,7 +156,7 @@ func (w *Worker) decideAll(ctx context.Context, items []item) error {
 		return nil
 	}
 	if err := w.store.lookAgain(ctx, keys); err != nil {
-		return fmt.Errorf("look again at %s: %w", w.describe(len(keys)), err)
+		return fmt.Errorf("queue %s again: %w", w.describe(len(keys)), err)
 	}
 	w.tasks.Wake(w.o.Pipeline.ID)
 	return nil
@@ -218,7 +218,7 @@ func (w *Worker) withinBudget(ctx context.Context, texts []string, call func() (
 	}
 	results, err := call()
 	if lost := paid.End(ctx, embed.Sent(results, texts), err); lost != nil {
-		w.o.Log.WarnContext(ctx, "counted as the most that the call can have cost", "pipeline", w.o.Pipeline.Name,
+		w.o.Log.WarnContext(ctx, "embedder call counted at its maximum cost", "pipeline", w.o.Pipeline.Name,
 			"error", quiet(lost))
 	}
 	return results, err

@@ -108,7 +108,7 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 			restAfter, "code", reason)
 	case ended:
 		w.stats.Rest.Store(nil)
-		w.o.Log.InfoContext(ctx, "pipeline goes on", "pipeline", w.o.Pipeline.Name)
+		w.o.Log.InfoContext(ctx, "pipeline resumes", "pipeline", w.o.Pipeline.Name)
 	}
 }
 

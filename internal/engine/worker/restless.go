@@ -8,7 +8,7 @@ import (
 
 // errRestless means that a trigger keeps changing the text. It counts as the row's fault.
 var errRestless = rows.RefusalError(
-	"a trigger of the table changes what the text is made of whenever a vector is written, so that none is ever that of the text: " +
+	"a trigger of the table changes the text each time a vector is written, so no vector ever matches the text: " +
 		"let the trigger name its columns (UPDATE OF ...), or use an embedding table")
 
 // mostMoves is how many times in a row a trigger may change a row's text in a write-back. A trigger that normalises

@@ -290,7 +290,7 @@ func (s *Scan) tell(ctx context.Context, every time.Duration) {
 		args = append(args, "rows_expected", expected, "left",
 			(time.Duration(float64(expected-seen)/rate) * time.Second).String())
 	}
-	s.w.o.Log.InfoContext(ctx, "scan goes on", args...)
+	s.w.o.Log.InfoContext(ctx, "scan in progress", args...)
 	s.progress = progress{time.Now(), seen}
 }
 

@@ -159,7 +159,7 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 		return s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
 	}
 	if err := s.db.QueryRow(ctx, "SELECT embedsidecar.server_life()").Scan(&d.Life); err != nil {
-		return rows.Screened{}, fmt.Errorf("ask since when the server runs: %w", err)
+		return rows.Screened{}, fmt.Errorf("read when the server started: %w", err)
 	}
 	return s.table.Screen(ctx, s.db, keys, xids, unchanged, texts)
 }

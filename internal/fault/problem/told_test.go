@@ -13,7 +13,7 @@ import (
 
 func hide(s string) string { return strings.ReplaceAll(s, "hunter2", "xxxxx") }
 
-// A person gets ways out as sentences, and statements on lines of their own, to be copied.
+// Users get hints as sentences, and statements on lines of their own, for copying.
 func TestTold_AsLines(t *testing.T) {
 	t.Parallel()
 	err := New(Permission, errors.New("hunter2 may not"), "GRANT SELECT ON docs TO u;", "-- or", "ask hunter2", "Run it;")
