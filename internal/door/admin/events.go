@@ -44,7 +44,7 @@ func (h *hub) join(name string) error {
 	}
 	if h.watchers >= maxWatchers {
 		h.own.GiveBack(name)
-		return gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many clients are watching").After(10 * time.Second)
+		return gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many clients watch").After(10 * time.Second)
 	}
 	h.watchers++
 	return nil

@@ -108,7 +108,7 @@ func (s *Service) mayWait() (end func(), err error) {
 	case s.waits <- struct{}{}:
 		return s.waits.giveBack, nil
 	default:
-		return nil, gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many requests are waiting").After(time.Second)
+		return nil, gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many requests wait").After(time.Second)
 	}
 }
 
