@@ -169,7 +169,7 @@ func (d *Database) Remarks() []string {
 	for i := range d.Pipelines {
 		p := &d.Pipelines[i]
 		if left := p.Rows - p.Known; left > 0 && p.State == health.UpToDate && !p.RowsEstimated {
-			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why",
+			list = append(list, fmt.Sprintf("%s: %s not looked at; if this persists, embedsidecar verify %s shows which and why",
 				p.Name, wording.Count(left, "row"), health.Argument(p.Name)))
 		}
 	}
