@@ -113,7 +113,7 @@ func (k *Keeper) Keep(ctx context.Context, p Part, loop func(ctx context.Context
 	var panics []time.Time
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		err := k.Guard(ctx, p, func() error { return loop(ctx) })
-		//nolint:errorlint // one that the loop has wrapped is not this loop's: who guards it has answered it
+		//nolint:errorlint // a wrapped one is from an inner loop, whose Guard handled it
 		e, panicked := err.(*Error)
 		if !panicked || ctx.Err() != nil {
 			return err

@@ -447,7 +447,7 @@ func (t *Table) FindRoutes(ctx context.Context, q database.Reader) error {
 		return fmt.Errorf("look up how %s is partitioned: %w", t.Quoted(), err)
 	}
 	for i := range t.Key {
-		// A list of arrays cannot be told from one array.
+		// A list of arrays looks like one array.
 		t.Key[i].Routes = slices.Contains(names, t.Key[i].Name) && !strings.HasSuffix(t.Key[i].Type, "[]")
 	}
 	return nil
