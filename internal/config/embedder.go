@@ -102,7 +102,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if m != nil {
 		if e.Plugin != "" && !c.samePlugin(e.Plugin, m.Plugin) && e.Plugin != c.byContent(find.Model, m.Plugin, folder) {
 			// The model's settings, above all its key, are only for the plugin of its entry.
-			return e, mistake(fmt.Sprintf("model %q is one of plugin %q, as the configuration has it, not of plugin %q", model,
+			return e, mistake(fmt.Sprintf("model %q is configured for plugin %q, not for plugin %q", model,
 				m.Plugin, e.Plugin))
 		}
 		e.ModelSHA256 = m.SHA256

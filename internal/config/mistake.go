@@ -96,7 +96,7 @@ func expand(s string, lookup func(string) (string, bool)) (string, error) {
 		}
 		name, fallback, hasDefault := strings.Cut(body, ":-")
 		if !isVariable(name) {
-			return "", fmt.Errorf("%q is no variable: expected ${NAME} or ${NAME:-default}", "${"+body+"}")
+			return "", fmt.Errorf("%q is not a variable: expected ${NAME} or ${NAME:-default}", "${"+body+"}")
 		}
 		value, set := lookup(name)
 		switch {

@@ -17,7 +17,7 @@ const (
 	roomForLong = 4 << 20
 )
 
-var errChange = errors.New("a change in the stream is not what pgoutput writes")
+var errChange = errors.New("a change in the stream is not in pgoutput's format")
 
 // change is a frame with a row change whose long values are hashed while they are read. Other parts are copied.
 type change struct {

@@ -77,7 +77,7 @@ func unreadable(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		e.Err, e.Hint = fmt.Errorf("read a file that the URL names: %w", path), nil
 	} else if strings.Contains(err.Error(), "sslmode is invalid") {
-		e.Err = errors.New("the URL's sslmode is none of disable, allow, prefer, require, verify-ca and verify-full")
+		e.Err = errors.New("the URL's sslmode is not disable, allow, prefer, require, verify-ca or verify-full")
 		e.Hint = nil
 	}
 	return e

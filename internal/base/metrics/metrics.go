@@ -289,8 +289,8 @@ type Plugin struct {
 func (m *Metrics) Plugin(name string) *Plugin {
 	of := labelled{of: m}.with("plugin", name)
 	return &Plugin{
-		Restarts:    of.counter("plugin_restarts_total", "Times the plugin's process was started again."),
-		BadAnswers:  of.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed."),
+		Restarts:    of.counter("plugin_restarts_total", "Restarts of the plugin's process."),
+		BadAnswers:  of.counter("plugin_bad_answers_total", "Invalid answers of the plugin."),
 		CircuitOpen: of.gauge("circuit_open", "1 while the plugin fails so often that nothing is sent to it, else 0."),
 		of:          of,
 		up:          of.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "version").vec,

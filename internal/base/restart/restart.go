@@ -88,7 +88,7 @@ func (k *Keeper) Guard(ctx context.Context, p Part, do func() error) (err error)
 		e := &Error{Part: p, Value: shown(v)}
 		k.counts[p].Add(1)
 		// The stack has positions and addresses, but no values.
-		k.log.ErrorContext(ctx, "panic: a mistake of embedsidecar's", "part", string(p), "value", e.Value,
+		k.log.ErrorContext(ctx, "panic: a bug in embedsidecar", "part", string(p), "value", e.Value,
 			"stack", string(debug.Stack()))
 		err = e
 	}()
