@@ -149,7 +149,7 @@ func (l *loader) file() {
 // into a container look like this, without other users.
 func (l *loader) chosenBy(what, name string, mode fs.FileMode) {
 	if others, ok := errors.AsType[*owned.Error](owned.Check(name)); ok && mode != 0 {
-		l.warnings = append(l.warnings, "others choose "+what+": "+others.Error())
+		l.warnings = append(l.warnings, "other users control "+what+": "+others.Error())
 	}
 }
 

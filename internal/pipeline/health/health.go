@@ -66,14 +66,14 @@ type Entry struct {
 }
 
 var table = []Entry{
-	{Copied, "this database was restored or copied from that of another server, or the slot is that of another database here; nobody streams it", "`embedsidecar init --adopt` with the pipelines configured; beside the original `--slot` with another name, too ([runbook](operations.md#a-restored-or-copied-database))"},
+	{Copied, "this database was restored or copied from that of another server, or the slot belongs to another database here; no sidecar streams it", "`embedsidecar init --adopt` with the pipelines configured; beside the original `--slot` with another name, too ([runbook](operations.md#a-restored-or-copied-database))"},
 	{
-		Missing, "the source table was dropped; another one may have its name by now",
-		"bring the table back, and `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)",
+		Missing, "the source table was dropped; another one may have its name now",
+		"restore the table: `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)",
 	},
 	{
-		Misconfigured, "a column, the key, a privilege, the destination, or what an expression calls is not what was set up; the reason names it",
-		"do what the reason says; the pipeline goes on within 10 s",
+		Misconfigured, "a column, the key, a privilege, the destination, or what an expression calls differs from what was set up; the reason names it",
+		"fix what the reason names; the pipeline continues within 10 s",
 	},
 	{
 		Unpublished, "the table is not in the publication, or the publication is gone: changes are not seen",
@@ -84,13 +84,13 @@ var table = []Entry{
 		"rename the tables back, or `embedsidecar init` with the pipeline configured, or the next `run`, moves it to the new one",
 	},
 	{
-		NotSetUp, "a sidecar is configured with the pipeline, and could not set it up, or it was taken away since; the reason says " +
-			"which. The others work",
-		"do what the reason says; it is tried again every 30 s",
+		NotSetUp, "a sidecar is configured with the pipeline, but could not set it up, or it was removed since; the reason says " +
+			"which. Other pipelines continue",
+		"fix what the reason names; the sidecar retries every 30 s",
 	},
 	{
 		SlotWaiting, "the replication slot is not made yet, or is being made: then the server waits for every open transaction of the cluster",
-		"let the named transactions end, or end them; `embedsidecar run` makes a slot that nobody makes",
+		"let the named transactions end, or end them; `embedsidecar run` creates a missing slot",
 	},
 	{
 		SlotLost, "the replication slot is gone or lost: changes are not seen",
@@ -105,8 +105,8 @@ var table = []Entry{
 		"wait until they begin; or `embedsidecar resume NAME --for 1h`",
 	},
 	{
-		BudgetSpent, "a `budget` of the pipeline or of its model is spent: changes are queued, nothing is embedded; searches go on",
-		"wait until the next day begins, which the reason names; or raise the budget in the configuration: it goes on at once",
+		BudgetSpent, "a `budget` of the pipeline or of its model is spent: changes are queued, nothing is embedded; searches continue",
+		"wait until the next day begins, which the reason names; or raise the budget in the configuration: it continues at once",
 	},
 	{
 		NoSidecar, "no sidecar runs: changes wait in the slot, and the server keeps WAL for them", "`embedsidecar run`",
@@ -114,7 +114,7 @@ var table = []Entry{
 	{StreamStuck, "a sidecar runs and cannot read the slot; the reason says why", "do what the reason says"},
 	{
 		StandbyOnly, "every sidecar stands by, because something else holds the slot: changes are not queued",
-		"end what holds the slot",
+		"end the session that holds the slot",
 	},
 	{
 		Disabled, "the sidecars that run are switched off by `enabled: false`, or stream only (`run --role stream`): changes are queued, nothing is embedded",
@@ -130,22 +130,22 @@ var table = []Entry{
 	},
 	{
 		OtherModel, "the sidecar's model is not the one that made the vectors: the two must not mix",
-		"start it with the model as it was, or change it: `embedsidecar model change`",
+		"start it with the previous model, or change it: `embedsidecar model change`",
 	},
 	{
-		Failing, "the last texts of this pipeline all failed, so it rests and tries one now and then",
-		"`embedsidecar tasks list --state failed NAME` shows the errors; mend the cause; it goes on by itself",
+		Failing, "the last texts of this pipeline all failed, so it pauses and retries one now and then",
+		"`embedsidecar tasks list --state failed NAME` shows the errors; fix the cause; it continues by itself",
 	},
 	{
 		Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not loaded it yet",
 		"wait about 10 s",
 	},
 	{
-		Otherwise, "the configuration of a running sidecar differs from how the pipeline is set up; it works as it is set up",
-		"wait while sidecars are replaced: an older configuration is followed when none with the newer one has run for 30 s; otherwise do what the reason says",
+		Otherwise, "the configuration of a running sidecar differs from how the pipeline is set up, which stays in use",
+		"wait while sidecars are replaced: an older configuration is applied after no sidecar with the newer one has run for 30 s; otherwise do what the reason says",
 	},
 	{
-		ScanWaiting, "rows are to be compared, as soon as the transactions that were open then have ended",
+		ScanWaiting, "a scan waits for the transactions that were open when it was requested",
 		"let the named transactions end, or end them",
 	},
 	{
@@ -162,7 +162,7 @@ var table = []Entry{
 	{Working, "rows are waiting or being embedded", "wait"},
 	{
 		RowsFailed, "all rows are done, except some that could not be embedded",
-		"`embedsidecar tasks list --state failed NAME` names them; mend the row, then `embedsidecar tasks retry NAME`, or `embedsidecar tasks discard NAME`",
+		"`embedsidecar tasks list --state failed NAME` names them; fix the row, then `embedsidecar tasks retry NAME`, or `embedsidecar tasks discard NAME`",
 	},
 	{
 		RowsCancelled, "all rows are done, except some that were cancelled",
