@@ -244,12 +244,12 @@ func (p *Pipeline) indexRemarks() []string {
 		sql := strings.Join(i.SQL, " ")
 		switch i.State {
 		case indexes.Invalid:
-			list = append(list, fmt.Sprintf("%s: the build of index %s was broken off: %s", p.Name, i.Name, sql))
+			list = append(list, fmt.Sprintf("%s: the build of index %s was interrupted: %s", p.Name, i.Name, sql))
 		case indexes.Other:
 			list = append(list, fmt.Sprintf("%s: index %s: %s", p.Name, i.Name, i.Detail))
 		case indexes.None:
 			if i.Large() && sql != "" {
-				list = append(list, fmt.Sprintf("%s: each search reads about %d vectors; when the backfill is done: %s", p.Name,
+				list = append(list, fmt.Sprintf("%s: each search reads about %d vectors; after the backfill: %s", p.Name,
 					*i.Rows, sql))
 			}
 		case indexes.Building:
