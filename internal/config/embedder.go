@@ -38,6 +38,7 @@ type Embedder struct {
 	Env map[string]string
 }
 
+// PriceOf returns the price of a model.
 func (c *Config) PriceOf(name string) pipeline.Price {
 	if m := c.model(name); m != nil {
 		return pipeline.Price{Million: m.Price, Batch: cmp.Or(m.BatchPrice, m.Price/2), Currency: c.Currency}
@@ -83,6 +84,7 @@ func (c *Config) Known(plugin, model string) error {
 	return nil
 }
 
+// ModelNames returns the names of the configured models.
 func (c *Config) ModelNames() []string {
 	return lists.Map(c.Models, func(v Model) string { return v.Name })
 }

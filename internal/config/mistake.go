@@ -49,6 +49,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// Hints returns what to do, if that is known.
 func (e *Error) Hints() []string {
 	if e.Hint == "" {
 		return nil

@@ -46,8 +46,10 @@ type Error struct {
 
 func (e *Error) Error() string { return "connect to database: " + e.Err.Error() }
 
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Hints returns what to do.
 func (e *Error) Hints() []string { return e.Hint }
 
 // Owners are the owners that --trust-owner would have to name.

@@ -128,6 +128,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	}}, nil
 }
 
+// Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	return wrap.Errorf(httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log), "serve the control socket")
 }

@@ -28,6 +28,7 @@ type Pool struct {
 	before []*Hosted // embedders of the pool that this one will replace, for reuse
 }
 
+// Hosted is a plugin with a model.
 type Hosted struct {
 	Runner
 	Plugin string
