@@ -11,12 +11,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 )
 
-// prefix is before the names of the variables that the plugin reads.
+// prefix is the prefix of the plugin's variables.
 const prefix = "EMBEDSIDECAR_PLUGIN_"
 
-const maxDims = 16_000 // what the contract allows
+const maxDims = 16_000 // the contract's limit
 
-// options reads the environment. What a model makes of the values is its own business.
+// options reads the environment. The model validates the values.
 func (e *embedder) options() (model.Options, error) {
 	options := model.Options{
 		Folder: e.get("MODEL"), Weights: e.get("MODEL_SHA256"), Precision: e.get("PRECISION"), Provider: e.get("PROVIDER"),
@@ -54,7 +54,7 @@ func (e *embedder) options() (model.Options, error) {
 	switch {
 	case err != nil:
 		program = "" // then only the system's folder is searched
-	case strings.HasPrefix(program, "/memfd:"): // a pinned program that others may write runs from a copy in memory
+	case strings.HasPrefix(program, "/memfd:"): // a pinned program that others can write runs from a copy in memory
 		program = os.Args[0]
 	}
 	options.Library, err = model.FindLibrary(e.get("ONNXRUNTIME"), program)

@@ -6,7 +6,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// TestManifest_NamesWhatIsRead: what the configuration may say reaches the plugin under the names that it reads.
+// TestManifest_NamesWhatIsRead: every configurable setting reaches the plugin under the name that it reads.
 func TestManifest_NamesWhatIsRead(t *testing.T) {
 	asked := map[string]bool{}
 	e := &embedder{lookup: func(name string) (string, bool) {

@@ -60,7 +60,7 @@ func mustEmbed(t *testing.T, h *host.Host, texts []string) {
 	}
 }
 
-// mixed returns texts as they come: most are short, none is like its neighbours.
+// mixed returns realistic texts: most are short, and neighbours differ.
 func mixed(round, count int) []string {
 	texts := make([]string, count)
 	for i := range texts {
@@ -73,7 +73,7 @@ func mixed(round, count int) []string {
 	return texts
 }
 
-// The plugin's memory does not grow with the texts it has seen. make test-memory has it see 200,000.
+// The plugin's memory does not grow with the number of texts. make test-memory embeds 200,000.
 func TestPlugin_MemoryStaysFlat(t *testing.T) {
 	total := 2000
 	if text := os.Getenv("EMBEDSIDECAR_MEMORY_TEXTS"); text != "" {
@@ -89,7 +89,7 @@ func TestPlugin_MemoryStaysFlat(t *testing.T) {
 		mustEmbed(t, h, mixed(round, call))
 		resident = append(resident, statusBytes(t, h, "VmRSS"))
 	}
-	// The first quarter fills buffers; what grows after that would grow for ever.
+	// The first quarter fills buffers; growth after that would not stop.
 	quarter := len(resident) / 4
 	early, late := slices.Max(resident[quarter:2*quarter]), slices.Max(resident[3*quarter:])
 	t.Logf("%d texts: %d MiB at most in the second quarter, %d MiB in the last", total, early>>20, late>>20)
@@ -98,7 +98,7 @@ func TestPlugin_MemoryStaysFlat(t *testing.T) {
 	}
 }
 
-// Texts of megabytes cost memory while they are there: their own size a few times, not a hundred times.
+// Texts of megabytes need a few times their size in memory, not a hundred times.
 func TestPlugin_MemoryOfHugeTexts(t *testing.T) {
 	h := startReal(t)
 	mustEmbed(t, h, mixed(0, 256))
@@ -118,7 +118,7 @@ func TestPlugin_MemoryOfHugeTexts(t *testing.T) {
 	}
 }
 
-// Between two calls the plugin's threads sleep: the CPUs are the database's too.
+// Between two calls the plugin's threads sleep, because the database uses the same CPUs.
 func TestPlugin_IdleCostsNothing(t *testing.T) {
 	h := startReal(t)
 	mustEmbed(t, h, mixed(0, 64))

@@ -36,7 +36,7 @@ func TestPlugin_SparseModel(t *testing.T) {
 	}
 }
 
-// The model knows ten words only, so the checks of the texts' vectors are left to those of other models.
+// The model has only ten words, so the checks of vectors are left to tests of other models.
 func TestPlugin_SparseModelKeepsTheContract(t *testing.T) {
 	report, err := conformance.Run(t.Context(), conformance.Options{
 		Path: program, Soak: 500 * time.Millisecond, Patience: 100,
@@ -57,12 +57,12 @@ func TestPlugin_SparseModelKeepsTheContract(t *testing.T) {
 	}
 }
 
-// sparseWords are the vocabulary of the model of sparseFolder, each at its place.
+// sparseWords are the vocabulary of sparseFolder's model, by index.
 var sparseWords = []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "car", "auto", "boat", "ship", "red", "blue"}
 
-// sparseFolder writes the folder of a sparse model: each word stands for itself with e^2-1, and the words at 4 and 5,
-// and at 6 and 7, for each other with e-1; so a vector has 2 at the place of each word of its text, and 1 at that of
-// its synonym. All other words are the one at 1.
+// sparseFolder writes the folder of a sparse model. Each word has the output e^2-1 at its own index, and the words at 4
+// and 5, and at 6 and 7, are synonyms with e-1. So a vector has 2 at the index of each word of its text, and 1 at that
+// of its synonym. All other words are the one at 1.
 func sparseFolder(t *testing.T) string {
 	t.Helper()
 	m := onnxtest.Tiny{Words: sparseWords, Output: "logits"}

@@ -1,5 +1,5 @@
-// Package onnxfile reads what an ONNX file says of itself: its inputs and outputs, the precision of its weights, and
-// the files that hold them. It runs nothing and opens no other file.
+// Package onnxfile reads the metadata of an ONNX file: its inputs and outputs, the precision of its weights, and the
+// files that hold them. It runs nothing and opens no other file.
 package onnxfile
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// A Graph is what an ONNX file says of itself. It is read without ONNX Runtime, before that library sees the file: an
-// ONNX file may name other files to read weights from, anywhere on the disk.
+// A Graph is the metadata of an ONNX file. It is read before ONNX Runtime opens the file, because an ONNX file may
+// refer to weight files anywhere on the disk.
 type Graph struct {
 	Inputs, Outputs []Port
 	Metadata        map[string]string
-	External        []string  // files that hold weights, as the file names them; often the same one again and again
+	External        []string  // names of weight files, with repetitions
 	Precision       string    // of the weights: FP32, FP16, Int8
-	Products        []Product // what it multiplies by, each shape once
+	Products        []Product // matrices it multiplies by, each shape once
 }
 
 // Precisions of weights.
@@ -38,14 +38,14 @@ type Port struct {
 	Dims     []int64 // -1: any size
 }
 
-// The types of elements that are worked with, as ONNX counts them.
+// ONNX's numbers of the supported element types.
 const (
 	Float32 = 1
 	Int32   = 6
 	Int64   = 7
 )
 
-// ONNX's numbers for further types of elements.
+// ONNX's numbers of further element types.
 const (
 	elementUint8   = 2
 	elementInt8    = 3
@@ -53,7 +53,7 @@ const (
 	elementBF16    = 16
 )
 
-// elementNames are the types that inputs and outputs of encoders may have, whether they are supported or not.
+// elementNames are the types that inputs and outputs of encoders may have, supported or not.
 var elementNames = map[int32]string{
 	Float32: "float32", Int64: "int64", elementFloat16: "float16", elementBF16: "bfloat16", elementInt8: "int8",
 	elementUint8: "uint8", Int32: "int32", 9: "bool", 11: "float64",
@@ -67,7 +67,7 @@ func ElementName(elements int32) string {
 	return fmt.Sprintf("type %d", elements)
 }
 
-// String tells name, type and shape, as in last_hidden_state (float32[?,?,384]).
+// String returns name, type and shape, as in last_hidden_state (float32[?,?,384]).
 func (p Port) String() string {
 	element := ElementName(p.Elements)
 	var dims []string
@@ -81,17 +81,16 @@ func (p Port) String() string {
 	return fmt.Sprintf("%.64q (%s[%s])", p.Name, element, strings.Join(dims, ","))
 }
 
-// List tells of the first few ports.
+// List describes the first few ports.
 func List(ports []Port) string {
 	const few = 8
 	return strings.Join(lists.Map(ports[:min(few, len(ports))], Port.String), ", ")
 }
 
-// smallTensor is the number of elements from which on a tensor counts as weights rather than as a constant of the
-// graph.
+// smallTensor is the number of elements above which a tensor counts as weights, not as a constant.
 const smallTensor = 1024
 
-// maxDepth bounds graphs within graphs (bodies of loops and branches); no sentence encoder has any.
+// maxDepth bounds nested graphs (bodies of loops and branches), which sentence encoders do not have.
 const maxDepth = 16
 
 // Parse reads the bytes of an ONNX file.
@@ -123,10 +122,10 @@ type graphParser struct {
 	operations []operation
 }
 
-// A visitor is told each field of a message: bytes for a message or a string, number for a varint.
+// A visitor is called with each field of a message: bytes for a message or a string, number for a varint.
 type visitor func(field protowire.Number, bytes []byte, number uint64) error
 
-// visit reads the fields of a message. It returns an error for anything that is not one.
+// visit reads the fields of a message. It returns an error for invalid data.
 func visit(data []byte, to visitor) error {
 	for len(data) > 0 {
 		field, kind, n := protowire.ConsumeTag(data)
@@ -164,7 +163,7 @@ func (p *graphParser) model(data []byte) error {
 			key, value, err := entry(bytes)
 			p.graph.Metadata[key] = value
 			return err
-		case 20, 25: // training_info, functions: both hold nodes, and neither belongs into an encoder
+		case 20, 25: // training_info, functions: both contain nodes, and encoders have neither
 			return fmt.Errorf("the file holds training information or functions of its own: that is not supported")
 		}
 		return nil
@@ -207,7 +206,7 @@ func (p *graphParser) inner(data []byte, depth int) error {
 	})
 }
 
-// node reads a NodeProto: its attributes may hold tensors and graphs.
+// node reads a NodeProto, whose attributes may contain tensors and graphs.
 func (p *graphParser) node(data []byte, depth int) error {
 	return visit(data, func(field protowire.Number, attribute []byte, _ uint64) error {
 		if field != 5 {
@@ -239,7 +238,7 @@ func (p *graphParser) sparse(data []byte) error {
 	})
 }
 
-// A tensor is what a TensorProto says of itself: its type, its size and where its content is, not the content.
+// A tensor is the metadata of a TensorProto: its type, its size and the place of its content.
 type tensor struct {
 	name     string
 	dims     []uint64
@@ -274,8 +273,7 @@ func parseTensor(data []byte) (t tensor, err error) {
 				return err
 			case t.location != "":
 				return errors.New("a tensor names two files for its content")
-			// ONNX Runtime's own sign for content in memory, with an address in the place of an offset: it reads whatever is
-			// there.
+			// ONNX Runtime's marker for content in memory: the offset is an address, and it reads whatever is there.
 			case strings.Contains(value, "_ORT_MEM_ADDR_"):
 				return fmt.Errorf("a tensor's content is said to be in memory (%.64q): refused", value)
 			}
@@ -288,7 +286,7 @@ func parseTensor(data []byte) (t tensor, err error) {
 	return t, err
 }
 
-// size is how many elements it has, or very many.
+// size is the number of elements, or a very large number on overflow.
 func (t *tensor) size() int64 {
 	size := int64(1)
 	for _, dim := range t.dims {
@@ -300,7 +298,7 @@ func (t *tensor) size() int64 {
 	return size
 }
 
-// matrix is the tensor as one; nil when it has not two dims.
+// matrix returns the tensor as a matrix; nil unless it has two dims.
 func (t *tensor) matrix() *matrix {
 	if len(t.dims) != 2 {
 		return nil
@@ -308,7 +306,7 @@ func (t *tensor) matrix() *matrix {
 	return &matrix{rows: int64(t.dims[0]), columns: int64(t.dims[1]), elements: t.elements}
 }
 
-// tensor reads a tensor and notes what weights it holds, and in which file.
+// tensor reads a tensor and records its weights and their file.
 func (p *graphParser) tensor(data []byte) (tensor, error) {
 	t, err := parseTensor(data)
 	if err != nil {

@@ -150,8 +150,7 @@ func TestParse_Products(t *testing.T) {
 	}
 }
 
-// What ONNX Runtime takes for an address in memory, and content in two places, are refused wherever they stand in the
-// file.
+// Memory addresses of ONNX Runtime, and content in two places, are refused anywhere in the file.
 func TestParse_RefusesContentThatIsNoFile(t *testing.T) {
 	location := func(name string) string { return field(13, field(1, "location"), field(2, name)) }
 	for _, tensor := range []string{

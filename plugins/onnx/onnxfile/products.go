@@ -32,20 +32,20 @@ type matrix struct {
 	unpacked      bool // from 8 bits, by an operator of the graph
 }
 
-// operation is what counts of a node here.
+// operation is the relevant part of a node.
 type operation struct {
 	kind            string
 	inputs, outputs []string
 	transposed      bool  // the matrix
-	heads           int64 // of attention, each of which is a product of its own
+	heads           int64 // of attention; each head is a separate product
 }
 
-// products returns the shapes of what operations multiply constants by, each once. Nodes of a graph stand in the
-// order in which they run.
+// products returns the shapes of what operations multiply constants by, each once. Nodes of a graph are in execution
+// order.
 func products(constants map[string]matrix, operations []operation) []Product {
 	var found []Product
 	add := func(p Product) {
-		if p.Elements == elementBF16 { // no CPU of today multiplies them as they are
+		if p.Elements == elementBF16 { // no current CPU multiplies them directly
 			p.Elements = Float32
 		}
 		supported := slices.Contains([]int32{Float32, Float16, Int8s, Uint8}, p.Elements)
@@ -85,14 +85,14 @@ func products(constants map[string]matrix, operations []operation) []Product {
 			m.columns /= 3 * o.heads // queries, keys and values
 		}
 		add(Product{m.rows, m.columns, m.elements})
-		if m.unpacked { // the library multiplies by what was unpacked, or unpacks what was multiplied
+		if m.unpacked { // the library unpacks either the matrix or the result
 			add(Product{m.rows, m.columns, Float32})
 		}
 	}
 	return found
 }
 
-// operation notes a node's kind, the names of what goes in and out, and two of its attributes.
+// operation records a node's kind, the names of its inputs and outputs, and two of its attributes.
 func (p *graphParser) operation(data []byte) error {
 	var o operation
 	var constant *matrix

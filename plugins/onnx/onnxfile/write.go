@@ -9,12 +9,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Number is a field of an ONNX file, which is a message of protocol buffers, that holds a number.
+// Number is a numeric field of an ONNX file, which is a protocol buffers message.
 func Number(field protowire.Number, value int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), uint64(value))
 }
 
-// Message is a field that holds others.
+// Message is a field that contains other fields.
 func Message(field protowire.Number, parts ...[]byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), Join(parts...))
 }
@@ -22,7 +22,7 @@ func Message(field protowire.Number, parts ...[]byte) []byte {
 // Text is a field that holds a string.
 func Text(field protowire.Number, value string) []byte { return Message(field, []byte(value)) }
 
-// Join puts fields one behind the other.
+// Join concatenates fields.
 func Join(parts ...[]byte) []byte { return slices.Concat(parts...) }
 
 // node is a node of a graph, with attributes that are numbers.
@@ -36,9 +36,8 @@ func node(kind string, inputs []string, outputs []string, attributes ...[]byte) 
 func Factors(i int) (input, output string) { return fmt.Sprint("x", i), fmt.Sprint("y", i) }
 
 // WriteProducts returns the ONNX file of a graph that multiplies, for each product, an input of any number of float32
-// rows by a constant matrix, as encoders do it with weights of that type: 8 bits after the rows were made 8 bits,
-// too. content returns the matrix of the product with that number, little-endian; each column of one of 8 bits has
-// the factor 1.
+// rows by a constant matrix, as encoders do with weights of that type. For 8 bits the rows are quantized to 8 bits,
+// too. content returns the matrix of a product, little-endian; each column of an 8-bit one has the scale 1.
 func WriteProducts(products []Product, content func(i int) []byte) []byte {
 	const opset, irVersion = 17, 8
 	var parts [][]byte
@@ -55,7 +54,7 @@ func WriteProducts(products []Product, content func(i int) []byte) []byte {
 		to := func(elements int) []byte { return Message(5, Text(1, "to"), Number(3, elements), Number(20, 2)) }
 		switch p.Elements {
 		case Int8s, Uint8:
-			// What the library puts together to one operation, as in a graph that was made by the usual tools.
+			// The library fuses these to one operation, as in a graph made by the usual tools.
 			parts = append(parts,
 				node("DynamicQuantizeLinear", []string{x}, []string{own("q"), own("scale"), own("zero")}),
 				node("MatMulInteger", []string{own("q"), own("w"), own("zero")}, []string{own("sum")}),
@@ -76,7 +75,7 @@ func WriteProducts(products []Product, content func(i int) []byte) []byte {
 	return Join(Number(1, irVersion), Message(7, graph), Message(8, Text(1, ""), Number(2, opset)))
 }
 
-// ones are so many 1.0, little-endian.
+// ones returns count 1.0s, little-endian.
 func ones(count int64) []byte {
 	return slices.Repeat([]byte{0, 0, 0x80, 0x3F}, int(count))
 }

@@ -13,8 +13,7 @@ const (
 	tiles            = 18     // XFEATURE_XTILEDATA
 )
 
-// AMX reports whether this process may use the AMX instructions for numbers of 8 bits: the CPU has them, and the
-// kernel lets it.
+// AMX reports whether this process may use the 8-bit AMX instructions: the CPU has them, and the kernel permits it.
 func AMX() bool {
 	cpu, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil || !regexp.MustCompile(`\bamx_int8\b`).Match(cpu) {
@@ -24,8 +23,8 @@ func AMX() bool {
 	return errno == 0
 }
 
-// HideAMX makes the kernel refuse the permission to use AMX, for this process and those that it starts: ONNX Runtime
-// asks for it, and does without where it gets none.
+// HideAMX makes the kernel refuse AMX for this process and its children. ONNX Runtime asks for permission, and does not
+// use AMX without it.
 func HideAMX() error {
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the call

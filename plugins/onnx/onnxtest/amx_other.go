@@ -2,7 +2,7 @@
 
 package onnxtest
 
-// AMX reports that there is none.
+// AMX returns false.
 func AMX() bool { return false }
 
 // HideAMX does nothing: there is no AMX.

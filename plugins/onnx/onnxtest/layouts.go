@@ -17,13 +17,13 @@ type Layouts struct {
 	Cases          []Layout
 }
 
-// A Layout is one of them.
+// A Layout is the files of one model.
 type Layout struct {
 	Hub, Licence, Also, Note, Kind string
 	Params                         float64 // millions
 	Pool                           string
 	Prefix                         [2]string // of documents and of queries
-	Static                         string    // the layout among those of the plugin static; "": it is not static
+	Static                         string    // the layout of the plugin static; "": not static
 	Weights                        string    // the folder of ../architectures with model.safetensors; "": among the files
 	Files, Binary                  map[string]string
 	State                          struct { // what a user says
@@ -33,9 +33,9 @@ type Layout struct {
 		Dims           int
 		LayerNorm      *bool `json:"layer_norm"`
 	}
-	Card    bool     // only the model's card says what the prefixes are
+	Card    bool     // only the model's card states the prefixes
 	Refused []string // parts of the error; none: it runs
-	Reason  string   // why it is refused, for the paper
+	Reason  string   // why it is refused, for the documentation
 	Limit   int      // tokens that are read of a text
 
 	Documents, Queries []json.RawMessage // vectors; of sparse models objects
@@ -44,7 +44,7 @@ type Layout struct {
 	testdata string
 }
 
-// ReadLayouts reads them from the folder testdata of package model.
+// ReadLayouts reads the layouts from the folder testdata of package model.
 func ReadLayouts(t testing.TB, testdata string) (all Layouts) {
 	t.Helper()
 	file, err := os.Open(filepath.Join(testdata, "layouts", "layouts.json.gz"))
@@ -65,7 +65,7 @@ func ReadLayouts(t testing.TB, testdata string) (all Layouts) {
 	return all
 }
 
-// Write writes what is published into a folder.
+// Write writes the published files into a folder.
 func (l *Layout) Write(t testing.TB, into string) {
 	t.Helper()
 	files := map[string][]byte{}

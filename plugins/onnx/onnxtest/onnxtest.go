@@ -1,5 +1,5 @@
-// Package onnxtest finds the model and the library that tests of the ONNX plugin need. A test without them fails and
-// says which command brings them: a skipped test would look like one that passed.
+// Package onnxtest finds the model and the library for tests of the ONNX plugin. A test without them fails and says
+// which command fetches them; it does not skip.
 package onnxtest
 
 import (

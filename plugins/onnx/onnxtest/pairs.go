@@ -45,7 +45,8 @@ func CrossEncoder(dims int, seed uint64) Pairs {
 	return m
 }
 
-// Files are the files of its folder but the sums, as rerankers are published: without any of sentence-transformers.
+// Files are the files of its folder without the sums, as rerankers are published: without files of
+// sentence-transformers.
 func (m Pairs) Files() map[string]string {
 	files := m.Tiny.Files()
 	for _, name := range []string{"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"} {
@@ -61,8 +62,7 @@ func (m Pairs) Files() map[string]string {
 	return files
 }
 
-// RealPairs are the files of a cross-encoder as large as those that people use: the layers of the default model, and a
-// head of random numbers.
+// RealPairs are the files of a cross-encoder of realistic size: the layers of the default model, and a random head.
 func RealPairs(t testing.TB) map[string]string {
 	t.Helper()
 	const dims = 384
@@ -85,7 +85,7 @@ func RealPairs(t testing.TB) map[string]string {
 	return files
 }
 
-// without takes a field out of a message, and returns what it held.
+// without removes a field from a message, and returns its content.
 func without(data []byte, field protowire.Number) (rest, taken []byte) {
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
@@ -100,7 +100,7 @@ func without(data []byte, field protowire.Number) (rest, taken []byte) {
 	return rest, taken
 }
 
-// robertaPairs is how XLM-RoBERTa's tokenizer puts texts together.
+// robertaPairs is XLM-RoBERTa's template for pairs.
 const robertaPairs = `{"type": "TemplateProcessing",
 	"single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
 		{"SpecialToken": {"id": "[SEP]", "type_id": 0}}],

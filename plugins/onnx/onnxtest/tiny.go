@@ -19,8 +19,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// A Tiny is a model that is a table: the vector of each of its tokens, of which a text's vector is the mean. So it
-// can be worked out by hand, and is made in no time.
+// A Tiny is a model that is a table of token vectors; a text's vector is their mean. Its results can be computed by
+// hand, and it is cheap to make.
 type Tiny struct {
 	Words []string    // the vocabulary: [PAD], [UNK], [CLS], [SEP], then any
 	Table [][]float32 // a vector for each
@@ -39,15 +39,15 @@ type Tiny struct {
 	Past  bool // it takes past_key_values of a layer with 2 heads of 4 numbers, and does nothing with them
 
 	Times [][]int8 // what the table's vectors are multiplied by, in 8 bits; nil: nothing. Not with Pooled
-	// tokens of a run from which on all vectors are wrong, as of a library that computes wrongly; 0: they never are
+	// number of tokens in a run above which all vectors are wrong, like those of a faulty library; 0: never
 	WrongFrom int
 }
 
-// TinyTokens is how many tokens of a text it reads, [CLS] and [SEP] included.
+// TinyTokens is its token limit, including [CLS] and [SEP].
 const TinyTokens = 16
 
-// Letters returns a model that knows the letters and digits, so that most texts have vectors of their own; those of
-// another seed differ in every number.
+// Letters returns a model with letters and digits as vocabulary, so that most texts have different vectors. Models of
+// different seeds differ in every number.
 func Letters(dims int, seed uint64) Tiny {
 	m := Tiny{Words: []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]"}}
 	for letter := range strings.SplitSeq("abcdefghijklmnopqrstuvwxyz0123456789", "") {
@@ -65,7 +65,7 @@ func Letters(dims int, seed uint64) Tiny {
 	return m
 }
 
-// Files are the files of its folder but the sums.
+// Files are the files of its folder without the sums.
 func (m Tiny) Files() map[string]string {
 	vocab := map[string]int{}
 	for id, word := range m.Words {
@@ -208,7 +208,7 @@ func (m Tiny) Graph() []byte {
 		message(14, text(1, "name"), text(2, "tiny")))
 }
 
-// behind is the table, with the number of a task added, in 16 bits.
+// behind makes the nodes after the table: the task number added, and 16 bits.
 func (m Tiny) behind(input, output string) []byte {
 	nodes, rows, last := node("Gather", "rows", []string{"table", input}), "rows", 1
 	if m.Task {
@@ -222,7 +222,7 @@ func (m Tiny) behind(input, output string) []byte {
 	return join(nodes, node("Cast", output, []string{rows}, attribute("to", last)))
 }
 
-// layer is what comes behind the table: a product, and a fault.
+// layer makes the further nodes after the table: a product, and a fault.
 func (m Tiny) layer(input, output string, dims int) []byte {
 	rows := "rows"
 	parts := [][]byte{node("Gather", rows, []string{"table", input})}

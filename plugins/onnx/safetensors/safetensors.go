@@ -1,5 +1,5 @@
-// Package safetensors reads files of tensors as safetensors writes them, number by number: it takes no more memory than
-// the numbers that are wanted. It believes nothing that such a file says of itself.
+// Package safetensors reads tensors from safetensors files. It needs no more memory than the requested numbers, and
+// validates all metadata of the file.
 package safetensors
 
 import (
@@ -18,7 +18,7 @@ import (
 
 const (
 	maxHeaderBytes = 16 << 20
-	lengthBytes    = 8 // of the header's length, which the file begins with
+	lengthBytes    = 8 // of the header's length at the start of the file
 )
 
 // A Tensor is numbers and their shape. Integers of 32 and 64 bits are Ints, all others Floats.
@@ -39,7 +39,7 @@ type entry struct {
 // widths are the bytes of a number, by type.
 var widths = map[string]int64{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I8": 1, "I32": 4, "I64": 8}
 
-// Read returns those of the named tensors that the file has, by name. size is how many bytes it has.
+// Read returns the named tensors that exist in the file. size is the file's size in bytes.
 func Read(file io.Reader, size int64, names ...string) (map[string]*Tensor, error) {
 	in := bufio.NewReaderSize(file, 1<<16)
 	wanted, err := readHeader(in, size, names)
@@ -59,7 +59,7 @@ func Read(file io.Reader, size int64, names ...string) (map[string]*Tensor, erro
 		}
 		at = t.Offsets[1]
 	}
-	_, err = io.Copy(io.Discard, in) // anyone who counts the bytes wants all of them
+	_, err = io.Copy(io.Discard, in) // read to the end, for callers that verify the content
 	return found, err
 }
 
@@ -69,7 +69,7 @@ type named struct {
 	name string
 }
 
-// readHeader returns what the header says of the named tensors, in the order in which they lie in the file.
+// readHeader returns the metadata of the named tensors, in the order of the file.
 func readHeader(in io.Reader, size int64, names []string) ([]named, error) {
 	var length [lengthBytes]byte
 	if _, err := io.ReadFull(in, length[:]); err != nil {
@@ -110,7 +110,7 @@ func readHeader(in io.Reader, size int64, names []string) ([]named, error) {
 	return list, nil
 }
 
-// check refuses a tensor that cannot be what is said of it, in a body of so many bytes.
+// check refuses a tensor with invalid metadata, for a body of this size.
 func (t *named) check(body int64) error {
 	width := widths[t.Type]
 	if width == 0 {
@@ -168,7 +168,7 @@ func integers(kind string, raw []byte, into []int64) {
 	}
 }
 
-// numbers reads numbers and returns which of them is not finite, or -1.
+// numbers reads numbers and returns the index of one that is not finite, or -1.
 func numbers(kind string, raw []byte, into []float32) int {
 	for i := range into {
 		var x float32
@@ -184,7 +184,7 @@ func numbers(kind string, raw []byte, into []float32) int {
 		default:
 			x = float32(int8(raw[i]))
 		}
-		if x-x != 0 { // neither an infinite number nor none at all is 0 from itself
+		if x-x != 0 { // Inf and NaN
 			return i
 		}
 		into[i] = x

@@ -71,13 +71,13 @@ func New(json []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Around returns the special tokens that stand before and after every text.
+// Around returns the special tokens before and after every text.
 func (t *Tokenizer) Around() (before, after []int32) { return t.before, t.after }
 
 // MaxID returns the largest id of the vocabulary.
 func (t *Tokenizer) MaxID() int32 { return t.maxID }
 
-// Typed reports whether the tokens in and around a text are of several types, or of another than 0.
+// Typed reports whether tokens of a type other than 0 occur.
 func (t *Tokenizer) Typed() bool { return t.typed }
 
 // Encode returns the tokens of a text, all of them. Bytes that are not UTF-8 are dropped.
@@ -95,9 +95,9 @@ func (t *Tokenizer) Encode(text string) (Encoded, error) {
 	return Encoded{IDs: found, Content: int(answer.count)}, err
 }
 
-// Ends returns the offset in bytes after each of the tokens that Encode gives, in a text in UTF-8: never decreasing.
-// A token that ends inside a character counts as ending after it, and what is behind a token and in none, white space
-// apart, belongs to it.
+// Ends returns the byte offset after each of Encode's tokens, in a text in UTF-8, never decreasing. A token that ends
+// inside a character counts as ending after it. Bytes after a token that are in no token, except white space, belong to
+// it.
 func (t *Tokenizer) Ends(text string) ([]int, error) {
 	var answer C.est_answer
 	C.est_ends(t.handle, (*C.uint8_t)(unsafe.StringData(text)), C.size_t(len(text)), &answer)

@@ -11,10 +11,10 @@ type Tokenizer struct{}
 // New returns ErrNotBuilt.
 func New([]byte) (*Tokenizer, error) { return nil, ErrNotBuilt }
 
-// Around returns the special tokens that stand before and after every text.
+// Around returns nil.
 func (t *Tokenizer) Around() (before, after []int32) { return nil, nil }
 
-// MaxID returns the largest id of the vocabulary.
+// MaxID returns 0.
 func (t *Tokenizer) MaxID() int32 { return 0 }
 
 // Typed is false.

@@ -64,7 +64,7 @@ func (t *Trie) Add(root int32, token string, id int32) {
 	t.ids[node] = id
 }
 
-// Longest returns the longest token under root that text begins with, and its length; None if there is no such token.
+// Longest returns the longest token under root that is a prefix of text, and its length; None if there is none.
 func (t *Trie) Longest(root int32, text []byte) (id int32, length int) {
 	id, node := None, root
 	for i, b := range text {

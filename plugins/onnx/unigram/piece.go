@@ -10,7 +10,7 @@ import (
 	"github.com/clipperhouse/uax29/v2/graphemes"
 )
 
-// A piece is text on its way to tokens.
+// A piece is a text during normalization and splitting.
 type piece struct {
 	text  []byte
 	ends  []int // for each byte, the offset in the text after the character that it comes from; nil: not wanted
@@ -32,7 +32,7 @@ func newPiece(text string, offset int, ends bool) piece {
 	return p
 }
 
-// empty is a piece that takes what becomes of p.
+// empty returns an empty piece for the result of a step on p.
 func (p piece) empty() piece {
 	out := piece{text: make([]byte, 0, len(p.text)+len(p.text)/8), first: p.first}
 	if p.ends != nil {
@@ -41,7 +41,7 @@ func (p piece) empty() piece {
 	return out
 }
 
-// put appends what the bytes of in up to end became.
+// put appends the replacement of in's bytes up to end.
 func put[T string | []byte](out *piece, in piece, end int, text T) {
 	out.text = append(out.text, text...)
 	for i := 0; in.ends != nil && i < len(text); i++ {
@@ -49,7 +49,7 @@ func put[T string | []byte](out *piece, in piece, end int, text T) {
 	}
 }
 
-// keep appends bytes of in as they are.
+// keep appends bytes of in unchanged.
 func (p *piece) keep(in piece, begin, end int) {
 	p.text = append(p.text, in.text[begin:end]...)
 	if in.ends != nil {
@@ -76,7 +76,7 @@ func (p piece) strip(left, right bool) piece {
 	return p.slice(begin, end)
 }
 
-// replace puts one text in the place of another.
+// replace replaces one text by another.
 func (p piece) replace(old, by string) piece {
 	out := p.empty()
 	for at := 0; at < len(p.text); {
@@ -92,7 +92,7 @@ func (p piece) replace(old, by string) piece {
 	return out
 }
 
-// joinSpaces makes one text of two or more spaces.
+// joinSpaces replaces two or more spaces by one text.
 func (p piece) joinSpaces(by string) piece {
 	if !bytes.Contains(p.text, []byte("  ")) {
 		return p
@@ -119,7 +119,7 @@ func lowercase(p piece) piece {
 	for at := 0; at < len(p.text); {
 		r, size := utf8.DecodeRune(p.text[at:])
 		small := string(unicode.ToLower(r))
-		if r == 'İ' { // the one letter that two become of
+		if r == 'İ' { // the only letter that becomes two
 			small = "i\u0307"
 		}
 		at += size
@@ -128,7 +128,7 @@ func lowercase(p piece) piece {
 	return out
 }
 
-// splitSpaces takes the words between white space.
+// splitSpaces returns the words between white space.
 func splitSpaces(list []piece) (words []piece) {
 	for _, p := range list {
 		begin := -1
@@ -149,7 +149,7 @@ func splitSpaces(list []piece) (words []piece) {
 	return words
 }
 
-// metaspace puts a mark in the place of each space, and before the text.
+// metaspace replaces each space by a mark, and adds one before the text.
 type metaspace struct {
 	mark, scheme string
 	split        bool
@@ -176,7 +176,7 @@ func (m metaspace) apply(list []piece) (words []piece) {
 			out.keep(p, 0, len(p.text))
 			p = out
 		}
-		for m.split { // at each mark, which belongs to what follows
+		for m.split { // at each mark, which belongs to the word after it
 			next := bytes.Index(p.text[1:], []byte(m.mark))
 			if next < 0 {
 				break
@@ -188,7 +188,7 @@ func (m metaspace) apply(list []piece) (words []piece) {
 	return words
 }
 
-// A table is SentencePiece's own of normalisations: a double array, and the texts that its leaves point into.
+// A table is SentencePiece's table of normalisations: a double array, and the texts that its leaves refer to.
 type table struct {
 	units []uint32
 	texts []byte
@@ -210,7 +210,8 @@ func newTable(data []byte) (*table, error) {
 	return t, nil
 }
 
-// find returns what a text becomes: that of the shortest of the table's that it begins with, as the reference has it.
+// find returns the replacement of a text: that of the table's shortest entry that is a prefix of it, like the
+// reference.
 func (t *table) find(text []byte) ([]byte, bool) {
 	offset := func(unit uint32) uint32 { return unit >> 10 << (unit & (1 << 9) >> 6) }
 	at := offset(t.units[0])
@@ -244,7 +245,7 @@ func (t *table) find(text []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// normalize looks at what a reader takes for one character, and where that is not in the table at its parts.
+// normalize replaces each grapheme cluster, or, if the table lacks it, its code points.
 func (t *table) normalize(p piece) piece {
 	const short = 6
 	out, at := p.empty(), 0

@@ -1,5 +1,5 @@
-// Package unigram turns text into the tokens of a Unigram model, as SentencePiece trains them: the same ids as the
-// reference library gives. It reads the reference's own tokenizer.json and refuses what it would not tokenize exactly.
+// Package unigram tokenizes text for Unigram models, as trained by SentencePiece, with the same ids as the reference
+// library. It reads the reference's tokenizer.json and refuses one that it does not support exactly.
 package unigram
 
 import (
@@ -26,11 +26,11 @@ type Tokenizer struct {
 // MaxID returns the largest id that Encode can give.
 func (t *Tokenizer) MaxID() int32 { return t.maxID }
 
-// Unknown returns the id that stands for what the vocabulary does not have.
+// Unknown returns the id of the unknown token.
 func (t *Tokenizer) Unknown() int32 { return t.unknown }
 
-// Encode appends the tokens of a text to dst, without special ones around it: at most limit of them, or all with 0. It
-// reports how many came from the text's words, and whether the text was cut. Bytes that are not UTF-8 are dropped.
+// Encode appends at most limit tokens of a text to dst (0: all), without special ones around it. It returns how many
+// came from the text's words, and whether the text was cut. Bytes that are not UTF-8 are dropped.
 func (t *Tokenizer) Encode(dst []int32, text string, limit int) (ids []int32, content int, truncated bool) {
 	e := encoder{Tokenizer: t, ids: dst}
 	if limit > 0 {
@@ -43,7 +43,7 @@ func (t *Tokenizer) Encode(dst []int32, text string, limit int) (ids []int32, co
 	return e.ids, e.content, false
 }
 
-// Ends returns, for each token of a text in UTF-8, the offset in bytes after what it stands for.
+// Ends returns the byte offset after each token of a text in UTF-8.
 func (t *Tokenizer) Ends(text string) []int {
 	e := encoder{Tokenizer: t, ends: []int{}}
 	e.text(text, true)
@@ -62,7 +62,7 @@ type encoder struct {
 	best    []node
 }
 
-// text divides a text at its special tokens.
+// text splits a text at its special tokens.
 func (e *encoder) text(text string, ends bool) {
 	begin := 0
 	for at := 0; at < len(text) && !e.full(); {
@@ -101,7 +101,7 @@ func (e *encoder) addedAt(text string) *added {
 	return nil
 }
 
-// plain reads what lies between special tokens, which begins at an offset of the text.
+// plain tokenizes a part between special tokens, which begins at offset in the text.
 func (e *encoder) plain(text string, offset int, ends bool) {
 	if text == "" {
 		return
@@ -124,7 +124,7 @@ func (e *encoder) plain(text string, offset int, ends bool) {
 	}
 }
 
-// A node is the best way to make tokens of the bytes before it.
+// A node is the best tokenization of the bytes before it.
 type node struct {
 	score  float64
 	begin  int   // of its last token
@@ -132,7 +132,7 @@ type node struct {
 	passed bool
 }
 
-// word appends the tokens whose scores add up to the most.
+// word appends the tokens with the largest sum of scores.
 func (e *encoder) word(w piece) {
 	if cap(e.best) <= len(w.text) {
 		e.best = make([]node, 2*(len(w.text)+1))
@@ -159,7 +159,7 @@ func (e *encoder) word(w piece) {
 	first := len(e.ids)
 	for at := len(w.text); at > 0; {
 		n := best[at]
-		if last := len(e.ids) - 1; n.id != e.unknown || last < first || e.ids[last] != e.unknown { // what is unknown is one
+		if last := len(e.ids) - 1; n.id != e.unknown || last < first || e.ids[last] != e.unknown { // merge unknown tokens
 			e.ids = append(e.ids, n.id)
 			if w.ends != nil {
 				e.ends = append(e.ends, w.ends[at-1])

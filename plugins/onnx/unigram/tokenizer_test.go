@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/unigram"
 )
 
-// What the tests of the tokenizers crate have is the reference here, too.
+// The reference data is that of the tokenizers crate's tests.
 const reference = "../tokenizers/testdata/unigram"
 
 func load(t *testing.T, replace ...string) (*unigram.Tokenizer, error) {
@@ -20,7 +20,7 @@ func load(t *testing.T, replace ...string) (*unigram.Tokenizer, error) {
 	return unigram.New([]byte(strings.NewReplacer(replace...).Replace(onnxtest.Unzipped(t, reference+".json.gz"))))
 }
 
-// The same ids as the reference library gives, for every text, most of them hostile.
+// The ids equal those of the reference library for every text; most are hostile.
 func TestEncode_AsTheReference(t *testing.T) {
 	t.Parallel()
 	type line struct {
@@ -92,7 +92,7 @@ func TestEncode_CutsAndCounts(t *testing.T) {
 	}
 }
 
-// Spaces beside a special token belong to it where it says so, and its text is no part of what is around it.
+// Spaces beside a special token belong to it if its flags say so, and its text is not part of neighbouring words.
 func TestEncode_SpecialTokensTakeSpaces(t *testing.T) {
 	t.Parallel()
 	const left = `"content":"</s>","single_word":false,"lstrip":`

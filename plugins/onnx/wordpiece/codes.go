@@ -10,7 +10,7 @@ import (
 
 //go:generate ./generate.sh
 
-// class says what the tokenizer does with a code point.
+// class is the tokenizer's treatment of a code point.
 type class uint8
 
 const (
@@ -23,13 +23,13 @@ const (
 	hangul                   // a syllable: becomes its two or three letters
 )
 
-// A mapping is what one code point becomes.
+// A mapping is the replacement of a code point.
 type mapping struct {
 	to    string
 	alone bool // stands between spaces
 }
 
-// codes is what to do with every code point.
+// codes holds the treatment of every code point.
 type codes struct {
 	class  []class // by code point
 	mapped map[rune]mapping
@@ -42,8 +42,7 @@ const (
 	vowels, trails                    = 21, 28
 )
 
-// loadCodes reads the generated tables. They are constants, so a mistake in them is a bug and every caller sees the
-// same.
+// loadCodes parses the generated tables. They are constants, so an error is a bug.
 var loadCodes = sync.OnceValues(func() (*codes, error) {
 	c := &codes{class: make([]class, utf8.MaxRune+1), mapped: make(map[rune]mapping, 1<<12)}
 	for code := syllableFirst; code <= syllableLast; code++ {

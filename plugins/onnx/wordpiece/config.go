@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/trie"
 )
 
-// file is the part of a tokenizer.json that matters here. Its truncation and padding are left out on purpose: they are
-// whatever the last user of the file had set, not what the model was trained with.
+// file is the relevant part of a tokenizer.json. It omits truncation and padding on purpose: they are leftovers of the
+// file's last use, not the model's settings.
 type file struct {
 	AddedTokens   []addedToken    `json:"added_tokens"`
 	Normalizer    *normalizer     `json:"normalizer"`
@@ -51,7 +51,7 @@ const (
 	maxTokenID   = math.MaxInt32
 )
 
-// parse reads a tokenizer.json and refuses what this package would not tokenize exactly.
+// parse reads a tokenizer.json and refuses one that this package does not support exactly.
 func parse(data []byte) (*file, error) {
 	var f file
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -150,7 +150,7 @@ func (f *file) checkAddedTokens() error {
 	return nil
 }
 
-// id returns the id of a special token by its text: added tokens win over the vocabulary.
+// id returns the id of a special token by its text; added tokens take precedence over the vocabulary.
 func (f *file) id(token string) (int32, bool) {
 	for _, a := range f.AddedTokens {
 		if a.Content == token {
@@ -161,7 +161,7 @@ func (f *file) id(token string) (int32, bool) {
 	return int32(id), ok
 }
 
-// around returns the special tokens that stand before and after every text.
+// around returns the special tokens before and after every text.
 func (f *file) around() (before, after []int32, err error) {
 	var p struct {
 		kind

@@ -72,7 +72,7 @@ func TestNew_RefusesWhatItWouldNotTokenizeExactly(t *testing.T) {
 	}
 }
 
-// Whatever the file holds, New returns or refuses, and what it returns can be used.
+// For any file, New returns an error or a usable tokenizer.
 func FuzzNew(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add([]byte(`{"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 1e99], "sep": [1, "x"]}}`))

@@ -1,9 +1,7 @@
-// Package wordpiece turns text into the token ids that uncased BERT models were trained on: the same ids, for every
-// text, as the reference library gives. It reads the reference's own tokenizer.json and refuses what it would not
-// tokenize exactly.
+// Package wordpiece tokenizes text for uncased BERT models, with the same ids as the reference library for every text.
+// It reads the reference's tokenizer.json and refuses one that it does not support exactly.
 //
-// Its memory does not depend on the text: a word is kept up to the length that the model knows, and tokens up to the
-// limit.
+// Its memory does not depend on the text: it keeps a word up to the model's longest, and tokens up to the limit.
 package wordpiece
 
 import (
@@ -18,10 +16,10 @@ type Tokenizer struct {
 	codes         *codes
 	trie          *trie.Trie
 	before, after []int32 // the special tokens around every text
-	unknown       int32   // stands for a word that cannot be put together from tokens
+	unknown       int32   // for a word that cannot be composed of tokens
 	wordChars     int     // longer words are unknown
 	maxID         int32
-	special       []special // found in the text as they are, before anything else; longest first
+	special       []special // matched in the raw text first; longest first
 	specialFirst  [256]bool // bytes that one of them begins with
 }
 
@@ -30,13 +28,13 @@ type special struct {
 	id   int32
 }
 
-// Info is what Encode found out about a text besides its tokens.
+// Info is Encode's information about a text besides its tokens.
 type Info struct {
-	Content   int  // tokens that came from words; 0: nothing but special tokens, so there is nothing to embed
-	Truncated bool // there were more tokens than the limit let through
+	Content   int  // tokens from words; 0: only special tokens, so nothing to embed
+	Truncated bool // there were more tokens than the limit
 }
 
-// New makes a tokenizer of the content of a tokenizer.json. The error says which of its settings is not supported.
+// New makes a tokenizer from the content of a tokenizer.json. The error names the unsupported setting.
 func New(data []byte) (*Tokenizer, error) {
 	f, err := parse(data)
 	if err != nil {
@@ -45,21 +43,20 @@ func New(data []byte) (*Tokenizer, error) {
 	return f.build()
 }
 
-// MaxID returns the largest id that Encode can give: the model needs an embedding for it.
+// MaxID returns the largest id that Encode can return; the model needs an embedding for it.
 func (t *Tokenizer) MaxID() int32 { return t.maxID }
 
-// Unknown returns the id that stands for a word of which nothing is known.
+// Unknown returns the id of the unknown token.
 func (t *Tokenizer) Unknown() int32 { return t.unknown }
 
-// Around returns how many special tokens are put around every text; a limit for Encode must be larger.
+// Around returns the number of special tokens around every text; a limit for Encode must be larger.
 func (t *Tokenizer) Around() int { return len(t.before) + len(t.after) }
 
-// Before returns how many of them stand before it.
+// Before returns how many of them are before the text.
 func (t *Tokenizer) Before() int { return len(t.before) }
 
-// Encode appends the tokens of text to dst, special tokens included, and returns it. At most limit tokens are
-// appended: the end of the text is cut, the special tokens after it are not; limit 0 stands for no limit. Any bytes
-// are allowed; those that are not UTF-8 are dropped.
+// Encode appends at most limit tokens of text to dst (0: no limit), including special tokens, and returns it. It cuts
+// the end of the text, but not the special tokens after it. Bytes that are not UTF-8 are dropped.
 func (t *Tokenizer) Encode(dst []int32, text string, limit int) ([]int32, Info) {
 	e := encoder{Tokenizer: t, ids: append(dst, t.before...), end: int(^uint(0) >> 1)}
 	if limit > 0 {
@@ -72,9 +69,8 @@ func (t *Tokenizer) Encode(dst []int32, text string, limit int) ([]int32, Info) 
 	return append(e.ids, t.after...), e.info
 }
 
-// Ends returns, for each token of the text but the special ones around it, the offset in bytes after what the token
-// stands for. A token that ends inside a character of the text, which normalization took apart, counts as ending
-// after it.
+// Ends returns the byte offset after each token of the text, without the special ones around it. A token that ends
+// inside a character, which normalization has decomposed, counts as ending after it.
 func (t *Tokenizer) Ends(text string) []int {
 	e := encoder{Tokenizer: t, end: int(^uint(0) >> 1), ends: make([]int, 0, len(text)/4+1)}
 	e.text(text)
@@ -88,14 +84,14 @@ type encoder struct {
 	at    int   // with ends: offset after the code point that is being read
 	from  []int // with ends: for each byte of the word, the offset after the code point it comes from
 	ids   []int32
-	end   int // ids may grow past it by one word; then it is cut and the call ends
+	end   int // ids may exceed it by one word, and is then cut
 	info  Info
 	word  []byte // the word being read, normalized
 	chars int    // of it; at most one more than wordChars
 	space [256]byte
 }
 
-// text reads all of the text, or as much as is needed to know that it is too long.
+// text reads the text until its end or the limit.
 func (e *encoder) text(text string) {
 	e.word = e.space[:0]
 	for i := 0; i < len(text) && len(e.ids) <= e.end; {
@@ -127,7 +123,7 @@ func (e *encoder) text(text string) {
 	}
 }
 
-// specialAt returns the longest special token that text begins with.
+// specialAt returns the longest special token that is a prefix of text.
 func (e *encoder) specialAt(text string) (special, bool) {
 	for _, s := range e.special {
 		if strings.HasPrefix(text, s.text) {
@@ -175,7 +171,7 @@ func (e *encoder) rune(r rune) {
 	}
 }
 
-// push makes a code point part of the word.
+// push appends a code point to the word.
 func (e *encoder) push(r rune) {
 	if e.chars > e.wordChars { // the word is unknown already, whatever follows
 		if e.ends != nil {
@@ -197,7 +193,7 @@ func (e *encoder) single(r rune) {
 	e.flush()
 }
 
-// flush ends the word: it becomes the fewest tokens that a greedy search finds, or the unknown token.
+// flush ends the word and appends its tokens by greedy longest match, or the unknown token.
 func (e *encoder) flush() {
 	if e.chars == 0 {
 		return

@@ -29,7 +29,7 @@ func load(t testing.TB) *wordpiece.Tokenizer {
 	return tok
 }
 
-// reference is 4,000 texts, most of them hostile, with the ids that the reference library gives.
+// reference is 4,000 texts, mostly hostile, with the ids of the reference library.
 func reference(t testing.TB) []line {
 	t.Helper()
 	return onnxtest.Lines[line](t, "testdata/tokens.jsonl.gz")
@@ -62,7 +62,7 @@ func TestEncode_EqualsReference(t *testing.T) {
 	}
 }
 
-// Cutting while reading must give what cutting afterwards gives.
+// Cutting while reading must equal cutting afterwards.
 func TestEncode_LimitCutsTheEnd(t *testing.T) {
 	tok := load(t)
 	for i, line := range reference(t) {
@@ -106,7 +106,7 @@ func TestEncode_AppendsAndCountsTheLimitFromThere(t *testing.T) {
 	}
 }
 
-// A word as long as the model allows is looked up; one character more and it is unknown, however long.
+// A word of the model's maximum length is looked up; a longer one is unknown.
 func TestEncode_LongWords(t *testing.T) {
 	tok := load(t)
 	if got, _ := tok.Encode(nil, strings.Repeat("a", 100), 0); slices.Contains(got, unk) {
@@ -120,7 +120,7 @@ func TestEncode_LongWords(t *testing.T) {
 	}
 }
 
-// Whatever the text, a call keeps no more than the tokens it returns.
+// For any text, a call keeps only the tokens it returns.
 func TestEncode_MemoryDoesNotGrowWithText(t *testing.T) {
 	tok := load(t)
 	dst := make([]int32, 0, 512)
@@ -162,7 +162,7 @@ func FuzzEncode(f *testing.F) {
 		if info.Content > len(all)-2 {
 			t.Fatalf("content %d of %d tokens", info.Content, len(all))
 		}
-		// Every character gives at most three tokens (Hangul), so the answer is bounded by the text.
+		// A character has at most three tokens (Hangul), so the text bounds the answer.
 		if most := 2 + 3*utf8.RuneCountInString(text); len(all) > most {
 			t.Fatalf("%d tokens of a text that allows %d", len(all), most)
 		}
