@@ -71,7 +71,7 @@ func article(r *rand.Rand) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// rearrange does to a text of paragraphs what editors do: move, change, take away, repeat or add one.
+// rearrange edits a text of paragraphs like an author: it moves, changes, removes, repeats or adds one.
 func rearrange(ctx context.Context, s *step) error {
 	if !s.shape.Chunking.On() {
 		return change(ctx, s)
@@ -95,7 +95,7 @@ func rearrange(ctx context.Context, s *step) error {
 	})
 }
 
-// storedChunk is a line of an embedding table of chunks. Key is that of its source row, nil without one.
+// storedChunk is a row of a chunked embedding table. Key is that of its source row, nil without one.
 type storedChunk struct {
 	Key, Own       *string
 	No, Start, End int
@@ -104,7 +104,7 @@ type storedChunk struct {
 	Vector         []float32
 }
 
-// compareChunks cuts the text of every row again and compares with what is stored.
+// compareChunks cuts the text of every row again and compares it with the stored chunks.
 func (r *Report) compareChunks(ctx context.Context, tx pgx.Tx, s Shape, embed Embed) error {
 	sources, _ := tx.Query(ctx, s.chunkSourcesSQL())
 	type row struct {
@@ -198,7 +198,7 @@ func (s Shape) chunksSQL() string {
 		quote(s.Counter), s.shownKey("s."), s.shownKey("e."), s.numbers("e.embedding"), s.Into(), s.Source(), on)
 }
 
-// shownKey writes a key for people.
+// shownKey formats a key for messages.
 func (s Shape) shownKey(alias string) string {
 	return "concat_ws(' | ', " + s.eachKey(", ", func(name string) string { return alias + name + "::text" }) + ")"
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// operation is something users do to a table.
+// operation is a change that users make to a table.
 type operation struct {
 	name   string
 	weight int
@@ -51,7 +51,7 @@ func chosen(without []string) []operation {
 		func(op operation) bool { return slices.Contains(without, op.name) })
 }
 
-// step is an operation at work: a table inside a transaction.
+// step is a running operation: a table inside a transaction.
 type step struct {
 	*writer
 	tx    pgx.Tx
@@ -146,7 +146,7 @@ func upsert(ctx context.Context, s *step) error {
 		columns, values, s.shape.keyList(), column, column), p)
 }
 
-// bulk loads rows with one statement, up to what the table may hold.
+// bulk loads rows with one statement, up to the table's limit.
 func bulk(ctx context.Context, s *step) error { return s.fill(ctx, 20+s.r.IntN(60)) }
 
 func (s *step) fill(ctx context.Context, most int) error {
@@ -188,7 +188,7 @@ func changeMany(ctx context.Context, s *step) error {
 		s.shape.keyList(), 5+s.r.IntN(30)), p)
 }
 
-// thereAndBack changes a text and changes it back: the row ends as it was, but somebody may have looked in between.
+// thereAndBack changes a text and changes it back; the sidecar may have read it in between.
 func thereAndBack(ctx context.Context, s *step) error {
 	key, err := s.anyKey(ctx)
 	if err != nil || key == nil {
@@ -310,7 +310,7 @@ func replace(ctx context.Context, s *step) error {
 	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES (%s) ON CONFLICT DO NOTHING", columns, values), p)
 }
 
-// clearVector asks for a new vector. Nobody hears that of an embedding table, which is not published.
+// clearVector deletes a vector to request a new one. That has no effect in an embedding table, which is not published.
 func clearVector(ctx context.Context, s *step) error {
 	if s.shape.IntoColumn == "" {
 		return noOp(ctx, s)
@@ -320,7 +320,7 @@ func clearVector(ctx context.Context, s *step) error {
 	})
 }
 
-// truncate empties a table and mostly loads it again in the same transaction.
+// truncate truncates a table and usually reloads it in the same transaction.
 func truncate(ctx context.Context, s *step) error {
 	if err := s.exec(ctx, "TRUNCATE {table}", nil); err != nil {
 		return err
@@ -331,9 +331,8 @@ func truncate(ctx context.Context, s *step) error {
 	return s.fill(ctx, 40)
 }
 
-// Joined returns shapes whose texts have parts from other tables: rows that hang on a row, the row that it hangs on,
-// and two levels of these. Triggers change the other tables, by chance, in the transactions that change the shape's
-// own.
+// Joined returns shapes whose texts have parts from other tables: child rows, the parent row, and two levels of these.
+// Triggers randomly change the other tables, in the transactions that change the shape's own.
 func Joined(dims int) []Shape {
 	on := func(column, of string) []pipeline.On { return []pipeline.On{{Column: column, Of: of}} }
 	person := pipeline.Join{Schema: "public", Table: "people", As: "person", On: on("id", "person_id"), Text: "name"}
@@ -407,7 +406,7 @@ func Joined(dims int) []Shape {
 	return usual(shapes, dims)
 }
 
-// ownedBy gives a shape the column by which its rows hang on people.
+// ownedBy gives a shape a foreign key to people.
 var ownedBy = []string{
 	`ALTER TABLE {table} ADD person_id int DEFAULT floor(random() * 20)`, `CREATE INDEX ON {table} (person_id)`,
 	`CREATE TRIGGER stir AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION stir_people()`,

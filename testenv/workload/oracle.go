@@ -19,13 +19,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// Embed is how vectors are made: the vector of a text, or that it holds nothing to embed.
+// Embed returns the vector of a text, or that the text is empty.
 type Embed func(text string) (vector []float32, empty bool)
 
-// tolerance is how far a stored number may be from the one computed again.
+// tolerance is the allowed difference between a stored and a recomputed number.
 const tolerance = 1e-5
 
-// Finding is a row that is not as it must be.
+// Finding is a row with a wrong state.
 type Finding struct {
 	Shape string
 	Key   string
@@ -38,12 +38,12 @@ type Report struct {
 	Vectors  int       // that are right
 	Missing  []Finding // a text without its vector
 	Stale    []Finding // the vector of another text
-	Unwanted []Finding // a vector of a row that has no text, or that the filter leaves out
-	Orphans  []Finding // a vector in an embedding table of a row that is not there
+	Unwanted []Finding // a vector of a row without a text, or excluded by the filter
+	Orphans  []Finding // a vector in an embedding table without a source row
 	Tasks    map[string]int
 }
 
-// Open is how many tasks are not done.
+// Open is the number of open tasks.
 func (r Report) Open() int { return r.Tasks["todo"] + r.Tasks["retrying"] }
 
 // OK reports whether every row has its vector and no task is open or failed.
@@ -51,7 +51,7 @@ func (r Report) OK() bool {
 	return len(r.Missing)+len(r.Stale)+len(r.Unwanted)+len(r.Orphans)+r.Open()+r.Tasks["failed"] == 0
 }
 
-// String tells the counts and the first findings of each kind.
+// String returns the counts and the first findings of each kind.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d rows, %d vectors right, %d missing, %d stale, %d unwanted, %d orphans; tasks", r.Rows, r.Vectors,
@@ -73,8 +73,8 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Check computes the text and the vector of every row again and compares, all shapes in one snapshot. The pool must be
-// able to read everything; Database.Pool is.
+// Check recomputes the text and the vector of every row and compares them, all shapes in one snapshot. The pool must be
+// able to read everything, as Database.Pool is.
 func Check(ctx context.Context, pool *pgxpool.Pool, shapes []Shape, embed Embed) (Report, error) {
 	r := Report{Tasks: map[string]int{}}
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
@@ -160,7 +160,7 @@ func (r *Report) judge(s Shape, f found, embed Embed) {
 	}
 }
 
-// near reports whether a stored vector is the one it should be, as far as its type can tell.
+// near reports whether a stored vector equals the expected one, within the precision of its type.
 func near(stored pipeline.Stored, a, b []float32) bool {
 	if len(a) != len(b) {
 		return false
@@ -184,7 +184,7 @@ func near(stored pipeline.Stored, a, b []float32) bool {
 	return true
 }
 
-// compareSQL reads all rows with their text and all vectors, joined by what the types call equal: 1.0 is the key 1.00.
+// compareSQL reads all rows with their text and all vectors, joined by the types' equality: 1.0 equals the key 1.00.
 func (s Shape) compareSQL() string {
 	key, on := make([]string, len(s.Key)), make([]string, len(s.Key))
 	for i, c := range s.Key {
@@ -207,7 +207,7 @@ func (s Shape) compareSQL() string {
 		FROM (%s) AS s FULL JOIN %s AS e ON %s`, shown, s.numbers("e.embedding"), source, s.Into(), strings.Join(on, " AND "))
 }
 
-// textSQL returns the expressions of the text and of whether the row has one at all.
+// textSQL returns the expressions of the text and of whether the row has one.
 func (s Shape) textSQL() (text, wanted string) {
 	text, wanted = s.Text, "true"
 	if text == "" {
@@ -243,12 +243,12 @@ func (r *Report) countTasks(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Settle waits until every row has its vector and no task is open, and returns that report. After timeout it fails
-// the test with what is wrong. The workload must have stopped.
+// Settle waits until every row has its vector and no task is open, and returns that report. After timeout it fails the
+// test with the findings. The workload must have stopped.
 func Settle(t testing.TB, db *testenv.Database, shapes []Shape, embed Embed, timeout time.Duration) Report {
 	t.Helper()
 	var last Report
-	remembered := map[string][]float32{} // rows change little from one look to the next
+	remembered := map[string][]float32{} // rows change little between two checks
 	remember := func(text string) ([]float32, bool) {
 		vector, ok := remembered[text]
 		if !ok {
@@ -276,7 +276,7 @@ func Settle(t testing.TB, db *testenv.Database, shapes []Shape, embed Embed, tim
 // ErrWrong is what Report.Err wraps.
 var ErrWrong = errors.New("vectors do not match their texts")
 
-// Err returns nil if the report is OK, else an error that tells what is not.
+// Err returns nil if the report is OK, otherwise an error with the findings.
 func (r Report) Err() error {
 	if r.OK() {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Options says how hard to work. The zero value is two writers that go on until they are stopped.
+// Options are options of a workload. The zero value is two writers that run until they are stopped.
 type Options struct {
 	Seed    uint64        // the same seed and one writer: the same statements
 	Writers int           // 0: 2
@@ -27,12 +27,12 @@ type Options struct {
 	Without []string      // operations to leave out, by name; see Operations
 }
 
-// Stats is what a workload did.
+// Stats are the counters of a workload.
 type Stats struct {
 	Committed  int
 	RolledBack int            // on purpose
 	Conflicts  int            // refused: deadlocks, lock timeouts, serialization, duplicate keys, full disks
-	Lost       int            // connections that broke; whether their last transaction was committed nobody knows
+	Lost       int            // broken connections; it is unknown whether their last transaction was committed
 	Operations map[string]int // in committed transactions
 }
 
@@ -46,7 +46,7 @@ func (s Stats) String() string {
 	return b.String()
 }
 
-// Run is a workload at work.
+// Run is a running workload.
 type Run struct {
 	cancel context.CancelFunc
 	stop   chan struct{}
@@ -58,8 +58,8 @@ type Run struct {
 	err   error
 }
 
-// Start lets writers work on the shapes' tables until Steps are done, Stop is called or ctx ends. The URL's role must
-// own the tables. Writers stand broken connections, restarts of the server and conflicts; any other error ends them.
+// Start starts writers on the shapes' tables until Steps are done, Stop is called or ctx ends. The URL's role must own
+// the tables. Writers tolerate broken connections, server restarts and conflicts; any other error ends them.
 func Start(ctx context.Context, url string, shapes []Shape, o Options) (*Run, error) {
 	o.Writers = cmp.Or(o.Writers, 2)
 	o.Rows = cmp.Or(o.Rows, 150)
@@ -88,14 +88,14 @@ func (run *Run) Stop() (Stats, error) {
 	return run.Wait()
 }
 
-// Wait waits for the writers to end by themselves: after Steps, or with the context.
+// Wait waits until the writers end by themselves: after Steps, or with the context.
 func (run *Run) Wait() (Stats, error) {
 	run.wg.Wait()
 	run.cancel()
 	return run.Stats(), run.err
 }
 
-// Stats returns what was done up to now.
+// Stats returns the current counters.
 func (run *Run) Stats() Stats {
 	run.mu.Lock()
 	defer run.mu.Unlock()
@@ -172,7 +172,8 @@ func (w *writer) work(ctx context.Context) {
 	}
 }
 
-// connected makes a connection if there is none, and waits for a server that is down. False: it was told to stop.
+// connected makes a connection if there is none, and waits for a server that is down. It returns false if the writer
+// must stop.
 func (w *writer) connected(ctx context.Context) bool {
 	for w.conn == nil {
 		conn, err := pgx.ConnectConfig(ctx, w.config)
@@ -194,7 +195,7 @@ func (w *writer) connected(ctx context.Context) bool {
 	return true
 }
 
-// settings gives the session formats of its own, as users' sessions have them.
+// settings gives the session random format settings, as users' sessions have them.
 func (w *writer) settings(ctx context.Context, conn *pgx.Conn) error {
 	one := func(of ...string) string { return of[w.r.IntN(len(of))] }
 	for _, setting := range []string{
@@ -212,11 +213,11 @@ func (w *writer) settings(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// errOnPurpose ends a transaction that shall be rolled back.
+// errOnPurpose ends a transaction that must be rolled back.
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// transaction does one to four operations, mostly on one table, sometimes inside savepoints, and commits nine times
-// of ten. It returns the names of what was done.
+// transaction does one to four operations, mostly on one table, sometimes inside savepoints, and commits nine times of
+// ten. It returns the names of the operations.
 func (w *writer) transaction(ctx context.Context) ([]string, error) {
 	var names []string
 	options := pgx.TxOptions{}
@@ -254,7 +255,7 @@ func (w *writer) transaction(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// savepoint does an operation in a savepoint and rolls half of them back, together with what a second one did.
+// savepoint does an operation in a savepoint, and half of the time rolls it back together with a second one.
 func (w *writer) savepoint(ctx context.Context, tx pgx.Tx, shape Shape, op operation) (kept bool, err error) {
 	keep := w.r.IntN(2) == 0
 	err = pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
@@ -295,7 +296,7 @@ func state(err error, codes ...string) bool {
 	return errors.As(err, &pgErr) && slices.Contains(codes, pgErr.Code)
 }
 
-// isConflict reports whether a server refuses such a transaction now and then in ordinary life.
+// isConflict reports whether an error is a normal conflict of transactions.
 func isConflict(err error) bool {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {

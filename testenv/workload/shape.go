@@ -1,5 +1,5 @@
-// Package workload changes tables in every way that users do, at random but from a seed, and checks afterwards that
-// every row has the vector of its present text.
+// Package workload changes tables in all ways that users do, at random from a seed, and checks afterwards that every
+// row has the vector of its current text.
 //
 // A fault test is: make the shapes, set up their pipelines, start the workload, do the damage, stop the workload, and
 // Settle.
@@ -25,7 +25,7 @@ import (
 // Column is a column of a key.
 type Column struct{ Name, Type string }
 
-// Shape is a table to work on and where its vectors belong.
+// Shape is a table for a workload, and the destination of its vectors.
 type Shape struct {
 	Name          string          // one word
 	Schema, Table string          // "": public, and the name
@@ -45,9 +45,9 @@ type Shape struct {
 	partition string                                // PARTITION BY ...
 	after     []string                              // statements after CREATE TABLE, with {table} and {schema}
 	requires  string                                // an extension
-	joined    string                                // what the text has behind the columns, as SQL over the table
+	joined    string                                // text after the columns, as SQL over the table
 	newKey    func(r *rand.Rand, rows int) []string // nil: numbers from 0
-	respell   func(key []string) []string           // the same key, printed differently; nil if there is no such thing
+	respell   func(key []string) []string           // the same key, printed differently; nil if impossible
 }
 
 // Source returns the table's name, quoted.
@@ -67,13 +67,13 @@ func (s Shape) Spec() pipeline.Spec {
 	}
 }
 
-// Shapes returns all shapes, with vectors of this width: keys of each kind that users have, both destinations and
-// each type of them, odd names, partitions, long texts, each replica identity, a text expression with a filter.
+// Shapes returns all shapes, with vectors of this width: all kinds of keys, both destinations with each of their types,
+// odd names, partitions, long texts, each replica identity, a text expression with a filter.
 func Shapes(dims int) []Shape {
 	return usual(append(keyShapes(), tableShapes()...), dims)
 }
 
-// usual fills in what most shapes have in common.
+// usual fills in the common fields of most shapes.
 func usual(shapes []Shape, dims int) []Shape {
 	for i := range shapes {
 		s := &shapes[i]
@@ -310,7 +310,7 @@ func (s Shape) eachKey(between string, expression func(name string) string) stri
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// hostile are texts that something somewhere gets wrong.
+// hostile are texts that often cause bugs.
 var hostile = []string{
 	`'`, `"`, `\`, `\\`, `|`, `\|`, `$1`, `%s`, `--`, `/*`, `;`, `{}`, `{"a":null}`, `NULL`, `null`, `\N`, `\x00`,
 	`\u0000`, `E'\n'`, `::text`,
@@ -320,15 +320,15 @@ var hostile = []string{
 	"👩‍👩‍👧‍👦", "🇳🇵", "👍🏽", "a\u0300\u0301\u0302\u0303\u0304\u0305\u0306\u0307\u0308",
 }
 
-// blank are texts without a word.
+// blank are texts without words.
 var blank = []string{"", " ", "  \t ", "\n", "\n\n", "\r\n", "\u00a0", "\u2003\u3000"}
 
 var words = strings.Fields(`the a of and to in is was for on with by from at this that row table index page lock queue worker
 	vector distance model token night river stone copper ` + canary.Text +
 	` harbour engine garden winter silver paper window bridge forest`)
 
-// text makes the value of a text column; nil is NULL. Few texts are common to many rows, because the same text must
-// be embedded only once.
+// text makes the value of a text column; nil is NULL. Some texts are common to many rows, because the same text must be
+// embedded only once.
 func text(r *rand.Rand, long bool) any {
 	switch n := r.IntN(100); {
 	case n < 4:

@@ -22,7 +22,7 @@ const (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// embed makes vectors that differ with the text.
+// embed makes different vectors for different texts.
 func embed(text string) ([]float32, bool) {
 	if strings.TrimSpace(text) == "" {
 		return nil, true
@@ -54,7 +54,7 @@ func create(t *testing.T, db *testenv.Database, shapes []workload.Shape) []workl
 	return shapes
 }
 
-// embedAll does a sidecar's work, all at once.
+// embedAll does a sidecar's work in one step.
 func embedAll(t *testing.T, db *testenv.Database, shapes []workload.Shape) {
 	t.Helper()
 	for _, s := range shapes {
@@ -208,7 +208,7 @@ func TestWorkload_IsTheSameFromTheSameSeed(t *testing.T) {
 	for range 2 {
 		db := testenv.DB(t)
 		shapes := create(t, db, workload.Named(workload.Shapes(dims), "integers", "composite"))
-		// It may hold up a TRUNCATE for longer than a workload waits for a lock.
+		// Autovacuum may block a TRUNCATE for longer than a workload waits for a lock.
 		db.MustExec(`ALTER TABLE integers SET (autovacuum_enabled = false); ALTER TABLE composite SET (autovacuum_enabled = false)`)
 		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
 			Seed: 7, Writers: 1,
