@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# axe.sh: fetches axe-core, which finds on pages what keeps people out, into the cache, by npm's own client. Tests load it into a browser; it is no
-# part of the program.
+# axe.sh: fetches axe-core, an accessibility checker for web pages, into the cache, by npm. Tests load it into a
+# browser; it is not part of the program.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-version=4.14.1 # internal/door/dashboard/browser_test.go looks for the same
+version=4.14.1 # keep equal to internal/door/dashboard/browser_test.go
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/embedsidecar/axe-core-$version
 [ ! -s "$folder/axe.min.js" ] || exit 0
 

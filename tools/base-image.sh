@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# base-image.sh: makes the image that the stages of the Dockerfile begin with, where no registry can be reached, and prints its name.
-# As root, on Debian or Ubuntu, for podman or buildah.
+# base-image.sh: makes the base image of the Dockerfile's stages, for machines without access to a registry, and prints
+# its name. Needs root, Debian or Ubuntu, and podman or buildah.
 #
 #   image=$(tools/base-image.sh)
 #
-# It is Debian with a C compiler, by mmdebstrap from the mirror that this machine uses. Go is not in it: tools/image.sh mounts this
-# machine's. Rust is not in it either: tools/in-image.sh installs Debian's where it is needed. Does nothing when it is there already.
+# It is Debian with a C compiler, by mmdebstrap from this machine's mirror. It does not contain Go (tools/image.sh
+# mounts this machine's) or Rust (tools/in-image.sh installs Debian's if needed). Does nothing if the image exists.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/retry.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# build-tokenizers.sh: compiles the tokenizers crate for the ONNX plugin where there is cargo, and prints the tag to build
-# the plugin with: "tokenizers", or nothing where it could not be compiled. No root needed.
+# build-tokenizers.sh: compiles the tokenizers crate for the ONNX plugin if cargo is installed, and prints the plugin's
+# build tag: "tokenizers", or nothing if the crate could not be compiled. No root needed.
 #
 #   go build -tags "$(tools/build-tokenizers.sh)" ./plugins/onnx
 #
@@ -41,9 +41,9 @@ built)
 esac
 command -v cargo >/dev/null || without 'there is no cargo'
 
-# Of the sources and the compiler: what they were compiled to is kept under that name.
+# A hash of the sources and the compiler; the name of the result in the cache.
 version=$(rustc --version --verbose 2>&1) || without 'cargo has no Rust compiler'
-target=${CARGO_BUILD_TARGET:-} # another machine's, where cargo was told so
+target=${CARGO_BUILD_TARGET:-} # another machine's, if cargo is configured so
 key=$( (cat shim/Cargo.toml shim/Cargo.lock shim/src/*.rs && echo "$version$target") | cksum | tr ' ' -)
 built=$cache/$key/$library
 if [ ! -s "$built" ]; then
@@ -66,7 +66,7 @@ if ! cmp -s "$built" "lib/$library"; then
   cp "$built" "lib/$library.$$"
   mv "lib/$library.$$" "lib/$library"
 fi
-# Go looks at headers to tell whether a package has to be built again, and not at libraries.
+# Go checks headers, not libraries, to decide whether to rebuild a package.
 echo "// Of the library in lib/: $key" >"library.h.$$"
 if cmp -s "library.h.$$" library.h; then rm "library.h.$$"; else mv "library.h.$$" library.h; fi
 echo tokenizers

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# canary.sh FOLDER: says how many outputs of a test run were searched for what no output may hold, and fails when something was found
-# or when nothing was searched. Each test binary has left a line there: outputs, bytes, findings, its folder.
+# canary.sh FOLDER: prints how many outputs of a test run were searched for secrets and texts, and fails if something
+# was found or nothing was searched. Each test binary has written a line there: outputs, bytes, findings, its folder.
 set -euo pipefail
 shopt -s nullglob
 files=("$1"/*)

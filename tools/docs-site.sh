@@ -8,7 +8,7 @@ mkdir -p "$pages"
 cp -r docs/*.md docs/*.svg docs/adr docs/screenshots "$pages"
 cp README.md "$pages/index.md"
 cp CHANGELOG.md "$pages/changelog.md"
-# Links of pages that lie elsewhere here, and into the rest of the tree.
+# Fix links of moved pages, and links into the rest of the tree.
 tree=https://github.com/embedsidecar/embedsidecar/blob/main
 sed -i -E 's#\]\(docs/adr\)#](adr/0001-level-triggered-tasks.md)#g; s#\]\(docs/#](#g; s#\]\(CHANGELOG\.md#](changelog.md#g' \
   "$pages/index.md" "$pages/changelog.md"

@@ -1,9 +1,10 @@
 # engine.sh: finds the container engine. Sourced, not run. Sets $engine to docker, podman or buildah; CONTAINER_ENGINE names another.
 #
-# Where this is a machine within a machine, podman's defaults ask for more than it may have: a runtime that knows this kernel's cgroups, and
-# limits no higher than our own. Then CONTAINERS_CONF gets a file that asks for less, for this script and what it starts.
+# Inside a container or VM, podman's defaults may not work: it needs a runtime for this kernel's cgroups, and limits
+# within our own. Then CONTAINERS_CONF is set to a file with modest settings, for this script and its children.
 
-# usable ENGINE: reports whether it is there and answers. A docker without its daemon is none, nor is one that is podman by another name.
+# usable ENGINE: reports whether the engine is installed and works. A docker without a daemon, or a podman named docker,
+# does not count.
 usable() {
   case $1 in
   docker) "$1" info >/dev/null 2>&1 && ! "$1" --version 2>&1 | grep -qi podman ;;
@@ -25,7 +26,7 @@ find_engine() {
   return 1
 }
 
-# modest writes the file for an engine of podman's family, unless there is one.
+# modest writes that file for podman and buildah, unless CONTAINERS_CONF is set.
 modest() {
   if [ "$engine" = docker ] || [ -n "${CONTAINERS_CONF:-}" ]; then return; fi
   local folder

@@ -1,8 +1,7 @@
 # fetch-lib.sh: what the fetch-*.sh scripts share. Sourced, not run.
 #
-# Everything lands in $cache, outside the clone. A download goes into a folder of its own first, is checked there against
-# pinned sha256 sums, and is then moved to its place in one step: what is in place is complete, and an interrupted run
-# leaves nothing that a later one would take for a result.
+# Everything goes to $cache, outside the clone. A download goes to a temporary folder, is verified against pinned sha256
+# sums, and is then renamed into place. So whatever is in place is complete, also after an interrupted run.
 
 set -Eeuo pipefail
 umask 022
@@ -26,7 +25,7 @@ die() {
 
 cleanup() { if [ -n "$tmp" ]; then rm -rf "$tmp"; fi; }
 trap cleanup EXIT
-# For what nothing below explains: a command that failed for a reason of its own, most often a full disk.
+# For unexpected failures of a command, most often a full disk.
 unexpected() {
   if disk_is_full; then die "the disk of $cache is full" "$make_space"; fi
   die "line $1: a command failed, see above"
@@ -52,7 +51,7 @@ make_tmp() {
 free_mb() { df -Pm "$cache" | awk 'NR == 2 { print $4 + 0 }'; }
 disk_is_full() { [ "$(free_mb)" -lt 10 ]; }
 
-# need_space MEGABYTES: fails before a long download rather than after it.
+# need_space MEGABYTES: fails before a long download if the disk has too little room.
 need_space() {
   local free
   free=$(free_mb)
@@ -114,7 +113,7 @@ download_wheel() {
   [ "$(sha256 "$wheel")" = "$sum" ] || die "$requirement: the download has another sha256 than pinned" "run $script again"
 }
 
-# explain_pip REQUIREMENT LOG: says in words what pip's log means.
+# explain_pip REQUIREMENT LOG: explains the errors in pip's log.
 explain_pip() {
   if disk_is_full || grep -qiE 'no space left|errno 28|disk quota exceeded' <<<"$2"; then
     die "download $1: the disk of $cache is full" "$make_space"
@@ -147,7 +146,7 @@ download_weights() {
     die "model.safetensors has another sha256 than pinned"
 }
 
-# install_folder FROM TO: moves a finished folder into place. Whoever comes second, of two runs at once, keeps the first's.
+# install_folder FROM TO: moves a finished folder into place. Of two concurrent runs, the second keeps the first one's.
 install_folder() {
   mkdir -p "$(dirname "$2")"
   sync "$1"/* 2>/dev/null || true

@@ -9,7 +9,7 @@
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 name=all-MiniLM-L6-v2
-# Of SHA256SUMS itself, and so of every file of the folder. It changes only when vectors may change.
+# The sum of SHA256SUMS itself, and so of every file in the folder. It changes only if vectors may change.
 sums_sum=4305b9ad00cbf620796cdfbeb1c4f1644b6d9f580427dc8d4a63bbfe24f4a53f
 files=(1_Pooling/config.json README.md config.json config_sentence_transformers.json modules.json sentence_bert_config.json
   special_tokens_map.json tokenizer.json tokenizer_config.json vocab.txt)

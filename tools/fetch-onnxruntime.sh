@@ -11,13 +11,13 @@
 version=${1:-1.31.1} folder=$cache/onnxruntime
 case $version-${ONNXRUNTIME_PLATFORM:-$(uname -s)-$(uname -m)} in
 1.24.1-Linux-x86_64 | 1.24.1-Linux-amd64)
-  # In a folder of its own, where nobody looks for a library.
+  # In its own folder, which is not searched for libraries.
   folder=$cache/onnxruntime-1.24.1
   platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64) file=libonnxruntime.so.$version bytes=22052768
   wheel_sum=34b6119526eda12613f0d0498e2ae59563c247c370c9cef74c2fc93133dde157
   sum=94ac52f650e195b784587e1cb7d25b4bf074048b50fa9a7127795b2ed34db22e
   ;;
-1.24.1-*) exit 0 ;; # AMX is of no other machines
+1.24.1-*) exit 0 ;; # other machines have no AMX
 1.31.1-Linux-x86_64 | 1.31.1-Linux-amd64)
   platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64) file=libonnxruntime.so.$version bytes=29352200
   wheel_sum=1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536
@@ -53,7 +53,7 @@ download_wheel "onnxruntime==$version" "$wheel_sum" "${options[@]}"
 unzip_wheel "$tmp/content"
 [ "$(sha256 "$tmp/content/onnxruntime/capi/$file")" = "$sum" ] || die "$file has another sha256 than pinned"
 
-# Each file is moved in one step, the library last: its being there says that all is.
+# Each file is renamed into place, the library last: if it exists, all files do.
 mkdir -p "$folder"
 mv -f "$tmp/content/onnxruntime/LICENSE" "$folder/LICENSE"
 mv -f "$tmp/content/onnxruntime/ThirdPartyNotices.txt" "$folder/ThirdPartyNotices.txt"

@@ -48,7 +48,7 @@ if [ "${1:-}" = --for ]; then
       DEBIAN_FRONTEND=noninteractive retry apt-get install -y -qq --no-install-recommends "${lacking[@]}" >/dev/null
     fi
   fi
-  # Rust's own library for the other architecture: by rustup, or out of Debian's package, of which nothing runs here.
+  # Rust's standard library for the other architecture: by rustup, or from Debian's package without installing it.
   if [ -n "$rust" ] && [ "$arch" != "$own" ]; then
     if command -v rustup >/dev/null; then
       retry rustup target add "$CARGO_BUILD_TARGET"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# package.sh: makes dist/*.deb and dist/*.rpm, with nfpm, of what make build, runtime and model have made: embedsidecar (program, plugins remote and static,
-# systemd's unit, manual page, completion for shells) and embedsidecar-onnx (plugin, library and default model).
+# package.sh: makes dist/*.deb and dist/*.rpm with nfpm, from the outputs of make build, runtime and model: embedsidecar
+# (program, plugins remote and static, systemd unit, manual page, shell completion) and embedsidecar-onnx (plugin,
+# library and default model).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/retry.sh
@@ -23,19 +24,19 @@ fi
 version=$(git describe --tags --match 'v[0-9]*' 2>/dev/null || git log -1 --format='0.0.0~%cd.%h' --date=format:%Y%m%d 2>/dev/null || echo 0.0.0)
 export VERSION=${version#v} ARCH
 ARCH=${ARCH:-$(go env GOARCH)}
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)} # nfpm gives it to every file
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)} # nfpm sets it as every file's time
 LIBRARY=$(tools/fetch-onnxruntime.sh)
 LIBRARY_NAME=${LIBRARY##*/}
 MODEL=$(tools/fetch-model.sh)
 export SOURCE_DATE_EPOCH LIBRARY LIBRARY_NAME MODEL LIBRARY_FOLDER=${LIBRARY%/*}
 program=bin/embedsidecar
-if [ "$ARCH" != "$(go env GOHOSTARCH)" ]; then # that one does not run here
+if [ "$ARCH" != "$(go env GOHOSTARCH)" ]; then # it does not run here
   program=$PAPERS/program
   GOARCH=$(go env GOHOSTARCH) CGO_ENABLED=0 go build -trimpath -ldflags "-X main.version=$VERSION" -o "$program" ./cmd/embedsidecar
 fi
 "$program" man | gzip -9n >"$PAPERS/embedsidecar.1.gz"
 for shell in bash zsh fish; do "$program" completion "$shell" >"$PAPERS/$shell"; done
-# A unit for each of several databases: the same one, with names of its own.
+# A template unit for several databases: the same unit with instance names.
 sed -e 's|rows$|rows (%i)|' -e 's|/etc/embedsidecar/embedsidecar.yaml|/etc/embedsidecar/%i.yaml|g' \
   -e 's|^RuntimeDirectory=embedsidecar$|&/%i|' -e 's|/run/embedsidecar$|&/%i|' -e '/OPS_LISTEN/d' \
   deploy/packages/embedsidecar.service >"$PAPERS/embedsidecar@.service"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# postgres-image.sh MAJOR: makes an image of PostgreSQL with pgvector out of what tools/postgres.sh fetches, and prints its name: for
-# make test-image, where no registry of images can be reached. It does as much of the official image's start as our compose files use.
-# Not for data that anybody wants to keep.
+# postgres-image.sh MAJOR: makes an image of PostgreSQL with pgvector out of what tools/postgres.sh fetches, and prints
+# its name: for make test-image, where no registry of images can be reached. It does as much of the official image's
+# start as our compose files use. Not for data worth keeping.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/retry.sh
@@ -47,7 +47,7 @@ if [ "$1" = postgres ] && [ ! -s "$PGDATA/PG_VERSION" ]; then
   unset PGHOST
   pg_ctl -D "$PGDATA" -w -m fast stop >/dev/null
 fi
-# A test turns the server's clock: by the offset that the file holds.
+# A test shifts the server's clock by the offset in this file.
 echo +0 >/tmp/faketime
 export LD_PRELOAD=$(echo /usr/lib/*/faketime/libfaketimeMT.so.1) FAKETIME_TIMESTAMP_FILE=/tmp/faketime FAKETIME_NO_CACHE=1 DONT_FAKE_MONOTONIC=1
 exec "$@" -c listen_addresses='*' -c unix_socket_directories=/tmp

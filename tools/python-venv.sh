@@ -18,7 +18,7 @@ tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mkdir -p "$cache/python" || die "cannot make $cache/python" "$make_space"
 need_space 120
 say "making a Python environment with ${packages[*]}, once"
-# An environment cannot be moved once it is made: it is complete when the mark is there.
+# An environment cannot be moved after it is made, so a marker file shows that it is complete.
 exec 9>"$cache/python/.lock"
 if command -v flock >/dev/null; then flock 9; fi
 if [ ! -f "$folder/.complete" ]; then

@@ -1,5 +1,5 @@
-# retry.sh: tries a download again. Sourced, not run. Package indexes and mirrors break off, stall and refuse now and then, and what
-# asks them gives up at the first broken file.
+# retry.sh: retries downloads. Sourced, not run. Package indexes and mirrors sometimes fail or stall, and their clients
+# give up at the first error.
 
 # retry COMMAND...: up to four times, with pauses; the status of the last.
 retry() {

@@ -3,7 +3,7 @@
 #
 #   tools/sbom.sh FOLDER PROGRAM...
 #
-# The same program gives the same bytes: there is neither a time nor a serial number in it.
+# The output is reproducible: it has neither a time nor a serial number.
 set -euo pipefail
 tool=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 

@@ -42,7 +42,7 @@ type fault struct {
 	tests                   []string // folder.Test
 }
 
-// result is how a test ended.
+// result is the result of a test.
 type result struct {
 	outcome  string
 	recovery time.Duration // 0: it logged none
@@ -157,7 +157,7 @@ func parse(lines [][]string, tests []string) (faults []fault, err error) {
 	return faults, nil
 }
 
-// collect reads outputs of go test -json, and writes down what they say of the faults' tests.
+// collect reads outputs of go test -json, and writes the results of the faults' tests.
 func collect(path, of string, events []string, faults []fault) error {
 	all := map[string]result{}
 	for _, from := range events {
@@ -179,12 +179,12 @@ func collect(path, of string, events []string, faults []fault) error {
 
 var recovery = regexp.MustCompile(`\brecovery ([0-9.]+(?:ms|s|m[0-9.]+s))\b`)
 
-// read adds the results of an output. A test that failed anywhere has failed; one that was skipped was not run.
+// read adds the results of an output. A test that failed anywhere counts as failed; a skipped test counts as not run.
 func read(content []byte, all map[string]result) {
 	for line := range bytes.Lines(content) {
 		var event struct{ Action, Package, Test, Output string }
 		if json.Unmarshal(line, &event) != nil || event.Test == "" {
-			continue // what make and the compiler say
+			continue // output of make or the compiler
 		}
 		top, _, within := strings.Cut(event.Test, "/")
 		test := strings.TrimPrefix(event.Package, module) + "." + top
@@ -219,11 +219,11 @@ Commit tested: %s.
 | --- | --- | --- | --- | --- | --- |
 `
 
-// render writes the page. The last results have a line of headings first, which begins with what was tested.
+// render writes the page. The first line of the last results is a header, which begins with the tested version.
 func render(faults []fault, last [][]string) string {
 	results := map[string]result{}
 	for _, line := range last[1:] {
-		took, _ := time.ParseDuration(line[2]) // as it was printed
+		took, _ := time.ParseDuration(line[2]) // as printed
 		results[line[0]] = result{line[1], took}
 	}
 	var b strings.Builder

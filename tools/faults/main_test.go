@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestPage: docs/faults.md is what the program writes, and every test that it names is there.
+// TestPage: docs/faults.md is the program's output, and every test that it names exists.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	if err := run("../..", "", true, nil); err != nil {
@@ -39,8 +39,8 @@ func TestParse_RefusesWhatNobodyProves(t *testing.T) {
 	}
 }
 
-// TestRun_TakesTheResultsOfRuns: what failed once has failed; what logged a time of recovery has the longest; what is
-// no event is passed over.
+// TestRun_TakesTheResultsOfRuns: one failure counts; the longest recovery time counts; lines that are not events are
+// skipped.
 func TestRun_TakesTheResultsOfRuns(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

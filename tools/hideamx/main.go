@@ -1,5 +1,4 @@
-// Hideamx runs a command as on a CPU without AMX: the kernel refuses its use to the command and to whatever that
-// starts.
+// Hideamx runs a command as on a CPU without AMX: the kernel refuses AMX to the command and its children.
 package main
 
 import (
@@ -30,7 +29,7 @@ func run(command []string) error {
 		return fmt.Errorf("hide AMX: %w", err)
 	}
 	if onnxtest.AMX() {
-		return fmt.Errorf("AMX is there all the same")
+		return fmt.Errorf("AMX is still available")
 	}
 	//nolint:gosec,forbidigo // it is asked to; what it starts gets all of the environment
 	return syscall.Exec(path, command, os.Environ())
