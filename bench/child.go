@@ -19,9 +19,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-const timeout = 2 * time.Minute // for anything that takes seconds
+const timeout = 2 * time.Minute // for steps that usually take seconds
 
-// child is a program that runs until it is stopped. It ends with us, however we end.
+// child is a program that runs until it is stopped. It always ends with this process.
 type child struct {
 	*testenv.Process
 
@@ -34,15 +34,15 @@ func (p *place) start(environ []string, program string, args ...string) *child {
 	defer during("start %s", c.name)
 	c.log = filepath.Join(p.dir, fmt.Sprintf("%02d-%s.log", len(p.children)+1, c.name))
 	f := must(os.Create(c.log))
-	defer func() { _ = f.Close() }()      // the child has its own
-	cmd := exec.Command(program, args...) //nolint:noctx // it is ended in order, by stop
+	defer func() { _ = f.Close() }()      // the child has its own copy
+	cmd := exec.Command(program, args...) // nolint:noctx // stop ends it
 	cmd.Env, cmd.Stderr, cmd.Stdout = environ, f, f
 	c.Process = must(testenv.StartProcess(cmd))
 	p.children = append(p.children, c)
 	return c
 }
 
-// stop ends it with a signal, and insists after a while.
+// stop ends it with a signal, and kills it after a timeout.
 func (c *child) stop(sig syscall.Signal) {
 	const gracePeriod = 30 * time.Second
 	if err := c.Signal(sig); !errors.Is(err, os.ErrProcessDone) {
@@ -57,7 +57,7 @@ func (c *child) stop(sig syscall.Signal) {
 	}
 }
 
-// failed is an error with the end of its log.
+// failed returns an error with the end of its log.
 func (c *child) failed(format string, args ...any) error {
 	const most = 2000
 	b, err := os.ReadFile(c.log)
@@ -67,8 +67,8 @@ func (c *child) failed(format string, args ...any) error {
 	return fmt.Errorf("%s: %w: %s", c.name, fmt.Errorf(format, args...), strings.TrimSpace(string(b[max(0, len(b)-most):])))
 }
 
-// until asks until a query says yes, and returns when it did. It asks every few milliseconds, or as seldom as told: of
-// those who work, CPU time must be left. That there is no such table means that there is none yet.
+// until polls until a query returns true, and returns that time. It polls every few milliseconds, or less often as
+// given, to leave CPU time to the measured programs. A missing table counts as not yet.
 func (c *child) until(ctx context.Context, pool *pgxpool.Pool, every time.Duration, sql string, args ...any) time.Time {
 	if _, told := ctx.Deadline(); !told {
 		var cancel context.CancelFunc

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// measureCost measures what a row costs: CPU by kind of process, WAL, tuples, statements and time, for single-row
-// commits at several rates and for a backfill, beside what else could have been put beside the writer.
+// measureCost measures the cost of a row: CPU by kind of process, WAL, tuples, statements and time, for single-row
+// commits at several rates and for a backfill, compared with alternatives.
 func measureCost(ctx context.Context, p *place) {
 	if runtime.GOOS != "linux" {
 		check(errors.New("the CPU time of single processes is known on Linux only: leave cost out of --only"))
@@ -42,8 +42,8 @@ func (p *place) countStatements(ctx context.Context) {
 		"ALTER SYSTEM SET pg_stat_statements.track_planning = on", "SELECT pg_reload_conf()")
 }
 
-// costRound measures everything once. Subjects take turns at each rate, so that a busy moment of the machine hits
-// neighbours alike, and one that does not run leaves nothing behind for the next: its slot waits.
+// costRound measures everything once. Subjects take turns at each rate, so that a busy moment of the machine affects
+// neighbouring measurements equally. A subject that is not measured does not run, and its slot waits.
 func (p *place) costRound(ctx context.Context, c *costs, beside []string, round int) {
 	var subjects []*subject
 	for i, name := range beside {
@@ -66,8 +66,8 @@ func (p *place) costRound(ctx context.Context, c *costs, beside []string, round 
 	}
 }
 
-// costSubject makes a subject's database, with what counts WAL and statements, and has anyone who writes vectors write
-// one for every row: a backfill. From then on each change replaces a vector.
+// costSubject makes a subject's database with counters, and makes a subject that writes vectors backfill every row.
+// After that each change replaces a vector.
 func (p *place) costSubject(ctx context.Context, c *costs, name, database string) *subject {
 	defer during("%s", name)
 	pool := p.docs(ctx, database, p.costRows)
@@ -137,9 +137,8 @@ func (p *place) costAt(ctx context.Context, s *subject, rate int) *use {
 	return u
 }
 
-// freshness is how long it took from each row's last change to its vector, in ms. Both moments are the server's, and
-// both are taken just before the commit is flushed, so what the disk takes is in it once. Nobody has to look while the
-// load runs.
+// freshness is the time from each row's last change to its vector, in ms. Both times are the server's, taken just
+// before the commit is flushed, so one flush is included. No polling is needed during the load.
 func freshness(ctx context.Context, pool *pgxpool.Pool, vectors string, since time.Time) []float64 {
 	defer during("ask how fresh the vectors are")
 	rows, _ := pool.Query(ctx, `SELECT 1000 * extract(epoch FROM pg_xact_commit_timestamp(v.xmin) - v.changed_at)::float8
@@ -147,8 +146,8 @@ func freshness(ctx context.Context, pool *pgxpool.Pool, vectors string, since ti
 	return must(pgx.CollectRows(rows, pgx.RowTo[float64]))
 }
 
-// within counts what is used while something is done. A backend reports its fsyncs at most once a second and at its
-// end, so these are asked for before and when the one who worked has gone.
+// within counts the resources used during do. A backend reports its fsyncs at most once a second and at its end, so
+// they are read before the start and after the subject has ended.
 func (p *place) within(ctx context.Context, s *subject, u *use, do func(*processes), stop func()) {
 	syncs := p.fsyncs(ctx, s.pool)
 	if p.counts {
@@ -166,11 +165,11 @@ func (p *place) within(ctx context.Context, s *subject, u *use, do func(*process
 	u.fsyncs = p.fsyncs(ctx, s.pool) - syncs
 }
 
-// use is what one load used, of one subject and the writer beside it.
+// use is the resources used by one load: of a subject and the writer.
 type use struct {
 	rows       int
 	kept       float64       // rows a second
-	behind     time.Duration // until it had caught up after the end
+	behind     time.Duration // time to catch up after the end
 	cpu        map[string]time.Duration
 	waits      map[string]int64
 	wal        walUse
@@ -180,7 +179,7 @@ type use struct {
 	fresh      []float64 // from commit to vector, ms
 }
 
-// beside is what was used for the vectors: all but the writer's own backends, and what serves all.
+// beside is the CPU time used for the vectors: all except the writer's backends and shared server processes.
 func (u *use) beside() time.Duration {
 	return u.cpu[ofBackends] + u.cpu[ofWalsender] + u.cpu[ofProgram] + u.cpu[ofPlugin]
 }
@@ -197,7 +196,7 @@ const (
 	overFloor  = "p95 of pg_recvlogical's"
 )
 
-// costs collects what the loads used into tables.
+// costs collects the loads' usage in tables.
 type costs struct {
 	cpu     *figures // and time
 	written *figures // WAL, tuples, statements
@@ -217,7 +216,7 @@ func newCosts() *costs {
 
 func atRate(rate int) string { return fmt.Sprintf("%d/s", rate) }
 
-// add adds what one load used.
+// add adds the usage of one load.
 func (c *costs) add(load, name string, u *use, counted bool) {
 	own, n := load+", "+name, float64(u.rows)
 	c.cpu.add(own, "us/row", micros(u.beside(), u.rows))
@@ -278,7 +277,7 @@ func (c *costs) ratios(load string, beside []string) {
 	}
 }
 
-// show has the tables printed.
+// show prints the tables.
 func (c *costs) show(p *place) {
 	c.cpu.Columns = []string{
 		overWriter, withWriter, ofWriter, ofBackends, ofWalsender, ofProgram, ofPlugin, ofServer, "rows/s", behindEnd,
@@ -303,7 +302,7 @@ func (c *costs) show(p *place) {
 	}
 }
 
-// largestFirst orders lines by the sum of what was noted of them, and leaves out what is nothing beside the largest.
+// largestFirst sorts lines by their sum, and omits negligible ones.
 func (f *figures) largestFirst() {
 	const least = 0.02
 	for _, l := range f.Rows {

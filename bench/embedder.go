@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// A contender embeds all texts, so many times that it takes a while; cpu is the CPU time that it has used so far.
+// A contender embeds all texts repeatedly; cpu is the CPU time that it has used so far.
 type contender struct {
 	name  string
 	run   func()
@@ -85,7 +85,7 @@ func cpuWith(plugin *host.Host) func() time.Duration {
 	return func() time.Duration { return ownCPU() + cpuTime(plugin.Pid()) }
 }
 
-// takeTurns lets everybody run in turns, each round beginning with another one.
+// takeTurns runs the contenders in turns; each round starts with another one.
 func (p *place) takeTurns(contenders []contender, texts int) {
 	f := newFigures("Texts/s of an embedder alone (%d mixed texts, %d threads)", texts, runtime.GOMAXPROCS(0))
 	defer p.show(f, loops[0].name, loops[1].name, loops[2].name, overGRPC, sentenceTransformers)
@@ -112,8 +112,8 @@ type way struct {
 	one  func(text string)
 }
 
-// oneByOne compares texts that come one by one. Each text goes all ways, one right after the other and in turns of
-// changing order, so that a busy moment of the machine hits all; the first way is what the others are compared with.
+// oneByOne compares the latency of single texts. Each text is embedded in all ways, directly one after the other and in
+// changing order, so that a busy moment of the machine affects all. The first way is the baseline.
 func (p *place) oneByOne(texts []string, ways []way) {
 	const rounds, singles = 4, 200
 	f := newFigures("One text at a time")
@@ -127,7 +127,7 @@ func (p *place) oneByOne(texts []string, ways []way) {
 				f.add(w.name, "ms", millis(time.Since(began)))
 			}
 		}
-		slices.Reverse(ways) // so that nobody always comes after the same one
+		slices.Reverse(ways) // so that none always follows the same one
 	}
 }
 

@@ -2,11 +2,11 @@ package main
 
 import "fmt"
 
-// A part is like a test: what fails in its middle ends it, by a panic that try turns into its error. What it has begun
-// by then is ended by place.close.
+// abandoned is the panic value of a failed part, which try turns into an error. place.close ends what the part has
+// started.
 type abandoned struct{ error }
 
-// check ends the part where something has failed. Only the goroutine of the part may call it.
+// check ends the part on an error. Call it only from the part's goroutine.
 func check(err error) {
 	if err != nil {
 		panic(abandoned{err})
@@ -19,7 +19,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// during says what was being done when a part was ended in its middle. It is deferred.
+// during adds what was being done to the error of a failed part. Defer it.
 func during(format string, args ...any) {
 	switch why := recover().(type) {
 	case nil:
@@ -30,7 +30,7 @@ func during(format string, args ...any) {
 	}
 }
 
-// try runs what may be ended in its middle, and returns why it was.
+// try runs f and returns the error of check.
 func try(f func()) (err error) {
 	defer func() {
 		switch why := recover().(type) {

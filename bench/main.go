@@ -1,6 +1,6 @@
-// Command bench measures what embedsidecar costs and how fast it is. Every figure stands beside something measured in
-// the same run on the same machine: the bare model, a bulk write of ready vectors, pg_recvlogical, a trigger with
-// LISTEN and NOTIFY. It judges nothing. README.md in this folder says what each figure means.
+// Command bench measures the cost and speed of embedsidecar. It compares every figure with a baseline from the same run
+// on the same machine: the bare model, a bulk write of ready vectors, pg_recvlogical, a trigger with LISTEN and NOTIFY.
+// It has no pass or fail. README.md in this folder explains the figures.
 //
 // `make bench-smoke` builds what it needs and runs it.
 package main
@@ -57,7 +57,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once, and what it started with it
+	context.AfterFunc(ctx, stop) // a second signal ends the program and its children immediately
 	if err := measure(ctx, o, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "bench: error: %s\n", strings.TrimSpace(err.Error()))
 		return 1
@@ -131,7 +131,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 	p, err := newPlace(ctx, o, slices.ContainsFunc(chosen, func(one part) bool { return !one.alone }), stderr)
 	//nolint:contextcheck // it ends the server also after ctx has ended
 	defer func() {
-		cancel() // what a part that failed has left at work ends
+		cancel() // ends what a failed part has left running
 		err = errors.Join(err, p.close())
 	}()
 	if err != nil {
@@ -142,7 +142,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 		start := time.Now()
 		if err = try(func() { part.run(ctx, p) }); err != nil {
 			err = fmt.Errorf("measure %s: %w", part.name, err)
-			break // what was measured before is printed all the same
+			break // print what was measured so far
 		}
 		p.say("%s: %.0f s", part.name, time.Since(start).Seconds())
 	}

@@ -19,8 +19,8 @@ const (
 	whole    = "embedsidecar, commit to last vector"
 )
 
-// measureONNX measures how much of the bare model's speed is left when a sidecar carries texts from a table to it and
-// vectors back, on the same cores as the server.
+// measureONNX measures a sidecar's throughput relative to the bare model, with texts and vectors in a table, on the
+// same cores as the server.
 func measureONNX(ctx context.Context, p *place) {
 	f := newFigures("Texts/s with the real model (%s, %d mixed texts)", manifest.Default().Model.Default, p.realTexts)
 	defer p.show(f, bareLoop)
@@ -50,9 +50,9 @@ func measureONNX(ctx context.Context, p *place) {
 	for round := range p.rounds {
 		texts := p.mixed(p.realTexts)
 		for i := range texts {
-			texts[i] += fmt.Sprintf(" %d", round) // or they would be known by now
+			texts[i] += fmt.Sprintf(" %d", round) // otherwise they would be cached
 		}
-		// In turns first and second: a machine that grows warm or busy favours neither.
+		// In alternating order, so that a machine that becomes warm or busy favours neither.
 		first, second := alone, ours
 		if round%2 != 0 {
 			first, second = ours, alone
@@ -64,8 +64,8 @@ func measureONNX(ctx context.Context, p *place) {
 	p.verified(ctx, c, pool)
 }
 
-// bareModel is what a sidecar is measured against: the default model with the same threads, here and now, its texts
-// already in memory and its vectors thrown away.
+// bareModel is a sidecar's baseline: the default model in this process with the same threads, with texts in memory and
+// vectors discarded.
 func (p *place) bareModel(ctx context.Context) *model.Model {
 	if p.bare == nil {
 		folder, library := p.modelFiles()

@@ -27,7 +27,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// place is where everything is measured: one server with databases, and a folder for logs.
+// place is the environment of the measurements: one server with databases, and a folder for logs.
 type place struct {
 	options
 
@@ -45,13 +45,13 @@ type place struct {
 	sections []section    // what was measured
 }
 
-// serverConfig is that of a small server of somebody who read one page on tuning. It keeps checkpoints out of the
-// runs: which of them one hits would be chance.
+// serverConfig is a typical basic tuning of a small server. It avoids checkpoints during the runs, which would hit them
+// at random.
 var serverConfig = map[string]string{
 	"shared_buffers": "256MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "shared_preload_libraries": "",
 }
 
-// newPlace makes a place, with a server or without. With an error it is to be closed all the same.
+// newPlace makes a place, with a server or without. Close it even after an error.
 func newPlace(ctx context.Context, o options, server bool, out io.Writer) (p *place, err error) {
 	p = &place{options: o, sizes: full, out: out, environ: plainEnviron(os.Environ())}
 	if o.smoke {
@@ -102,7 +102,7 @@ func (p *place) startServer(ctx context.Context) {
 	p.pg = must(testenv.Start(ctx, testenv.Options{Major: p.major, Fsync: true, Config: config}))
 }
 
-// close ends all that was begun and is still there.
+// close ends everything that is still running.
 func (p *place) close() (err error) {
 	for _, c := range p.children {
 		_ = c.Signal(syscall.SIGKILL) // most have ended
@@ -128,10 +128,10 @@ func (p *place) close() (err error) {
 	return errors.Join(err, p.pg.Close())
 }
 
-// say tells what is going on.
+// say prints progress.
 func (p *place) say(format string, args ...any) { fmt.Fprintf(p.out, "bench: "+format+"\n", args...) }
 
-// onServer does something on a connection of its own.
+// onServer runs do on a new connection.
 func (p *place) onServer(ctx context.Context, database string, do func(*pgx.Conn)) {
 	conn := must(pgx.Connect(ctx, p.pg.URL(database, "")))
 	defer func() { _ = conn.Close(ctx) }()
@@ -213,7 +213,7 @@ func (p *place) libpq(name string) []string {
 		"PGPASSWORD="+config.Password, "PGDATABASE="+name, "PGSSLMODE=disable")
 }
 
-// plainEnviron leaves out what would configure a program otherwise than this one means.
+// plainEnviron removes variables that would change a program's configuration.
 func plainEnviron(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(e string) bool {
 		ours := strings.HasPrefix(e, "EMBEDSIDECAR_") && !strings.HasPrefix(e, "EMBEDSIDECAR_ONNXRUNTIME") &&
@@ -239,8 +239,8 @@ func (p *place) text(n, version int) string {
 	return fmt.Sprintf("%s. %s (%d, %d)", p.summary[n%len(p.summary)], p.summary[(n*7+version)%len(p.summary)], n, version)
 }
 
-// lengths are how many sentences each of ten texts has: mostly short ones and a few long, as in real tables. With
-// this project's CSV they make about 60 tokens on average and 250 at most.
+// lengths are the numbers of sentences in ten texts: mostly short and a few long, as in real tables. With this
+// project's CSV a text has about 60 tokens on average and at most 250.
 var lengths = []int{1, 1, 1, 2, 3, 4, 5, 8, 12, 24}
 
 // mixed returns texts of many lengths, in no order of length.
@@ -251,7 +251,7 @@ func (p *place) mixed(n int) []string {
 		var sentences []string
 		for range lengths[i%len(lengths)] {
 			sentences = append(sentences, p.summary[next%len(p.summary)]+".")
-			next += 3 // 8,000 is no multiple: all are used before one comes again
+			next += 3 // 8,000 is not a multiple, so all are used before one repeats
 		}
 		texts[i] = strings.Join(sentences, " ")
 	}

@@ -16,12 +16,12 @@ import (
 // Kinds of processes.
 const (
 	ofWriter    = "writer"         // the user's backends
-	ofBackends  = "backends"       // those of those who work for the vectors
+	ofBackends  = "backends"       // those that work for the vectors
 	ofWalsender = "walsender"      // the backend that decodes the WAL
-	ofProgram   = "program"        // the sidecar, or what stands in its place
+	ofProgram   = "program"        // the sidecar, or an alternative
 	ofPlugin    = "plugin"         // what the program has started
-	ofServer    = "rest of server" // checkpointer, WAL writer, autovacuum and so on: it serves all, some of it by chance
-	ofBench     = "bench"          // our own looking
+	ofServer    = "rest of server" // checkpointer, WAL writer, autovacuum and so on, shared by all
+	ofBench     = "bench"          // the measurement itself
 )
 
 // processes adds up CPU time by kind of process. It looks at all of them many times a second and remembers what each
@@ -51,8 +51,8 @@ const (
 	lookAtSessions = 10 // times as seldom: it is a query
 )
 
-// watchProcesses begins. What is there already counts from now on, and what comes later counts as a whole. It ends with
-// stop, or with ctx.
+// watchProcesses starts counting. Existing processes count from now on, later ones completely. It ends with stop, or
+// with ctx.
 func watchProcesses(ctx context.Context, pool *pgxpool.Pool, server int) *processes {
 	w := &processes{
 		conn: must(pool.Acquire(ctx)), server: server, enough: make(chan struct{}), done: make(chan error, 1),
@@ -131,7 +131,7 @@ func (w *processes) clocksLocked() {
 	}
 }
 
-// look asks the server which processes there are.
+// look reads the list of processes from the server.
 func (w *processes) look(ctx context.Context, first bool) error {
 	type session struct {
 		PID        int
@@ -221,7 +221,7 @@ func switches(pid int) (sum int64) {
 	return sum
 }
 
-// stat is what Linux says of a process; nothing of one that has gone.
+// stat reads /proc/PID/stat; zero for a process that has ended.
 func stat(pid int) (s procfs.ProcStat) {
 	if proc, err := procfs.NewProc(pid); err == nil {
 		s, _ = proc.Stat()

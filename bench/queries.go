@@ -18,10 +18,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// backfilled is more rows than a backfill gets through while it is asked; those that are left over are deleted.
+// backfilled is more rows than a backfill completes during the queries; the rest is deleted.
 const backfilled = 20_000
 
-// measureQueries measures how long somebody who asks waits: while a backfill runs, and when nothing else is to do.
+// measureQueries measures the latency of queries during a backfill and while idle.
 func measureQueries(ctx context.Context, p *place) {
 	f := newFigures("One query at a time over HTTP, real model")
 	defer p.show(f)
@@ -34,11 +34,11 @@ func measureQueries(ctx context.Context, p *place) {
 	left := must(pool.Exec(ctx, `DELETE FROM public.docs AS d
 		WHERE NOT EXISTS (SELECT FROM public.docs_embedding AS e WHERE e.id = d.id)`))
 	if left.RowsAffected() == 0 {
-		check(errors.New("the backfill ended while it was asked: these figures would say nothing"))
+		check(errors.New("the backfill ended during the queries: the figures would be meaningless"))
 	}
 	settle(ctx, s, pool)
 	bare := p.bareModel(ctx)
-	// What the model gets at a time, which a query may have to wait for.
+	// The model's largest run, which a query may have to wait for.
 	longest := texts[len(lengths)-1]
 	var runs []float64
 	idle := c.ask(ctx, func() {
@@ -66,7 +66,7 @@ var asked = []string{"POST /v1/embeddings", "POST .../search"}
 
 var addressPattern = regexp.MustCompile(`queries are answered"?.*address"?[=:]"?([0-9.:]+)`)
 
-// answersAt waits until the backfill runs at its full speed, and returns where queries are answered.
+// answersAt waits until the backfill runs at full speed, and returns the URL for queries.
 func answersAt(ctx context.Context, s *child, pool *pgxpool.Pool) string {
 	s.until(ctx, pool, 20*time.Millisecond, "SELECT count(*) >= 500 FROM embedsidecar.ledger")
 	match := addressPattern.FindSubmatch(must(os.ReadFile(s.log)))
@@ -76,14 +76,14 @@ func answersAt(ctx context.Context, s *child, pool *pgxpool.Pool) string {
 	return "http://" + string(match[1])
 }
 
-// client asks a sidecar.
+// client sends queries to a sidecar.
 type client struct {
 	place *place
 	base  string
-	n     int // questions so far: no text comes twice, as it would be remembered
+	n     int // queries so far; texts do not repeat, as they would be cached
 }
 
-// ask asks questions of each kind, in turns with something beside, and returns how long each took in ms.
+// ask sends queries of each kind, alternating with beside, and returns their latencies in ms.
 func (c *client) ask(ctx context.Context, beside func()) (times [2][]float64) {
 	const (
 		warmUp       = 5

@@ -1,8 +1,8 @@
-// Command notify is the least that could do embedsidecar's work, for comparison: it listens for what a trigger tells,
-// reads the rows and writes their vectors. What is told meanwhile waits and is done together next time. It forgets
-// what it was told while it does not run, and keeps nothing that would show what is missing.
+// Command notify is a minimal alternative to embedsidecar, for comparison: it listens for notifications of a trigger,
+// reads the rows and writes their vectors, in batches. It loses notifications while it does not run, and cannot find
+// missing vectors.
 //
-// DATABASE_URL says where. It ends at SIGTERM.
+// DATABASE_URL is the database. SIGTERM ends it.
 package main
 
 import (
