@@ -97,7 +97,7 @@ func TestPlainEnviron(t *testing.T) {
 	}
 }
 
-// TestTry: what fails in the middle of a part is its error, with what was being done; a panic of another kind is none.
+// TestTry: a failure in a part becomes its error, with what was being done; other panics do not.
 func TestTry(t *testing.T) {
 	t.Parallel()
 	err := try(func() {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestCosts checks what is compared with what: all that is used for vectors with the writer's own.
+// TestCosts checks the ratios: usage for vectors relative to the writer's own.
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	c := newCosts()

@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestCounts compares what is counted with what was done, on a real server: CPU time of a backend that ends while it is
-// watched, rows and index entries in the WAL, statements, and the moment of a commit.
+// TestCounts checks the counters on a real server: CPU time of a backend that ends during the measurement, rows and
+// index entries in the WAL, statements, and commit times.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -83,7 +83,7 @@ func countingPlace(t *testing.T, major int) *place {
 	return p
 }
 
-// TestOracle: a vector of another text, one that is missing and one of a row that is gone each end a benchmark.
+// TestOracle: a wrong, a missing and an orphaned vector each fail a benchmark.
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	p := countingPlace(t, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// neighbours are other pipelines, and what their plugins do: the first works as it should, the last keeps all CPUs busy
-// from its first call on.
+// neighbours are other pipelines with the faults of their plugins: the first has none, and the last uses all CPUs after
+// its first call.
 var neighbours = []struct{ name, faults string }{
 	{"as it should", "cost=20ms/call"},
 	{"wrong count", "wrong-count-every=1"},
@@ -37,25 +37,25 @@ const (
 	backlogRows  = 20_000
 )
 
-// isolation is a sidecar with the pipeline that is measured, on docs, and those of all neighbours.
+// isolation is a sidecar with the measured pipeline, on docs, and those of all neighbours.
 type isolation struct {
 	*child
 
 	pool *pgxpool.Pool
 }
 
-// measureIsolation tells how fast a pipeline is while another, of the same sidecar, has a backlog and a plugin that
-// misbehaves. All of them are there all the time, and only one has work: so what is compared was measured seconds
-// apart, in one process. Beside each misbehaving neighbour, before and after it in turns, the pipeline is measured
-// beside one that works as it should (which costs CPU time, too), and beside none.
+// measureIsolation measures the speed of a pipeline while another one of the same sidecar has a backlog and a
+// misbehaving plugin. All pipelines exist all the time, but only one neighbour has work, so compared figures are
+// measured seconds apart in one process. Before and after each misbehaving neighbour, the pipeline is measured with a
+// sound neighbour, which also costs CPU time, and with none.
 func measureIsolation(ctx context.Context, p *place) {
-	dir := must(os.MkdirTemp("", "bench")) // names of sockets are short
+	dir := must(os.MkdirTemp("", "bench")) // paths of sockets must be short
 	defer func() { _ = os.RemoveAll(dir) }()
 	s := p.startNeighbours(ctx, dir)
 	f := newFigures("A pipeline beside another whose plugin ..., rows/s")
 	defer p.show(f)
 	s.mine(ctx, time.Time{})
-	s.beside(ctx, 0) // a first time for everything
+	s.beside(ctx, 0) // warm-up
 	last := len(neighbours) - 1
 	for round := range p.rounds {
 		for i := 1; i < last; i++ {
@@ -70,7 +70,8 @@ func measureIsolation(ctx context.Context, p *place) {
 		}
 		p.say("isolation: round %d of %d", round+1, p.rounds)
 	}
-	// The last one burns beside everything. It has no work while it is measured; the sidecar has had time to notice that.
+	// The last neighbour uses CPU all the time. It has no work during the measurement, and the sidecar has had time to
+	// lower its priority.
 	before := s.beside(ctx, noNeighbour)
 	s.beside(ctx, last)
 	check(pause(ctx, 20*time.Second))
@@ -79,14 +80,14 @@ func measureIsolation(ctx context.Context, p *place) {
 		f.add(neighbours[last].name, "rows/s", rate)
 		f.note(neighbours[last].name, "of no work", rate/before)
 	}
-	docs := &subject{pool: s.pool, vectors: tableVectors, of: fakeVector} // a neighbour's work is taken away from it
+	docs := &subject{pool: s.pool, vectors: tableVectors, of: fakeVector} // the neighbours' tasks are deleted
 	docs.oracle(ctx)
 	s.stop(syscall.SIGTERM)
 }
 
 func neighbourTable(number int) string { return fmt.Sprintf("public.neighbour_%d", number) }
 
-// beside measures the pipeline of docs while one neighbour has a backlog.
+// beside measures docs' pipeline while one neighbour has a backlog.
 func (s *isolation) beside(ctx context.Context, number int) float64 {
 	if number != noNeighbour {
 		defer during("beside a neighbour: %s", neighbours[number].name)
@@ -99,19 +100,18 @@ func (s *isolation) beside(ctx context.Context, number int) float64 {
 	end := s.mine(ctx, since)
 	if number != noNeighbour {
 		s.clear(ctx)
-		check(pause(ctx, 500*time.Millisecond)) // what it has begun may end
+		check(pause(ctx, 500*time.Millisecond)) // let started work finish
 	}
 	return isolatedRows / end.Sub(began).Seconds()
 }
 
-// mine waits until every row of docs has been worked since a moment, and returns when that was.
+// mine waits until every row of docs has been processed since a time, and returns when that was.
 func (s *isolation) mine(ctx context.Context, since time.Time) time.Time {
 	return s.until(ctx, s.pool, 20*time.Millisecond, `SELECT count(*) >= $2 FROM embedsidecar.ledger AS l
 		JOIN embedsidecar.pipeline AS p USING (pipeline_id) WHERE p.plugin = 'mine' AND l.written_at > $1`, since, isolatedRows)
 }
 
-// clear takes all work of neighbours away, but for the rows that somebody is writing at this moment, until there is
-// none.
+// clear deletes the neighbours' tasks, except locked rows, until there are none.
 func (s *isolation) clear(ctx context.Context) {
 	s.until(ctx, s.pool, 5*time.Millisecond, `WITH gone AS (DELETE FROM embedsidecar.task WHERE task_id IN (
 			SELECT t.task_id FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
@@ -120,8 +120,8 @@ func (s *isolation) clear(ctx context.Context) {
 			WHERE p.plugin <> 'mine')`)
 }
 
-// startNeighbours sets the pipelines up and starts the sidecar. They are set up while all plugins are sound: one that
-// does not describe itself cannot be.
+// startNeighbours sets up the pipelines while all plugins are sound, because a plugin that fails in Describe cannot be
+// set up. Then it starts the sidecar.
 func (p *place) startNeighbours(ctx context.Context, dir string) *isolation {
 	pool := p.docs(ctx, "isolation", isolatedRows)
 	for number := range neighbours {
@@ -133,7 +133,7 @@ func (p *place) startNeighbours(ctx context.Context, dir string) *isolation {
 	writeNeighbours(p.bin, dir, true)
 	s := &isolation{child: p.sidecar(pool, "--no-init", "--config", file, "--set", "workers.batch_rows=64"), pool: pool}
 	streams(ctx, s.child, pool)
-	// Rows that are there from now on and have their vectors, or not, are no work unless they change.
+	// Rows inserted here cause no work until they change.
 	for number := range neighbours {
 		execute(ctx, pool, fmt.Sprintf("INSERT INTO %s SELECT i, 'the text of row ' || i || ' of %d'"+
 			" FROM generate_series(1, %d) AS i", neighbourTable(number), number, backlogRows))
@@ -143,8 +143,7 @@ func (p *place) startNeighbours(ctx context.Context, dir string) *isolation {
 	return s
 }
 
-// writeNeighbours writes the configuration of all pipelines. Their plugins are the fake one with other manners, once
-// they misbehave.
+// writeNeighbours writes the configuration of all pipelines. With misbehave, their fake plugins have faults.
 func writeNeighbours(bin, dir string, misbehave bool) (file string) {
 	var catalog, pipelines strings.Builder
 	add := func(name, table, into, faults string) {

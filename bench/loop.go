@@ -15,17 +15,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
 )
 
-// loop is ONNX Runtime and nothing else: texts are tokens already, sorted by length and cut into batches, and what
-// the network answers is looked at by nobody.
+// loop is ONNX Runtime alone: texts are already tokenized, sorted by length and cut into batches, and the output is
+// ignored.
 type loop struct {
 	session   *ort.DynamicAdvancedSession
 	tokenizer *wordpiece.Tokenizer
 	texts     [][]int32 // sorted, shortest first
-	lanes     []*lane   // as many as there are runs at a time
+	lanes     []*lane   // one for each concurrent run
 	budget    int       // tokens in a batch, whichever is fastest
 }
 
-// lane is the memory of one run at a time.
+// lane is the memory of one run.
 type lane struct {
 	inputs [3][]int64
 	output []float32
@@ -33,10 +33,11 @@ type lane struct {
 
 const maxTokens, modelDims = 256, 384
 
-// budgets are the batch sizes, in tokens, that it may choose from.
+// budgets are the candidate batch sizes, in tokens.
 var budgets = []int{256, 512, 1024, 2048, 4096}
 
-// loops are one run at a time on all threads, which sleep or spin while they wait; and a run for each thread.
+// loops are the variants: one run at a time on all threads, which sleep or spin while they wait, and one run per
+// thread.
 var loops = []struct {
 	name, spin   string
 	runForThread bool
@@ -145,7 +146,7 @@ func (b *loop) all(budget int) {
 	check(group.Wait())
 }
 
-// fastest returns the value with which something is fastest, after a first run that warms up.
+// fastest returns the value with the shortest run, after a warm-up.
 func fastest(values []int, run func(int)) (best int) {
 	run(values[0])
 	least := time.Duration(1<<63 - 1)

@@ -36,14 +36,14 @@ func TestCPUClock(t *testing.T) {
 	s := stat(os.Getpid())
 	own := ticks(int(s.UTime + s.STime))
 	after, _ := cpuClock(os.Getpid())
-	const tick = 20 * time.Millisecond // user and system time are rounded for themselves
+	const tick = 20 * time.Millisecond // user and system time are rounded separately
 	if !ok || own < before-tick || own > after+tick {
 		t.Errorf("/proc has %s, the clock %s to %s", own, before, after)
 	}
 	if pids := descendants(os.Getpid()); pids[0] != os.Getpid() {
 		t.Errorf("descendants %v", pids)
 	}
-	const beyond = 1 << 22 // the most pids that Linux can be told to have
+	const beyond = 1 << 22 // Linux's largest possible pid_max
 	if _, ok := cpuClock(beyond); ok {
 		t.Error("a process that is not there has a clock")
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// result is all that one run measured.
+// result is the result of one run.
 type result struct {
 	Began    time.Time `json:"began"`
 	Seconds  float64   `json:"seconds"`
@@ -29,22 +29,23 @@ type machine struct {
 	System     string `json:"system"`
 }
 
-// section is a table of figures that were measured together.
+// section is a table of figures.
 type section struct {
 	Title string `json:"title"`
-	// More that is printed as columns, in this order; the rest is in JSON only. None: all of it, in words.
+	// Columns are the keys of More to print as columns, in this order; the rest is in JSON only. None: print all, in
+	// words.
 	Columns []string `json:"columns,omitempty"`
 	Rows    []*line  `json:"rows"`
 }
 
-// line is one thing measured, several times.
+// line is one measured quantity, with repetitions.
 type line struct {
 	Name   string             `json:"name"`
 	Unit   string             `json:"unit"`
 	Values []float64          `json:"values,omitempty"` // by round
 	Median float64            `json:"median"`
 	To     map[string]float64 `json:"to,omitempty"`   // ratios to other lines, medians of the ratios within each round
-	More   map[string]float64 `json:"more,omitempty"` // what else was measured, medians
+	More   map[string]float64 `json:"more,omitempty"` // further measurements, medians
 
 	more map[string][]float64
 }
@@ -73,7 +74,7 @@ func (f *figures) add(name, unit string, value float64) {
 	l.Unit, l.Values = unit, append(l.Values, value)
 }
 
-// note adds something else that was measured in the same round as a line.
+// note adds a further measurement of a line's round.
 func (f *figures) note(name, what string, value float64) {
 	l := f.line(name)
 	l.more[what] = append(l.more[what], value)
@@ -85,8 +86,8 @@ func (f *figures) times(name string, ms []float64) {
 	f.add(name+", p99", "ms", quantile(ms, 0.99))
 }
 
-// done computes medians, and the ratio of every line to each of the named ones. A ratio is that of one round, so what
-// slows a whole round does not change it.
+// done computes medians, and the ratio of every line to each of the named ones. Ratios are computed within a round, so
+// a slow round does not change them.
 func (f *figures) done(to ...string) section {
 	for _, l := range f.Rows {
 		l.Median, l.More, l.To = quantile(l.Values, 0.5), map[string]float64{}, map[string]float64{}
@@ -108,8 +109,8 @@ func (f *figures) done(to ...string) section {
 	return f.section
 }
 
-// show has a table printed, with what it holds by then. It is deferred, so that what was measured before a failure is
-// seen, too.
+// show prints a table with its current content. It is deferred, so that it also prints what was measured before a
+// failure.
 func (p *place) show(f *figures, to ...string) {
 	if len(f.Rows) > 0 {
 		p.sections = append(p.sections, f.done(to...))
@@ -130,7 +131,7 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
 }
 
-// number prints three digits that mean something.
+// number prints three significant digits.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v):
@@ -154,13 +155,13 @@ func (r *result) print(w io.Writer) {
 		for _, l := range s.Rows {
 			fmt.Fprintf(t, "  %s\n", strings.Join(l.cells(s.Columns), "\t"))
 		}
-		_ = t.Flush() // the terminal's errors are nobody's to handle
+		_ = t.Flush() // errors of the terminal are ignored
 	}
 	fmt.Fprintf(w, "\n%d CPUs, PostgreSQL %s, %s; medians, ratios within each round; %.0f s\n",
 		r.Machine.CPUs, r.Machine.PostgreSQL, r.Machine.System, r.Seconds)
 }
 
-// cells are a line of a table with such columns, or with none its figures in words.
+// cells are a line of a table with these columns, or without columns its figures in words.
 func (l *line) cells(columns []string) []string {
 	if len(columns) > 0 {
 		cells := []string{l.Name, number(l.Median)}

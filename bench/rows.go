@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
-// perTransaction is how many rows a bulk change has in one transaction.
+// perTransaction is the number of rows per transaction of a bulk change.
 const perTransaction = 1000
 
 const (
@@ -26,8 +26,8 @@ const (
 	sidecarCPU = "sidecar CPU us/row"
 )
 
-// measureRows measures how many rows a second get their vector when the embedder costs nothing, beside a bulk write
-// of the same vectors.
+// measureRows measures the rows per second with an embedder that costs nothing, compared with a bulk write of the same
+// vectors.
 func measureRows(ctx context.Context, p *place) {
 	f := newFigures("Rows/s with an embedder that costs nothing (%d rows, %d dimensions)", p.rows, vector.DefaultDims)
 	defer p.show(f, bulkInsert)
@@ -48,8 +48,8 @@ func measureRows(ctx context.Context, p *place) {
 	}
 }
 
-// bulk writes ready vectors into a table like ours: in binary by INSERT from arrays, which is what a careful program
-// would do, and by COPY.
+// bulk writes ready vectors into a table like ours: in binary by INSERT from arrays, as an optimized program does, and
+// by COPY.
 func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures, rows int) {
 	execute(ctx, pool, `CREATE TABLE public.bulk (id bigint NOT NULL, chunk_no int NOT NULL DEFAULT 0,
 		generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL DEFAULT now(),
@@ -119,12 +119,12 @@ func (p *place) ourRows(ctx context.Context, f *figures, name string, pool *pgxp
 	c.stop(s.end)
 }
 
-// measureMemory measures the resident memory of the sidecar's process, without its plugins: while it embeds a table
-// that was full before its start, idle, and while it reads and embeds one large transaction; in a process each.
+// measureMemory measures the resident memory of the sidecar's process, without its plugins: during a backfill, idle,
+// and during one large transaction, each in a new process.
 func measureMemory(ctx context.Context, p *place) {
-	// Some heartbeats, and as long as Go's runtime takes to give back what the start needed.
+	// Long enough for some heartbeats, and for Go's runtime to return the memory of the start.
 	const idleFor = 30 * time.Second
-	// A million rows take a while on a machine that does something else as well.
+	// A million rows take long on a busy machine.
 	ctx, cancel := context.WithTimeout(ctx, 6*time.Hour)
 	defer cancel()
 	f := newFigures("Resident memory of the sidecar (backfill of %d rows, a transaction of %d)", p.table, p.atOnce)
@@ -145,8 +145,8 @@ func measureMemory(ctx context.Context, p *place) {
 	}
 }
 
-// residentDuring starts a sidecar, has it catch up with what is there and with a load, and notes what its process had
-// at the end, and the most it had.
+// residentDuring starts a sidecar, waits until it has caught up, also after a load, and records its resident memory at
+// the end and its peak.
 func (s *subject) residentDuring(ctx context.Context, f *figures, name string, load func()) {
 	defer during("%s", name)
 	c := s.begin(ctx)

@@ -19,21 +19,20 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 )
 
-// A replica serves a few requests at a time, each of so many texts in a fixed time.
+// A replica serves a few concurrent requests, each of batch texts in a fixed time.
 const (
 	service   = 50 * time.Millisecond
 	slots     = 2
 	batch     = 32
 	stubDims  = 384
-	callers   = 3 // calls at a time, as the sidecar's workers make them
+	callers   = 3 // concurrent calls, as of the sidecar's workers
 	callTexts = 256
 	callsFor  = 4 * time.Second // each measurement
 )
 
-// measureScaling measures how the remote embedder shares work out to replicas of one model: the real plugin in a
-// process of its own, called as the sidecar calls it, against stub servers in this process. A stub computes nothing:
-// each request takes a fixed time in one of a few slots, as on a card of its own, so what is measured is the way there
-// and not the model.
+// measureScaling measures how the remote embedder distributes work over replicas of one model: the real plugin in its
+// own process, called as by the sidecar, against stub servers in this process. A stub computes nothing: each request
+// takes a fixed time in one of a few slots, as on a GPU of its own. So only the overhead is measured, not a model.
 func measureScaling(ctx context.Context, p *place) {
 	f := newFigures("Texts/s of the plugin remote; a replica serves %d requests of %d texts in %s; %d calls of %d texts at a "+
 		"time, for %s", slots, batch, service, callers, callTexts, callsFor)
@@ -41,7 +40,7 @@ func measureScaling(ctx context.Context, p *place) {
 	defer p.show(f)
 	const most = 4
 	for round := range p.rounds {
-		for _, n := range []int{1, 2, most} { // interleaved: what else the machine does falls on all alike
+		for _, n := range []int{1, 2, most} { // interleaved, so that other load affects all alike
 			p.replicas(ctx, n, false).add(f, fmt.Sprintf("replicas: %d", n), ideal(n))
 		}
 		left := ideal(most)/3 + ideal(most-1)*2/3
@@ -50,10 +49,10 @@ func measureScaling(ctx context.Context, p *place) {
 	}
 }
 
-// ideal is how many texts/s so many replicas can give.
+// ideal is the maximum texts/s of n replicas.
 func ideal(n int) float64 { return float64(n*slots*batch) / service.Seconds() }
 
-// calls are what was done in one measurement.
+// calls is the result of one measurement.
 type calls struct {
 	mu     sync.Mutex
 	texts  int
@@ -74,7 +73,7 @@ func (c *calls) add(f *figures, name string, ideal float64) {
 	}
 }
 
-// replicas measures so many once. Where one dies, it drops every connection after a third of the time.
+// replicas measures n replicas once. With dies, one drops every connection after a third of the time.
 func (p *place) replicas(ctx context.Context, n int, dies bool) *calls {
 	var dead atomic.Bool
 	var urls []string
@@ -88,7 +87,7 @@ func (p *place) replicas(ctx context.Context, n int, dies bool) *calls {
 			served[i].Add(1)
 			stub.ServeHTTP(w, r)
 		}))
-		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // dropped connections are meant
+		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // dropped connections are intended
 		server.Start()
 		defer server.Close()
 		urls = append(urls, server.URL+"/v1")
@@ -96,7 +95,7 @@ func (p *place) replicas(ctx context.Context, n int, dies bool) *calls {
 	plugin := p.startPlugin("remote", "REMOTE_DIALECT", "openai", "REMOTE_URL", strings.Join(urls, " "),
 		"REMOTE_MODEL", "stub", "REMOTE_DIMS", strconv.Itoa(stubDims), "REMOTE_BATCH_TEXTS", strconv.Itoa(batch))
 	defer func() { _ = plugin.Close() }()
-	embedFor(ctx, plugin, callsFor/4) // connections, and how many requests are good at a time
+	embedFor(ctx, plugin, callsFor/4) // warm-up: connections, and the concurrency limits
 	for i := range served {
 		served[i].Store(0)
 	}

@@ -19,13 +19,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
-// subject is one of those that the writer is measured beside. Each has a database of its own with a table docs: a
-// slot that waits would otherwise find the others' changes when it is read again.
+// subject is one of the programs that run beside the writer. Each has its own database with a table docs; otherwise an
+// inactive slot would later read the others' changes.
 type subject struct {
 	name     string
 	pool     *pgxpool.Pool
 	start    func(ctx context.Context) *child    // nil: nobody
-	caughtUp func(ctx context.Context, c *child) // with what is committed now
+	caughtUp func(ctx context.Context, c *child) // waits until it has processed what is committed now
 	end      syscall.Signal
 	vectors  string                      // SQL: rows with their vectors; "": it writes none
 	of       func(text string) []float32 // the vector of a text
@@ -61,7 +61,7 @@ func (p *place) newSubject(ctx context.Context, name string, pool *pgxpool.Pool)
 	return s
 }
 
-// begin starts it, and returns when it has nothing to do.
+// begin starts it, and returns when it is idle.
 func (s *subject) begin(ctx context.Context) *child {
 	c := s.start(ctx)
 	s.caughtUp(ctx, c)
@@ -73,7 +73,7 @@ func (p *place) makeOurs(s *subject, flags ...string) {
 	s.caughtUp = func(ctx context.Context, c *child) { settle(ctx, c, s.pool) }
 }
 
-// makeReceiver makes pg_recvlogical with the same output plugin and a publication like ours: the floor for every
+// makeReceiver makes pg_recvlogical with the same output plugin and a similar publication: the lower bound for every
 // reader of the WAL.
 func (p *place) makeReceiver(ctx context.Context, s *subject) {
 	database := named(s.pool)
@@ -97,10 +97,9 @@ func (p *place) makeReceiver(ctx context.Context, s *subject) {
 		"SELECT pg_create_logical_replication_slot('"+slot+"', 'pgoutput')")
 }
 
-// makeNotified makes the least that could do our work, for comparison: a trigger that notifies, and a worker that
-// listens, reads the row and writes the vector, a program of its own as ours is. It forgets what it was told while
-// it does not run, and slows the user's commits down. It does not know rows from before: they are changed while it
-// listens.
+// makeNotified makes a minimal alternative for comparison: a trigger with NOTIFY, and a worker program that listens,
+// reads the row and writes the vector. It loses notifications while it does not run, and slows down the user's commits.
+// It does not see existing rows, so they are changed while it listens.
 func (p *place) makeNotified(ctx context.Context, s *subject) {
 	program := []string{filepath.Join(p.bin, "bench-notify")}
 	if s.name == notifyPython {
@@ -132,7 +131,7 @@ func (p *place) makeNotified(ctx context.Context, s *subject) {
 
 func fakeVector(text string) []float32 { return vector.Of(text, vector.DefaultDims) }
 
-// simpleVector is what the worker in Python writes for a text.
+// simpleVector is the Python worker's vector of a text.
 func simpleVector(text string) []float32 {
 	sum := sha256.Sum256([]byte(text))
 	v := make([]float32, vector.DefaultDims)
@@ -144,8 +143,8 @@ func simpleVector(text string) []float32 {
 
 var errNotTrue = errors.New("a benchmark of vectors that are not true would be worth nothing")
 
-// oracle checks that every row has the vector of its text, and that no vector is left of a row that is gone. Anyone who
-// wrote them must have caught up.
+// oracle checks that every row has the vector of its text, and that no vector lacks its row. The subject must have
+// caught up.
 func (s *subject) oracle(ctx context.Context) {
 	if s.vectors == "" {
 		return
@@ -204,13 +203,12 @@ func (p *place) sidecarEnviron(pool *pgxpool.Pool) []string {
 	return append(slices.Clip(p.environ), "EMBEDSIDECAR_DATABASE_URL="+p.pg.URL(named(pool), ""))
 }
 
-// streams waits until the sidecar reads its slot. Until then it sets up its schema, and a reader of it would be in
-// its way.
+// streams waits until the sidecar reads its slot. Before that it sets up its schema, which other readers would block.
 func streams(ctx context.Context, c *child, pool *pgxpool.Pool) {
 	c.until(ctx, pool, 5*time.Millisecond, slotActive, slotOf(pool))
 }
 
-// settle waits until everything that is committed now is worked.
+// settle waits until everything committed now is processed.
 func settle(ctx context.Context, c *child, pool *pgxpool.Pool) {
 	streams(ctx, c, pool)
 	c.until(ctx, pool, 5*time.Millisecond, "SELECT EXISTS (SELECT FROM embedsidecar.pipeline)")
@@ -220,8 +218,8 @@ func settle(ctx context.Context, c *child, pool *pgxpool.Pool) {
 	}
 }
 
-// decoded waits until everything that is committed now is in the queue, or was nothing. An idle streamer saves itself
-// the write of its position, unless it is asked for.
+// decoded waits until everything committed now is queued, or needs no task. It requests the position, because an idle
+// streamer does not write it by itself.
 func decoded(ctx context.Context, c *child, pool *pgxpool.Pool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -244,8 +242,8 @@ func decoded(ctx context.Context, c *child, pool *pgxpool.Pool) {
 	}
 }
 
-// worked waits until no task is left and so many rows have been worked since a moment, and returns when that was. It
-// looks seldom enough to cost nothing: the dead tasks of a busy queue are many to walk over.
+// worked waits until no task is left and a number of rows have been processed since a time, and returns when that was.
+// It polls rarely, because a scan of a busy queue's dead tuples is expensive.
 func worked(ctx context.Context, c *child, pool *pgxpool.Pool, since time.Time, rows int) time.Time {
 	const shortest, longest, perRow = 5 * time.Millisecond, 50 * time.Millisecond, 5 * time.Microsecond
 	streams(ctx, c, pool)
@@ -254,13 +252,13 @@ func worked(ctx context.Context, c *child, pool *pgxpool.Pool, since time.Time, 
 			ELSE (SELECT count(*) FROM embedsidecar.ledger WHERE written_at > $1) >= $2 END`, since, rows)
 }
 
-// serverTime is what the server's clock says.
+// serverTime is the server's time.
 func serverTime(ctx context.Context, pool *pgxpool.Pool) time.Time {
 	return value[time.Time](ctx, pool, "SELECT clock_timestamp()")
 }
 
-// verified has the program itself look whether each row has a vector of its text, and embed some of them again: nobody
-// here knows what the real model makes of a text. Then it ends the sidecar.
+// verified runs `embedsidecar verify`, which also embeds a sample again, because the benchmark does not know the real
+// model's vectors. Then it ends the sidecar.
 func (p *place) verified(ctx context.Context, c *child, pool *pgxpool.Pool) {
 	settle(ctx, c, pool)
 	args := append([]string{"verify", "--slot", slotOf(pool), "--set", "publication.name=sidecar", "--deep", "50"},

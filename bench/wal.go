@@ -13,9 +13,9 @@ import (
 // walinspectSince is the first server with pg_walinspect.
 const walinspectSince = 15
 
-// walUse is what stands in a stretch of WAL.
+// walUse is the content of a range of WAL.
 type walUse struct {
-	bytes   int64 // between the two ends, padding and page headers included
+	bytes   int64 // in the range, including padding and page headers
 	images  int64 // of it in page images
 	commits int64
 	tuples  int64               // inserted, updated, deleted
@@ -25,8 +25,8 @@ type walUse struct {
 
 const byManager, byRelation = 0, 1
 
-// walRecords adds up records by kind and by the first relation that they name. A record is a few hundred bytes with
-// one row of its own, so this reads some ten times as fast as it was written.
+// walRecords adds up records by kind and by their first relation. It reads about ten times as fast as the WAL was
+// written.
 const walRecords = `
 	WITH record AS MATERIALIZED (
 		SELECT resource_manager AS manager, record_type AS type, substring(block_ref
@@ -45,14 +45,14 @@ const walRecords = `
 	FROM record AS r LEFT JOIN relation AS n ON n.node = r.node
 	GROUP BY 1, 2, 3`
 
-// walSince counts what was written since an LSN. Before PostgreSQL 15 only the bytes are known.
+// walSince counts the WAL since an LSN. Before PostgreSQL 15 it knows only the bytes.
 func (p *place) walSince(ctx context.Context, pool *pgxpool.Pool, from string) walUse {
 	u := walUse{by: [2]map[string]int64{{}, {}}}
 	var to string
-	// flushed, because records that are not cannot be read
+	// the flushed position, because unflushed records cannot be read
 	err := pool.QueryRow(ctx, `SELECT lsn::text, lsn - $1::text::pg_lsn FROM (SELECT greatest(pg_current_wal_flush_lsn(),
 		$1::text::pg_lsn) AS lsn) AS w`, from).Scan(&to, &u.bytes)
-	check(wrap.Errorf(err, "ask for the end of the WAL"))
+	check(wrap.Errorf(err, "read the end of the WAL"))
 	if p.pg.Major() < walinspectSince || u.bytes == 0 {
 		return u
 	}
@@ -79,13 +79,13 @@ func (p *place) walSince(ctx context.Context, pool *pgxpool.Pool, from string) w
 	return u
 }
 
-// statementUse is what statements were sent, and the ms they took, their waiting included.
+// statementUse is the statements sent, and their time in ms, including waits.
 type statementUse struct {
 	Calls             int64
 	Planner, Executor float64
 }
 
-// statements adds up those since the reset, but for the writer's and ours.
+// statements adds up the statements since the reset, except the writer's and the benchmark's.
 func statements(ctx context.Context, pool *pgxpool.Pool) (u statementUse) {
 	err := pool.QueryRow(ctx, `SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(total_plan_time), 0),
 		coalesce(sum(total_exec_time), 0) FROM bench.pg_stat_statements(false) AS s JOIN pg_database AS d ON d.oid = s.dbid
@@ -96,7 +96,7 @@ func statements(ctx context.Context, pool *pgxpool.Pool) (u statementUse) {
 
 // fsyncs is how often the server has flushed its WAL to the disk.
 func (p *place) fsyncs(ctx context.Context, pool *pgxpool.Pool) int64 {
-	const ioSince = 18 // pg_stat_io has the WAL, and pg_stat_wal has not any more
+	const ioSince = 18 // the WAL is in pg_stat_io, no longer in pg_stat_wal
 	sql := "SELECT wal_sync FROM pg_stat_wal"
 	if p.pg.Major() >= ioSince {
 		sql = "SELECT coalesce(sum(fsyncs), 0)::bigint FROM pg_stat_io WHERE object = 'wal'"

@@ -25,7 +25,7 @@ var (
 	countPattern = regexp.MustCompile(`(?m)^number of transactions actually processed: ([0-9]+)`)
 )
 
-// pgbench runs a script and returns transactions a second, and how many there were.
+// pgbench runs a script and returns the transactions per second, and their number.
 func (p *place) pgbench(ctx context.Context, pool *pgxpool.Pool, sc script, args ...string) (tps, count float64) {
 	path := filepath.Join(p.dir, "script.sql")
 	check(os.WriteFile(path, []byte(sc.sql), 0o600))
@@ -41,8 +41,8 @@ func (p *place) pgbench(ctx context.Context, pool *pgxpool.Pool, sc script, args
 	return tps, count
 }
 
-// measureWriters measures how many transactions a second the user's writers make beside nothing, us, and
-// pg_recvlogical, which does nothing with what it reads: the floor for every reader of the WAL.
+// measureWriters measures the writers' transactions per second alone, beside the sidecar, and beside pg_recvlogical,
+// which discards what it reads: the lower bound for every reader of the WAL.
 func measureWriters(ctx context.Context, p *place) {
 	for i, sc := range p.scripts {
 		p.measureWriter(ctx, fmt.Sprintf("writers_%d", i), sc)
@@ -90,8 +90,8 @@ func (p *place) besideOne(ctx context.Context, f *figures, s *subject, sc script
 	c.stop(s.end)
 }
 
-// measureCatchUp measures how fast transactions are read that have waited in the slot, by us and by pg_recvlogical, of
-// the same WAL: such that must be queued, and such that change nothing.
+// measureCatchUp measures how fast the sidecar and pg_recvlogical read the same backlog of a slot: transactions that
+// must be queued, and irrelevant ones.
 func measureCatchUp(ctx context.Context, p *place) {
 	for i, sc := range []script{
 		{"read and queued", sourceOf(p.waiting)},
@@ -101,18 +101,18 @@ func measureCatchUp(ctx context.Context, p *place) {
 	}
 }
 
-// catchUp lets transactions gather while nobody reads, and has both read them, one after the other. What is read is
-// queued; what an embedder does is another matter.
+// catchUp accumulates transactions while no reader runs, and then lets both read them, one after the other. It measures
+// until they are queued, without embedding.
 func (p *place) catchUp(ctx context.Context, pool *pgxpool.Pool, sc script) {
 	f := newFigures("Catch-up of %d single-row transactions that waited in the slot, %s", p.waiting, sc.name)
 	defer p.show(f, recvlogical)
 	ours := p.newSubject(ctx, usTable, pool)
-	ours.begin(ctx).stop(ours.end) // sets everything up, and embeds what is there
+	ours.begin(ctx).stop(ours.end) // does the setup and embeds existing rows
 	subjects := []*subject{ours, p.newSubject(ctx, recvlogical, pool)}
 	for round := range p.rounds {
 		slices.Reverse(subjects)
 		execute(ctx, pool, "SELECT embedsidecar.pause()")
-		// That each waits for the disk would only take time.
+		// Waiting for the disk at each commit would only take time.
 		p.pgbench(ctx, pool, sc, "--transactions="+strconv.Itoa(p.waiting/clients), "PGOPTIONS=-c synchronous_commit=off")
 		for _, s := range subjects {
 			p.reads(ctx, f, s)
@@ -122,8 +122,8 @@ func (p *place) catchUp(ctx context.Context, pool *pgxpool.Pool, sc script) {
 	p.drop(ctx, pool)
 }
 
-// reads measures one from the moment on at which it has its slot. We are done when all is durable on our side. What we
-// have queued is embedded then, which is not measured, and the vectors must be true.
+// reads measures a subject from the time at which it acquires its slot. The sidecar is done when everything is durable
+// in its queue. After the measurement the queue is embedded and the vectors are checked.
 func (p *place) reads(ctx context.Context, f *figures, s *subject) {
 	defer during("%s", s.name)
 	server := p.serverCPU()
@@ -151,8 +151,8 @@ const (
 	changeRow         = "UPDATE public.docs SET body = $2, changed_at = clock_timestamp() WHERE id = $1"
 )
 
-// writer is the user: a few connections that write one row a transaction, so many a second. Commits come as by many
-// independent users, with exponential pauses; one that is late is made up for.
+// writer simulates users: a few connections that write one row per transaction at a given rate. Commits have
+// exponential pauses, as from many independent users; delays are caught up.
 type writer struct {
 	pool  *pgxpool.Pool
 	place *place
@@ -166,7 +166,7 @@ type writer struct {
 	times   []float64 // of the transactions, in ms
 }
 
-// newWriter connects. The connections stay, so that to make and end them is no part of what is measured.
+// newWriter connects. The connections stay open, so that connecting is not measured.
 func (p *place) newWriter(ctx context.Context, pool *pgxpool.Pool, sql string) *writer {
 	defer during("connect as the writer")
 	config := pool.Config().Copy()
@@ -184,15 +184,15 @@ func (p *place) newWriter(ctx context.Context, pool *pgxpool.Pool, sql string) *
 	own := must(pgxpool.NewWithConfig(ctx, config))
 	p.pools = append(p.pools, own)
 	for range clients {
-		defer must(own.Acquire(ctx)).Release() // so that there are as many as that
+		defer must(own.Acquire(ctx)).Release() // so that all connections are made now
 	}
-	// No text comes twice, in no run: one that is known costs less.
+	// Texts never repeat, also between runs, because a known text costs less.
 	w := &writer{pool: own, place: p, sql: sql, version: int(time.Now().UnixMicro())}
 	w.rows, w.began = value[int](ctx, pool, "SELECT count(*) FROM public.docs"), serverTime(ctx, pool)
 	return w
 }
 
-// run commits at a rate for a while.
+// run commits at a rate for a time.
 func (w *writer) run(ctx context.Context, rate int, length time.Duration) {
 	w.next = time.Now()
 	end := w.next.Add(length)
@@ -238,7 +238,7 @@ func (w *writer) turn(rate int) (time.Time, int) {
 	return at, w.version
 }
 
-// Inserts: so many a second, for so long, and what they are called.
+// Rate, duration and name of the inserts.
 const (
 	insertRate   = 200
 	insertLength = 5 * time.Second
@@ -246,8 +246,8 @@ const (
 	insertBeside = "insert p95, beside the sidecar"
 )
 
-// measureInserts measures how long a thousand single inserts take, with default settings and an embedder of
-// 50 ms a call, and how long the inserts take beside that and beside nothing.
+// measureInserts measures the latency of vectors for a thousand single inserts, with default settings and an embedder
+// of 50 ms per call, and the duration of the inserts with and without the sidecar.
 func measureInserts(ctx context.Context, p *place) {
 	f := newFigures("Rows inserted one by one, %d a second for %s, embedder of 50 ms a call", insertRate, insertLength)
 	defer p.show(f, insertAlone)

@@ -56,7 +56,7 @@ def main():
     conn.adapters.register_dumper(Vector, vector_dumper(oid))
     conn.execute("LISTEN toy")
     while True:
-        # What comes in one packet comes together, and what comes between two calls waits for the next.
+        # Notifications of one packet are returned together; those between two calls are returned by the next.
         told = {int(n.payload) for n in conn.notifies(stop_after=1)}
         embed(conn, sorted(told))
 
