@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test-image.sh: runs the container images as people do, and breaks what it has started. Needs what tools/image.sh has built.
+# test-image.sh: runs the container images with compose and by hand, and injects faults. Needs the images of
+# tools/image.sh.
 #
 #   make test-image
 #   CHECKS='compose faults' tools/test-image.sh      some of: static alone compose faults core existing packages arm64 reproducible
@@ -14,7 +15,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/engine.sh
 
 read -ra parts <<<"${CHECKS:-static alone compose faults core existing packages arm64 reproducible}"
-# among WORD...: reports whether one of them is to be run.
+# among WORD...: reports whether one of these checks is selected.
 among() {
   local part
   for part; do case " ${parts[*]} " in *" $part "*) return 0 ;; esac done
@@ -35,7 +36,7 @@ began=$SECONDS
 
 exec 3>&1 # what a check has to say while its output is kept back
 say() { printf 'test-image: %s\n' "$*"; }
-# check NAME COMMAND...: the command must succeed. Its output is shown when it does not.
+# check NAME COMMAND...: the command must succeed. Its output is shown if it fails.
 check() {
   local name=$1 start=$SECONDS
   shift
@@ -81,7 +82,7 @@ trap cleanup EXIT
 # Without systemd podman has nobody to run health checks, and says so each time. Where a container that is out of memory was started, a file named
 # oom is left.
 podman() { (cd "$work" && command podman "$@" 2> >(grep -v -i healthcheck >&2)); }
-# start NAME ARGUMENT...: runs a container in the background, with all that takes privileges away.
+# start NAME ARGUMENT...: runs a container in the background, with all privileges dropped.
 start() {
   local name=$1
   shift
@@ -203,7 +204,7 @@ first_try() {
   local script
   script=$(lines docs/containers.md 'docker compose exec sidecar embedsidecar search')
   [ -n "$script" ] || { echo 'docs/containers.md has no lines for compose'; return 1; }
-  # The images are there: building them again would only say so.
+  # The images exist: do not build them again.
   (cd "$work/clone" && bash -euxo pipefail -c "make() { :; }; $script") >"$work/first_try.log" 2>&1 || { tail -n 20 "$work/first_try.log"; return 1; }
   grep -E 'photoflare|shotwell|gthumb|digikam|fotoxx|gimp' "$work/first_try.log"
 }
@@ -261,7 +262,7 @@ assert lines and all("msg" in line for line in lines), lines'
   cat "$work/stderr"
   [ ! -s "$work/stderr" ]
 }
-# What the engine itself puts there are places to mount at.
+# Ignore the engine's own mount points.
 unchanged() { ! podman diff "$container" | grep -vE '^[AC] /(etc|run|tmp|dev|proc|sys|var|var/run)?(/|$)'; }
 
 # --- faults ------------------------------------------------------------------------------------------------------------------------------
@@ -374,7 +375,7 @@ rolling() {
   podman build --quiet --format docker -t "$new" -f "$work/Next" "$work" >/dev/null
   local two='public.packages: name, summary -> embedding
 public.packages: summary -> table summaries'
-  # Somebody writes all the time.
+  # Rows change all the time.
   (while [ ! -e "$work/replaced" ]; do change rolling && sleep 0.5; done) &
   local writer=$!
   for one in init 'roles --yes'; do
