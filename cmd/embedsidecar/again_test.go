@@ -151,7 +151,7 @@ func TestRun_WarnsOnce(t *testing.T) {
 	s.db.MustExec("ALTER TABLE docs RENAME body TO content")
 	s.db.MustExec("ALTER TABLE gone DROP title")
 	_, stderr := s.run(exitFailed, flags...)
-	s.has(stderr, "a pipeline cannot be set up now")
+	s.has(stderr, "could not set up a pipeline")
 	if n := strings.Count(stderr, `is now called "content"`); n != 1 {
 		t.Errorf("told %d times:\n%s", n, stderr)
 	}

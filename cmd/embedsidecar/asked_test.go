@@ -119,7 +119,7 @@ func TestP2_RequestsAreTakenThoughTheStartCouldNotAsk(t *testing.T) {
 	s.run(0, "init", "--config", file)
 	s.db.MustExec("ALTER FUNCTION embedsidecar.next_request(name) RENAME TO away")
 	d := s.start("--config", file)
-	d.logged("requests for pipelines are not carried out yet", "error")
+	d.logged("cannot carry out requests for pipelines yet", "error")
 	s.db.MustExec("ALTER FUNCTION embedsidecar.away(name) RENAME TO next_request")
 	id, _, _ := s.asks(create(askBodies))
 	s.comesTo(id, "done")
@@ -263,7 +263,7 @@ func TestAsked_ADryRunOnlyTells(t *testing.T) {
 		}
 	}
 	stdout, _ = s.run(0, "apply", "--yes", "--config", file)
-	s.has(stdout, fmt.Sprintf(`request %d: create pipeline "bodies", a dry run`, id))
+	s.has(stdout, fmt.Sprintf(`request %d: create pipeline "bodies" (dry run)`, id))
 	s.comesTo(id, "planned")
 	creates(s.planOf(id))
 
@@ -330,7 +330,7 @@ func TestP1_DroppingWhatIsDeclaredLeavesTheFileItsPipeline(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 	s.rewrite(file, liveDocs, strings.Replace(liveBodies, "columns: [body]", "text: upper(body)", 1))
 	d = s.start("--config", file)
-	d.logged("a pipeline that is declared by SQL or HTTP does not fit the configuration, which goes before it", "msg")
+	d.logged("a pipeline declared by SQL or HTTP conflicts with the configuration, which takes precedence", "msg")
 	s.does("drop_pipeline('bodies')")
 	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
 	s.vectorsOf("bodies_embedding", 4)

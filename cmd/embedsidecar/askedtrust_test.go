@@ -73,9 +73,9 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	s.has(s.comesTo(good, "refused"), "mine") // the sidecar does not own the table
 	// A pipeline of another's.
 	s.does(create(askBodies))
-	s.has(s.comesTo(asked("drop_pipeline('bodies')"), "refused"), "has not the rights of the owner of")
-	s.has(s.comesTo(asked("drop_pipeline('bodies', dry_run => true)"), "refused"), "has not the rights of the owner of")
-	s.has(s.comesTo(asked(`change_pipeline('bodies', '{"where": "true"}')`), "refused"), "has not the rights of the owner of")
+	s.has(s.comesTo(asked("drop_pipeline('bodies')"), "refused"), "lacks the rights of the owner of")
+	s.has(s.comesTo(asked("drop_pipeline('bodies', dry_run => true)"), "refused"), "lacks the rights of the owner of")
+	s.has(s.comesTo(asked(`change_pipeline('bodies', '{"where": "true"}')`), "refused"), "lacks the rights of the owner of")
 	s.stands("bodies", health.UpToDate)
 	d.end(syscall.SIGTERM, 0)
 
@@ -87,7 +87,7 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		DROP OWNED BY %[1]s; DROP ROLE %[1]s; CREATE ROLE %[1]s SUPERUSER`, gone))
 	t.Cleanup(func() { s.db.MustExecSuper("DROP ROLE " + gone) })
 	d = s.start("--config", file)
-	s.has(s.comesTo(testenv.Value[int64](s.db, "SELECT max(request_id) FROM embedsidecar.request"), "refused"), "is not there any more")
+	s.has(s.comesTo(testenv.Value[int64](s.db, "SELECT max(request_id) FROM embedsidecar.request"), "refused"), "no longer exists")
 	d.end(syscall.SIGTERM, 0)
 
 	// Bounds of what waits.
@@ -128,9 +128,9 @@ func refusedOfATenant(database string) map[string][]string {
 		odd(`coalesce(r, '(1,a,\"{b}\",c)') IS NULL`):            {"whole row"},
 		odd(`coalesce(U&\"\\0072\", '(1,a,\"{b}\",c)') IS NULL`): {"names"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
-		create(askBodies): {"has not the rights of the owner of", "docs"},
-		"create_pipeline('" + askBodies + "', dry_run => true)":                                                                                                                             {"has not the rights of the owner of", "docs"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "closed.mine_embedding"}}`):                                                                 {"has not the rights of the owner of", "closed.mine_embedding"},
+		create(askBodies): {"lacks the rights of the owner of", "docs"},
+		"create_pipeline('" + askBodies + "', dry_run => true)":                                                                                                                             {"lacks the rights of the owner of", "docs"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "closed.mine_embedding"}}`):                                                                 {"lacks the rights of the owner of", "closed.mine_embedding"},
 		create(`{"name": "public.docs", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`):                                                                 {"means pipeline", "docs"},
 		overMine("text", `"public.trap(body)"`):                                                                                                                                             {"trap"},
 		overMine("text", `"body::public.dom::text"`):                                                                                                                                        {"dom"},
@@ -176,7 +176,7 @@ func TestTrust_ANameThatBecameAnothersIsJudgedAgain(t *testing.T) {
 	as(asker, "DROP TABLE gone; ALTER TABLE renamed RENAME TO renamed_old")
 	before := testenv.Value[string](s.db, "SELECT string_agg(e::text, ' ') FROM renamed_embedding AS e")
 	as(other, table("gone", "secret")+"; "+table("renamed", "secret"))
-	words := []string{"role \"" + asker + "\", who asked for it, has not the rights of the owner of public."}
+	words := []string{"role \"" + asker + "\", who requested it, lacks the rights of the owner of public."}
 	stay := func() {
 		t.Helper()
 		if n := testenv.Value[int](s.db, `SELECT count(*)::int FROM embedsidecar.pipeline AS p JOIN pg_class AS c

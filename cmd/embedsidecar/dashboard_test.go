@@ -76,5 +76,5 @@ func TestDashboard_LetsInWhoHasItsAddress(t *testing.T) {
 		t.Errorf("told to end, it ended with %d:\n%s", code, d.text())
 	}
 	_, stderr := s.run(2, "dashboard", "--admin-listen", "0.0.0.0:0")
-	s.has(stderr, "not an address of this machine alone")
+	s.has(stderr, "is not a loopback address")
 }

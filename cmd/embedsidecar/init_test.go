@@ -54,9 +54,9 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 
 	// One more, named by its table's flags alone: it gets a name of its own, and the first is left as it is.
 	_, stderr = s.run(0, "init", "--pipeline", "docs: title -> embedding")
-	s.has(stderr, `made pipeline "public.docs:embedding"`, `pipeline "public.docs" is set up and not configured`)
+	s.has(stderr, `made pipeline "public.docs:embedding"`, `pipeline "public.docs" is set up but not configured`)
 	_, stderr = s.run(0, "run", "--once", "--pipeline", "docs: title -> embedding")
-	s.has(stderr, `pipeline "public.docs" is set up and not configured: embedsidecar uninstall public.docs takes it away`)
+	s.has(stderr, `pipeline "public.docs" is set up but not configured: embedsidecar uninstall public.docs removes it`)
 	s.run(0, "verify", "--deep", "5")
 	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "1", "-o", "json")
 	s.has(stdout, `"key": "2"`)

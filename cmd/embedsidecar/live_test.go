@@ -33,7 +33,7 @@ func TestP10_APipelineThatWasTakenAwayIsToldOf(t *testing.T) {
 		s.run(0, "uninstall", "bodies", "--yes")
 		s.stands("bodies", health.NotSetUp)
 		planned := testenv.Value[string](s.db, "SELECT string_agg(concat_ws(' ', name, detail), ' ') FROM embedsidecar.plan()")
-		s.has(planned, "bodies", "it was taken away")
+		s.has(planned, "bodies", "it was removed")
 		s.db.MustExec("INSERT INTO docs SELECT max(id) + 1, 'new', 'new' FROM docs")
 		s.run(0, "reload", "--config", file)
 		s.stands("bodies", health.UpToDate)
@@ -101,7 +101,7 @@ func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	if err := os.WriteFile(file, append(text, "workers: {batch_rows: 7}\nretry: {max_attempts: 3}\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.logged("the sidecar begins again, as it is configured now", "msg")
+	d.logged("restarting the sidecar with the new configuration", "msg")
 	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
 	rows("docs_embedding", 3)
 	rows("bodies_embedding", 4)
@@ -172,7 +172,7 @@ func TestRun_AFileThatChangesDuringTheStartIsTakenOver(t *testing.T) {
 	goOn := s.open(asInit)
 	file := s.configured(liveDocs)
 	d := s.start("--config", file)
-	d.logged("set-up waits for another", "reason")
+	d.logged("waiting for another set-up", "reason")
 	s.rewrite(file, liveDocs, liveBodies)
 	goOn()
 	s.stands("bodies", health.UpToDate)

@@ -164,7 +164,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 		{exitUsage, "init|--slot|Bad", []string{"a-z, 0-9 and _"}},
 		{exitUsage, "run|--ops-listen|nonsense", []string{"HOST:PORT"}},
 		{exitUsage, "run|--http|127.0.0.1:0", []string{"--tokens-file", "--no-auth"}},
-		{exitUsage, "run|--admin-listen|127.0.0.1:0", []string{"would accept no one", "--role admin --tokens-file"}},
+		{exitUsage, "run|--admin-listen|127.0.0.1:0", []string{"would reject every request", "--role admin --tokens-file"}},
 		{exitUsage, "run|--set|http.admin.cert=x", []string{"http.admin.cert", "belong together"}},
 		{exitUsage, "run|--http|127.0.0.1:0|--tokens-file|" + missing, []string{missing}},
 		{exitUsage, "run|--http|127.0.0.1:0|--tokens-file|" + empty, []string{empty, "no token"}},

@@ -95,7 +95,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 	s.run(0, "run", "--once", "--config", file)
 	s.run(0, "search", "public.docs", "title 7")
 	_, stderr = s.typing(0, "", "quickstart", url, "--yes")
-	s.has(stderr, `pipeline "public.docs" is set up already: this goes on with it`)
+	s.has(stderr, `pipeline "public.docs" is already set up: using it`)
 	s.run(0, "init", "--pipeline", "notes: note -> table notes_embedding")
 	_, stderr = s.typing(8, "", "quickstart", url, "--yes")
 	s.has(stderr, `set up already: pipeline "public.docs"`, "quickstart URL public.docs")
@@ -327,7 +327,7 @@ func TestQuickstart_TextsThatAreLongerThanTheModelReads(t *testing.T) {
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=never-truncates") // it says that it reads 8 tokens
 	s.db.MustExec("UPDATE docs SET body = repeat('some words of one sentence. ', 20)")
 	_, stderr := s.typing(0, "", "quickstart", "docs", "--dry-run")
-	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "--chunks no", "chunks are used")
+	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "--chunks no", "using chunks")
 	_, stderr = s.typing(0, "", "quickstart", "docs", "--dry-run", "--show-sql")
 	s.has(stderr, `"chunk_text"`)
 	_, stderr = s.typing(0, "", "quickstart", "docs", "--dry-run", "--chunks", "no")
@@ -370,7 +370,7 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.end(os.Interrupt, 130)
-	s.has(d.text(), "interrupted: what is set up stays", " of 300 rows embedded", "go on", "remove")
+	s.has(d.text(), "interrupted: what was set up stays", " of 300 rows embedded", "go on", "remove")
 	if strings.Contains(d.text(), "ES0003") || strings.Contains(d.text(), "waiting: ") {
 		t.Errorf("an orderly end is told as an error, or what is waited for means nothing:\n%s", d.text())
 	}
@@ -462,7 +462,7 @@ func TestQuickstart_Interrupted(t *testing.T) {
 	if strings.Contains(d.text(), "ES0003") {
 		t.Errorf("an orderly end is told as an error:\n%s", d.text())
 	}
-	s.has(d.text(), "interrupted: what is set up stays", " of 30 rows embedded", "go on", "remove")
+	s.has(d.text(), "interrupted: what was set up stays", " of 30 rows embedded", "go on", "remove")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	stdout, _ := s.typing(0, "title 5\n", "quickstart", "docs")
 	s.has(stdout, "title ")

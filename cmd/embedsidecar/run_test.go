@@ -253,7 +253,7 @@ func TestRun_SetUpWaitsForOthers(t *testing.T) {
 	}
 	init := s.open(asInit)
 	d := s.start("--table", "docs", "--columns", "title,body", "--into", "embedding")
-	d.logged("set-up waits for another", "reason")
+	d.logged("waiting for another set-up", "reason")
 	writer := s.open("SELECT pg_current_xact_id()") // before the set-up goes on, which is quick
 	init()
 	d.logged("slot creation waits for open transactions", "transactions")
@@ -285,7 +285,7 @@ func TestRun_LeastPrivilegedRole(t *testing.T) {
 
 	_, stderr = s.run(exitPermission, "run", "--once", "--pipeline", "docs: title -> other")
 	s.has(stderr, role, "let an owner or superuser run:\n", "\nALTER TABLE \"public\".\"docs\" ADD COLUMN \"other\"",
-		"embedsidecar check tells all at once")
+		"embedsidecar check lists everything")
 	_, stderr = s.run(exitPermission, "pause")
 	s.has(stderr, "permission denied")
 	_, stderr = s.run(exitPermission, "uninstall", "--yes")
@@ -425,7 +425,7 @@ func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
 	s.run(0, both...)
 	s.db.MustExec("DROP TABLE other; UPDATE docs SET title = 'new ' || id")
 	_, stderr := s.run(exitFailed, both...)
-	s.has(stderr, "a pipeline cannot be set up now", "public.other", "inactive: public.other")
+	s.has(stderr, "could not set up a pipeline", "public.other", "inactive: public.other")
 	s.run(0, "verify", "public.docs", "--deep", "5")
 	stdout, _ := s.run(exitFailed, "verify")
 	s.has(stdout, "missing")
@@ -454,7 +454,7 @@ func TestP5_APluginThatDoesNotStartKeepsNoOthersFromWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := s.start("--config", file)
-	d.logged("an embedder cannot be had: its pipelines wait", "error")
+	d.logged("an embedder is unavailable: its pipelines wait", "error")
 	s.db.MustExec("CREATE TABLE before AS SELECT id, embedding::text AS vector FROM docs")
 	s.db.MustExec("UPDATE docs SET title = 'new ' || id, body = 'new ' || id")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {

@@ -55,7 +55,7 @@ func TestP8_AnUpgradeLeavesAPausedPipelinePaused(t *testing.T) {
 			var d *daemon
 			if by == "--no-init beside init" {
 				d = s.start(append([]string{"--no-init"}, docsFlags...)...)
-				d.logged("waits for the schema to be upgraded", "reason")
+				d.logged("waiting for the schema to be upgraded", "reason")
 				s.run(0, append([]string{"init"}, docsFlags...)...)
 			} else {
 				d = s.start(docsFlags...)
@@ -115,8 +115,8 @@ func TestP10_ASidecarWaitsForTheOwnersUpgrade(t *testing.T) {
 
 			d := s.start(append(flags, "--ops-listen", "127.0.0.1:0")...)
 			ready := "http://" + d.logged("probes and metrics listen", "address") + "/readyz?verbose"
-			s.has(d.logged("waits for the schema to be upgraded", "reason"), wanted)
-			s.has(d.logged("waits for the schema to be upgraded", "hints"), way)
+			s.has(d.logged("waiting for the schema to be upgraded", "reason"), wanted)
+			s.has(d.logged("waiting for the schema to be upgraded", "hints"), way)
 			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				status, body := get(t, ready)
 				return status == http.StatusServiceUnavailable && strings.Contains(body, wanted) &&
