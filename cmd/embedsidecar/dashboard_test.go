@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// The address that is printed leads in, with its token and not without; the API is there, too, and what is done stands
-// in the database. It all works beside no sidecar, and ends when it is told to.
+// The printed address admits its user, only with the token. The API works, and actions change the database. No sidecar
+// is needed, and the command ends when told to.
 func TestDashboard_LetsInWhoHasItsAddress(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
