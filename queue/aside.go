@@ -17,9 +17,9 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// setAside keeps changes and requests for scans for later.
+// setAside stores changes and scan requests for later.
 func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
-	// Which partitions or rows of others are meant is not kept: all rows are compared.
+	// The partitions and owners of a scan are not stored: all rows are compared.
 	scans := slices.AppendSeq(slices.Collect(maps.Keys(b.Scans)), maps.Keys(b.Owners))
 	args := argsOf(changes)
 	args["scans"], args["reason"] = scans, b.ScanReason
@@ -27,13 +27,13 @@ func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
 	return wrap.Errorf(err, "set %d changes aside", len(changes))
 }
 
-// noteAside has RunAside look.
+// noteAside wakes RunAside.
 func (q *Queue) noteAside() {
 	sleep.Wake(q.aside)
 }
 
-// RunAside makes tasks of what was set aside, until ctx ends: when it is told that there is something, and then again
-// and again as long as there is.
+// RunAside turns changes that were set aside into tasks, until ctx ends. It runs when woken, and retries while some are
+// left.
 func (q *Queue) RunAside(ctx context.Context, failed func(error)) error {
 	const again = 500 * time.Millisecond
 	for from := int64(0); ; {
@@ -55,9 +55,9 @@ func (q *Queue) RunAside(ctx context.Context, failed func(error)) error {
 	}
 }
 
-// moveAll goes through what was set aside, from a place on. Where somebody holds what a portion needs, it is halved,
-// until what he holds is alone, and stays where it is. After so many of these the next time goes on from there; left
-// reports whether there is a next time.
+// moveAll processes what was set aside, starting after *from. If a portion runs into a lock, it is halved until the
+// locked change is alone; that one stays. After enough of them it stops, and the next call continues there. left
+// reports whether another call is needed.
 func (q *Queue) moveAll(ctx context.Context, from *int64) (left bool, err error) {
 	const most, enough = 256, 50
 	left = *from > 0
@@ -85,26 +85,26 @@ func (q *Queue) moveAll(ctx context.Context, from *int64) (left bool, err error)
 	}
 }
 
-// moved is what became of a portion.
+// moved is the outcome of one portion.
 type moved struct {
-	last int64 // of it; 0: there was nothing
-	held bool  // somebody holds some of it
+	last int64 // the last aside_id; 0: none left
+	held bool  // other sessions hold some of it
 }
 
-// moveSome makes tasks of at most so many behind a place.
+// moveSome makes tasks of at most the given number of rows after an aside_id.
 func (q *Queue) moveSome(ctx context.Context, after int64, most int) (m moved, err error) {
 	tx, err := database.Begin(ctx, q.db)
 	if err != nil {
-		return m, fmt.Errorf("look for what was set aside: %w", err)
+		return m, fmt.Errorf("read changes set aside: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
-	// He who holds a row may wait for one that we hold: the shorter we wait, the sooner he goes on.
+	// The session that holds a row may wait for one that we hold: a short wait lets it continue sooner.
 	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 20"); err != nil {
 		return m, err
 	}
 	rows, err := tx.Query(ctx, sqlfiles.Query("take_aside"), pgx.StrictNamedArgs{"after": after, "max": most})
 	if err != nil {
-		return m, fmt.Errorf("take what was set aside: %w", err)
+		return m, fmt.Errorf("take changes set aside: %w", err)
 	}
 	var (
 		ids     []int64
@@ -136,7 +136,7 @@ func (q *Queue) moveSome(ctx context.Context, after int64, most int) (m moved, e
 		ids = append(ids, id)
 		return nil
 	}); err != nil {
-		return m, fmt.Errorf("take what was set aside: %w", err)
+		return m, fmt.Errorf("take changes set aside: %w", err)
 	}
 	if len(ids) == 0 {
 		return m, nil
@@ -152,10 +152,10 @@ func (q *Queue) moveSome(ctx context.Context, after int64, most int) (m moved, e
 		return m, err
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.aside WHERE aside_id = ANY ($1)", ids); err != nil {
-		return m, fmt.Errorf("take what was set aside: %w", err)
+		return m, fmt.Errorf("take changes set aside: %w", err)
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return m, fmt.Errorf("make %d tasks of what was set aside: %w", len(changes), err)
+		return m, fmt.Errorf("enqueue %d changes set aside: %w", len(changes), err)
 	}
 	q.wakeLanes(touched)
 	return m, nil

@@ -11,28 +11,27 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// Direct is the right to work changes at once, without tasks: it lasts while the epoch of who streams them does. It
-// notes which of them are done; the others become tasks.
+// Direct is the right to process changes without tasks. It is valid as long as the epoch of the stream. It records
+// which rows are done; the others become tasks.
 type Direct struct {
 	Slot    string
 	Epoch   int64
-	Timeout time.Duration // of a statement of the write-back: the stream waits for it; 0: none
+	Timeout time.Duration // statement timeout of the write-back, which the stream waits for; 0: none
 	Work    *Work
-	// Line is a connection of its own (database.Line), on which what is worked takes few statements; nil: they are those
-	// of a pool.
+	// Line is a dedicated connection (database.Line) with cheaper statements; nil: the pool is used.
 	Line database.DB
-	Life *time.Time // of the server, when the rows were read; nil: that was over the line, which lasts no longer
-	Err  error      // what went wrong on it
+	Life *time.Time // start of the server's life when the rows were read; nil: they were read over Line
+	Err  error      // error on Line
 	done map[string]bool
 }
 
-// Done reports whether the change of a row needs no task any more.
+// Done reports whether the row's change needs no task.
 func (d *Direct) Done(key string) bool { return d.done[key] }
 
-// Count is how many rows are done.
+// Count returns how many rows are done.
 func (d *Direct) Count() int { return len(d.done) }
 
-// End notes how changes ended, once that is durable.
+// End records the outcomes of changes, once they are durable.
 func (d *Direct) End(outcomes []Outcome) Finished {
 	if d.done == nil {
 		d.done = map[string]bool{}
@@ -47,7 +46,7 @@ func (d *Direct) End(outcomes []Outcome) Finished {
 	return Finished{Done: n, Reopened: len(outcomes) - n}
 }
 
-// Task returns what a worker works on in place of a leased task.
+// Task returns a task for a change that has none, for the worker to process.
 func (d *Direct) Task(c *Change) Task {
 	return Task{
 		Lease: Lease{PipelineID: c.PipelineID, Direct: d, Work: d.Work}, RowKey: c.RowKey, Lane: c.Lane, FirstLSN: c.first(),
@@ -55,35 +54,34 @@ func (d *Direct) Task(c *Change) Task {
 	}
 }
 
-// The verdicts on changes that might do without a task. Whatever else is said of one, it becomes a task.
+// The verdicts on changes that may need no task. A change with any other verdict becomes a task.
 const (
-	ScreenNow  = "now"  // it may be worked at once
-	screenDrop = "drop" // it changed nothing
-	screenOwn  = "own"  // nor did this one, of a write-back of ours
+	ScreenNow  = "now"  // may be processed directly
+	screenDrop = "drop" // changed nothing
+	screenOwn  = "own"  // changed nothing: one of our own write-backs
 )
 
-// Screened is what becomes of changes that might do without a task.
+// Screened is the result of screening changes.
 type Screened struct {
-	Now     []Change // may be worked at once: by the streamer, in the order in which they come
+	Now     []Change // may be processed directly, by the stream
 	Later   []Change // to be enqueued
-	Own     int      // of write-backs of ours
+	Own     int      // our own write-backs
 	Dropped int      // changed nothing
 }
 
-// Screen waits a moment for transactions that are in the WAL and not visible yet, a part of what Enqueue waits: usually
-// their server processes have a step or two left to do.
+// Screen waits briefly for transactions that are in the WAL but not visible yet, a fraction of Enqueue's timeout:
+// usually their backends are about to finish.
 const (
 	screenPause = 250 * time.Microsecond
 	screenPart  = 250
 )
 
-// Ask says of changes, no two of one row, what is to become of them: now, drop or task; hidden tells that the
-// transaction of some is not visible yet. All of it is seen in one snapshot.
+// Ask returns a verdict for each change: now, own, drop or task. No two changes are of one row. hidden reports whether
+// some transactions are not visible yet. All verdicts come from one snapshot.
 type Ask func(ctx context.Context, changes []Change) (verdicts []string, hidden bool, err error)
 
-// Screen says which changes need no task: those that change nothing, and those of rows that no task names, in
-// transactions that everybody sees. Anyone who reads such a row from now on reads it as the change left it, or newer;
-// who has read it before holds a lease of a task.
+// Screen returns which changes need no task: those that change nothing, and those of visible transactions whose row has
+// no task. Later readers of such a row see this change or a newer one; an earlier reader holds the lease of a task.
 func (q *Queue) Screen(ctx context.Context, changes []Change, ask Ask) (s Screened, err error) {
 	changes = Merge(changes)
 	var verdicts []string
@@ -115,7 +113,7 @@ func (q *Queue) Screen(ctx context.Context, changes []Change, ask Ask) (s Screen
 	return s, nil
 }
 
-// Work is what is done under one lease, or at once: since when, and how its rows have ended so far.
+// Work measures the processing of one lease or direct batch: its start, and the outcomes of its rows.
 type Work struct {
 	Began time.Time
 
@@ -123,7 +121,7 @@ type Work struct {
 	ended map[string]int
 }
 
-// Note counts rows that have ended.
+// Note counts the outcomes of rows.
 func (w *Work) Note(outcomes []Outcome) {
 	if w == nil {
 		return
@@ -138,14 +136,14 @@ func (w *Work) Note(outcomes []Outcome) {
 	}
 }
 
-// Ended returns how many rows have ended, by how they did: embedded, unchanged, failed, ...
+// Ended returns how many rows ended, by outcome: embedded, unchanged, failed, ...
 func (w *Work) Ended() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.ended)
 }
 
-// tookMS is how long it has taken so far, in milliseconds, for history; nil: nobody knows.
+// tookMS returns the elapsed milliseconds for history; nil: unknown.
 func (w *Work) tookMS() *int64 {
 	if w == nil || w.Began.IsZero() {
 		return nil

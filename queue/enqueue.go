@@ -20,26 +20,26 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Change is one change of a row, as the WAL told it.
+// Change is one change of a row, from the WAL.
 type Change struct {
 	PipelineID  int32
 	RowKey      string
 	Lane        pipeline.Lane
 	XID         uint32
 	LSN         pglogrepl.LSN // of the commit
-	FirstLSN    pglogrepl.LSN // of the first commit that a merged change stands for; 0: LSN
+	FirstLSN    pglogrepl.LSN // first commit covered by a merged change; 0: LSN
 	CommittedAt time.Time
-	// Unchanged is what the row's ledger entry must be like for the change to be dropped; nil if it must be looked at.
+	// Unchanged matches the row's ledger entry if the change may be dropped; nil: it must be processed.
 	Unchanged pipeline.Pattern
-	Seen      pipeline.Seen // the row as its writer saw it, who says that it needs no new vector; nil: he does not
-	Later     bool          // it is not worked at once
-	Said      bool          // its lane is what its transaction said
-	// Join: it is of a joined row, and RowKey are the values by which it hangs on others; counted from 1. It is no change
-	// of a row yet, and cannot be enqueued.
+	Seen      pipeline.Seen // the row as seen by a writer who declared that it needs no new vector; nil: none did
+	Later     bool          // it is not processed directly
+	Said      bool          // its lane comes from a hint of its transaction
+	// Join is the number of the joined table, from 1; RowKey then holds the join values. Such a change must be replaced
+	// by changes of source rows before Enqueue.
 	Join int
 }
 
-// first is the LSN of the oldest commit that the change stands for.
+// first returns the LSN of the oldest commit that the change covers.
 func (c *Change) first() pglogrepl.LSN {
 	if c.FirstLSN != 0 {
 		return c.FirstLSN
@@ -52,35 +52,32 @@ type Batch struct {
 	Slot    string
 	Epoch   int64
 	Changes []Change
-	// Scans are pipelines whose rows can no longer be told from the WAL alone (TRUNCATE), with the reason: those of some
-	// partitions, or, where there are none, every row.
+	// Scans are pipelines whose changed rows are unknown (TRUNCATE), with the partitions to compare; none: every row.
 	Scans      map[int32][]uint32
 	ScanReason string
-	// Owners are rows of pipelines that are to be compared because of what is joined to them: too many for tasks.
+	// Owners are the rows of pipelines to compare because joined rows changed: too many for tasks.
 	Owners map[int32][]string
-	// Aside keeps all of it for later, because somebody holds what it needs.
+	// Aside stores the batch for later, because another session holds locks that it needs.
 	Aside bool
-	// LockTimeout is how long a lock is waited for; 0: as the session does.
+	// LockTimeout replaces the session's lock_timeout; 0: unchanged.
 	LockTimeout time.Duration
-	// Checkpoint is the end LSN of the last commit that is whole in this batch; 0 leaves the checkpoint where it is.
+	// Checkpoint is the end LSN of the last complete commit in this batch; 0: the checkpoint does not move.
 	Checkpoint pglogrepl.LSN
-	// Since is what was durable before. A checkpoint that is not there any more was restored, and what was in the queue
-	// with it.
+	// Since is the previous checkpoint. If the stored one is lower, the database was restored, and its queue with it.
 	Since pglogrepl.LSN
 }
 
-// Enqueued tells what became of a batch.
+// Enqueued is the outcome of a batch.
 type Enqueued struct {
 	Made    int // new tasks
-	Joined  int // changes of rows that had a task already
-	Own     int // changes of write-backs of ours
+	Joined  int // changes of rows that already had a task
+	Own     int // changes by our own write-backs
 	Dropped int // changes that changed nothing
 }
 
-// How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task,
-// unless SetVisibilityTimeout says otherwise. Usually its server process was only interrupted between two steps of its
-// commit. But a commit may also wait for a synchronous standby that is away: after one wait in vain the next ones are
-// short, until one is not in vain.
+// visibilityTimeout is how long a batch waits for transactions that are in the WAL but not visible yet; then their
+// changes become tasks. Usually the backend is between two steps of its commit, but a commit may also wait for a
+// synchronous standby that is down. After a timeout the next waits are short, until one succeeds.
 const (
 	visibilityTimeout      = time.Second
 	shortVisibilityTimeout = 20 * time.Millisecond
@@ -88,9 +85,9 @@ const (
 	visibilityPauseMax     = 20 * time.Millisecond
 )
 
-// Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes may name a row
-// several times, in commit order. It returns ErrEpochLost if another streamer holds the slot, or if the queue went back
-// in time; then nothing was written.
+// Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes are in commit
+// order and may repeat rows. It returns ErrEpochLost, having written nothing, if another stream holds the slot or the
+// database was restored.
 func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued, error) {
 	changes := Merge(b.Changes)
 	xids := mayBeDropped(changes)
@@ -116,7 +113,7 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 		q.noteAside()
 		return Enqueued{Made: len(changes)}, nil
 	}
-	// Scan rows before task rows, as a scan's own steps lock them.
+	// Lock scan rows before task rows, in the same order as the scan does.
 	if err := b.requestScans(ctx, tx); err != nil {
 		return Enqueued{}, err
 	}
@@ -140,15 +137,15 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 	return done, nil
 }
 
-// begin begins the transaction of a batch and saves its checkpoint: ours tells whether the slot is, visible whether
-// transactions are. Round trips are what a lone change waits for: all that needs no answer goes in one.
+// begin starts the transaction of a batch and saves its checkpoint, in one round trip to keep the latency low. ours
+// reports whether the epoch is still valid, visible whether all xids are visible.
 func (b *Batch) begin(ctx context.Context, db database.DB, changes int, xids []int64) (tx pgx.Tx, ours, visible bool,
 	err error,
 ) {
 	first := &pgx.Batch{}
 	first.BeginTx(pgx.TxOptions{})
-	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are
-	// safe. What is enqueued over a line may be more than its statements have time for.
+	// A role or database may default to asynchronous commit: a crash could then lose tasks that the slot was told are
+	// safe. A large batch over a Line may exceed its statement_timeout.
 	first.Queue("SELECT set_config('synchronous_commit', 'on', true), set_config('statement_timeout', '0', true)")
 	if b.LockTimeout > 0 {
 		first.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", b.LockTimeout.Milliseconds()))
@@ -171,11 +168,11 @@ func (b *Batch) begin(ctx context.Context, db database.DB, changes int, xids []i
 	}
 	results := db.SendBatch(ctx, first)
 	tx, err = results.Tx(), results.Close()
-	return tx, ours, visible, err // which the answers have set
+	return tx, ours, visible, err // set by the batch's callbacks
 }
 
-// mayBeDropped returns the transactions of changes that may be dropped: they are in the WAL, but what they did may
-// not be visible yet, and neither may the ledger entry that says it was our own.
+// mayBeDropped returns the transactions of changes that may be dropped. They are in the WAL, but their effects,
+// including our ledger entries, may not be visible yet.
 func mayBeDropped(changes []Change) []int64 {
 	var xids []int64
 	seen := map[uint32]bool{}
@@ -188,7 +185,7 @@ func mayBeDropped(changes []Change) []int64 {
 	return xids
 }
 
-// awaitVisible waits a moment for transactions to become visible, if they are not yet.
+// awaitVisible waits briefly until the transactions are visible.
 func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visible bool) error {
 	timeout := q.visibilityTimeout
 	if q.waitedInVain.Load() {
@@ -201,7 +198,7 @@ func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visib
 		}
 		if err := tx.QueryRow(ctx, sqlfiles.Query("visible_xids"),
 			pgx.StrictNamedArgs{"xids": xids}).Scan(&visible); err != nil {
-			return fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
+			return fmt.Errorf("check whether %d transactions are visible: %w", len(xids), err)
 		}
 	}
 	if len(xids) > 0 {
@@ -210,7 +207,7 @@ func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visib
 	return nil
 }
 
-// upsert makes tasks of changes and returns the lanes they wait in: each a pipeline, a lane and their lowest place.
+// upsert turns changes into tasks. It returns the affected lanes: pipeline, lane and lowest place of each.
 func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, touched [][]int64, err error) {
 	if len(changes) == 0 {
 		return Enqueued{}, nil, nil
@@ -223,7 +220,7 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, to
 	return done, touched, wrap.Errorf(err, "enqueue %d changes", len(changes))
 }
 
-// argsOf are the arguments that say what tasks are made of.
+// argsOf returns the arguments that describe tasks.
 func argsOf(changes []Change) pgx.StrictNamedArgs {
 	n := len(changes)
 	ids, keys, lanes, xids := make([]int32, n), make([]string, n), make([]int16, n), make([]int64, n)
@@ -239,8 +236,8 @@ func argsOf(changes []Change) pgx.StrictNamedArgs {
 	}
 }
 
-// Merge leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last
-// change of a row stands for all, from the LSN of the first on; it may be dropped only if each of them could be
+// Merge leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last change of
+// a row replaces the others and covers them from the first LSN on. It may be dropped only if each of them may be
 // dropped for the same reason.
 func Merge(changes []Change) []Change {
 	merged := slices.Clone(changes)
@@ -257,7 +254,7 @@ func Merge(changes []Change) []Change {
 				c.Unchanged = nil
 			}
 			c.Seen, c.Later = before.Seen.With(c.Seen), before.Later && c.Later
-			if c.LSN = max(c.LSN, before.LSN); c.XID == 0 { // it is visible, and that of before may not be yet
+			if c.LSN = max(c.LSN, before.LSN); c.XID == 0 { // already visible, unlike perhaps before's
 				c.XID = before.XID
 			}
 			kept[n-1] = c
@@ -268,7 +265,7 @@ func Merge(changes []Change) []Change {
 	return kept
 }
 
-// requestScans asks for the scans of a batch, in the order of their pipelines.
+// requestScans requests the scans of a batch, ordered by pipeline.
 func (b *Batch) requestScans(ctx context.Context, tx pgx.Tx) error {
 	for _, id := range slices.Sorted(maps.Keys(b.Scans)) {
 		r := ScanRequest{Reason: b.ScanReason, Pipelines: []int32{id}, Partitions: b.Scans[id]}
@@ -285,20 +282,20 @@ func (b *Batch) requestScans(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// ScanRequest asks that rows of pipelines be compared with the ledger, and the ledger with the rows.
+// ScanRequest requests that rows of pipelines are compared with the ledger, and the ledger with the rows.
 type ScanRequest struct {
 	Reason     string
 	Pipelines  []int32
-	Partitions []uint32 // whose rows alone are compared; nil: every row
-	Owners     []string // pipeline.Owner: rows that alone are compared; nil: every row
-	NoneGone   bool     // no row is gone: the ledger is not compared
+	Partitions []uint32 // compare only their rows; nil: every row
+	Owners     []string // pipeline.Owner: compare only these rows; nil: every row
+	NoneGone   bool     // no row was removed: the ledger is not compared with the rows
 	NoneMissed bool     // no change was missed: the ledger tells which rows are up to date
 }
 
-// mostPartitions is how many partitions a scan is asked to compare by themselves.
+// mostPartitions is the maximum number of partitions in one request; more means every row.
 const mostPartitions = 32
 
-// Send sends the request, as a part of db's transaction where that is one.
+// Send sends the request in db's transaction, if db is one.
 func (r ScanRequest) Send(ctx context.Context, db database.Querier) error {
 	if len(r.Partitions) > mostPartitions {
 		r.Partitions, r.NoneGone = nil, false
@@ -310,7 +307,7 @@ func (r ScanRequest) Send(ctx context.Context, db database.Querier) error {
 	return wrap.Errorf(err, "request a scan (%s)", r.Reason)
 }
 
-// RequestScan asks that all rows of pipelines be compared with the ledger, as changes may have been missed.
+// RequestScan requests that all rows of pipelines are compared with the ledger, because changes may have been missed.
 func RequestScan(ctx context.Context, db database.Querier, reason string, pipelineIDs []int32) error {
 	return ScanRequest{Reason: reason, Pipelines: pipelineIDs}.Send(ctx, db)
 }

@@ -18,10 +18,10 @@ type Action string
 
 // The actions.
 const (
-	Done  Action = "done"     // satisfied: it leaves for history
-	Again Action = "todo"     // look again at once
-	Later Action = "retrying" // look again after a delay
-	Fail  Action = "failed"   // a dead letter: kept with its error until someone acts or the row changes
+	Done  Action = "done"     // complete: it moves to history
+	Again Action = "todo"     // process again at once
+	Later Action = "retrying" // process again after a delay
+	Fail  Action = "failed"   // a dead letter: kept with its error until a user acts or the row changes
 )
 
 // Outcome is how one leased task ended.
@@ -29,22 +29,22 @@ type Outcome struct {
 	Task    Task
 	Action  Action
 	What    string // for history: embedded, reused, unchanged, emptied, removed, failed, ...
-	Attempt int16  // the task's new count of attempts
-	Losses  int16  // and of losses
+	Attempt int16  // new number of attempts
+	Losses  int16  // new number of losses
 	Delay   time.Duration
-	Lane    *pipeline.Lane // in which it is looked at again; nil: the one it is in
+	Lane    *pipeline.Lane // lane for the next try; nil: unchanged
 	Class   string         // of the error, if there was one
 	Code    string
-	Message string // holds no text of the row
+	Message string // contains no row text
 }
 
-// Finished tells what became of tasks.
+// Finished counts the outcomes of tasks.
 type Finished struct {
 	Done, Reopened, Retrying, Failed int
 }
 
-// QueueHold adds the statement that begins a write-back. It tells whether the lease is still ours and the pipeline of
-// this generation; then it lasts as long as the transaction.
+// QueueHold adds the first statement of a write-back. held reports whether the lease and the generation are still
+// valid; both then stay valid until the transaction ends.
 func QueueHold(batch *pgx.Batch, l Lease, generation int32, held *bool) {
 	query, args := "hold_lease", pgx.StrictNamedArgs{
 		"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation, "life": l.Life,
@@ -61,8 +61,8 @@ func QueueHold(batch *pgx.Batch, l Lease, generation int32, held *bool) {
 	})
 }
 
-// finishArgs returns the arguments of the statement finish_tasks. All outcomes are of one lease; generation 0 does not
-// ask for that of the pipeline.
+// finishArgs returns the arguments of finish_tasks. All outcomes belong to one lease. Generation 0 skips the check of
+// the pipeline's generation.
 func finishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.StrictNamedArgs {
 	n := len(outcomes)
 	var (
@@ -95,7 +95,7 @@ func finishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 	}
 }
 
-// TellArgs returns the arguments of the statement tell_history, for outcomes of changes that had no task.
+// TellArgs returns the arguments of tell_history for changes without tasks.
 func TellArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.StrictNamedArgs {
 	n := len(outcomes)
 	keys, whats, times, lsns := make([]string, n), make([]string, n), make([]time.Time, n), make([]string, n)
@@ -110,7 +110,7 @@ func TellArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.S
 	}
 }
 
-// QueueFinish adds the statement that ends the lease of tasks, the last before the commit. done becomes what it did.
+// QueueFinish adds the statement that ends the lease, the last one before the commit. It adds its outcomes to done.
 func QueueFinish(batch *pgx.Batch, worker int64, l Lease, generation int32, outcomes []Outcome, done *Finished) {
 	batch.Queue(sqlfiles.Query("finish_tasks"), finishArgs(worker, l, generation, outcomes)).
 		Query(func(rows pgx.Rows) error {
@@ -135,7 +135,7 @@ func QueueFinish(batch *pgx.Batch, worker int64, l Lease, generation int32, outc
 		})
 }
 
-// Finish ends the lease of tasks that have nothing to write back. Generation 0 does not ask for that of the pipeline.
+// Finish ends the lease of tasks without a write-back. Generation 0 skips the check of the pipeline's generation.
 func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation int32, outcomes []Outcome) (done Finished,
 	err error,
 ) {
@@ -152,17 +152,17 @@ func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation in
 	return done, nil
 }
 
-// History says how much is kept of what became of tasks: for how long, and how many rows about.
+// History limits the history of tasks by age and approximate number of rows.
 type History struct {
 	Keep  time.Duration
 	Rows  int64
-	Bytes int64 // whatever rows it is
+	Bytes int64 // regardless of Keep and Rows
 }
 
-// DefaultHistory is what is kept unless someone says otherwise. No setting exceeds its bytes.
+// DefaultHistory is the default limit. Its Bytes cannot be raised by configuration.
 var DefaultHistory = History{Keep: pipeline.DefaultHistory, Rows: pipeline.DefaultHistoryRows, Bytes: 4 << 30}
 
-// PruneHistory takes away what is beyond that. What comes within a minute may be beyond it.
+// PruneHistory deletes history beyond h. History may exceed h for up to a minute.
 func (q *Queue) PruneHistory(ctx context.Context, h History) error {
 	_, err := q.db.Exec(ctx, "SELECT embedsidecar.prune_history($1, $2, $3)", h.Keep, h.Rows, h.Bytes)
 	return wrap.Errorf(err, "prune history")

@@ -15,40 +15,40 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// A claim starts this far behind the last one, in places: places are taken before their transaction commits, so a
-// lower one may still appear. What appears later than that is found at the next reset.
+// cursorSlack is how far behind the last claim the next one starts, in places. Places are assigned before commit, so a
+// lower one may still appear. One that appears even later is found at the next reset.
 const cursorSlack = 4096
 
-// turns are the claims out of eight in which another lane than the most urgent goes first, so that none starves.
+// turns are the claims out of eight that start with another lane than the most urgent, so that no lane starves.
 var turns = map[int]pipeline.Lane{3: pipeline.Normal, 5: pipeline.High, 7: pipeline.Low}
 
-// cursorReset is how often the true oldest place is looked up, wholeLook how often from the very beginning.
+// cursorReset is how often the oldest place is looked up, wholeLook how often from the very beginning.
 const (
 	cursorReset = 2 * time.Second
 	wholeLook   = 5 * time.Minute
 )
 
-// Claim says what a worker asks for.
+// Claim is a worker's request for tasks.
 type Claim struct {
 	PipelineID int32
-	// of the pipeline as the worker knows it; it gets nothing of another one
+	// of the pipeline as known to the worker; the claim gets nothing if they changed
 	Generation  int32
 	Fingerprint string
 	Who         Who
 	Worker      int64
 	Max         int
 	Lease       time.Duration
-	// Anywhere begins at a place by chance, not at the oldest one.
+	// Anywhere starts at a random place instead of the oldest.
 	Anywhere bool
-	Strict   bool // no lane has its turn while a more urgent one has a task
+	Strict   bool // always take the most urgent lane that has a task
 }
 
-// Lease hands a worker up to Max tasks of a pipeline for the time of Lease: all of one batch, or a single one that
-// must be tried alone. The most urgent lane goes first, but three claims of eight start with another one, so that a
-// backfill cannot starve: unless the claim is strict. It returns no tasks when nothing can be leased now.
+// Lease leases up to Max tasks of a pipeline: tasks of one batch, or a single one that must be tried alone. The most
+// urgent lane goes first, but three claims of eight start with another lane so that a backfill cannot starve, unless
+// Strict is set. It returns no tasks if none can be leased now.
 //
-// A statement that is broken off may have leased tasks all the same. So ctx should not end because somebody stops
-// working; and what a lost connection has left is given back by the next Lease, of whatever pipeline.
+// A canceled statement may still have leased tasks, so do not cancel ctx to stop work. The next Lease of any pipeline
+// gives back leases left by a lost connection.
 func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 	if err := q.leasing.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 			return nil, nil
 		case behind:
 		case whole:
-			// Look again from the true beginning before saying that the lanes are empty.
+			// Look from the true beginning before reporting that the lanes are empty.
 			if c, err = q.resetCursor(ctx, l.PipelineID); err != nil {
 				return nil, err
 			}
@@ -84,17 +84,17 @@ func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 	}
 }
 
-// looked says where to look when the lanes look empty behind a cursor.
+// looked is where to look when the lanes are empty after a cursor.
 type looked int
 
 const (
-	nothing looked = iota // nowhere: what has come before the cursor is found in time
-	behind                // behind it once more: something has come
+	nothing looked = iota // nowhere: tasks before the cursor are found by a later look
+	behind                // after the cursor again: a task arrived
 	whole                 // from the true beginning
 )
 
-// emptied notes that a claimer has found its lanes empty behind a cursor. Where changes come one by one, they run empty
-// after each: somebody is woken to look at what is before the cursor, once for all of them.
+// emptied records that the lanes are empty after a cursor. When changes come one by one, the lanes are empty after
+// each. So one timer wakes one claimer to look before the cursor, for all claims.
 func (q *Queue) emptied(l Claim, c *cursor) looked {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -117,7 +117,7 @@ func (q *Queue) emptied(l Claim, c *cursor) looked {
 	return nothing
 }
 
-// lookAgain wakes one who then looks from the true beginning.
+// lookAgain wakes a claimer, which then looks from the true beginning.
 func (q *Queue) lookAgain(pipelineID int32, c *cursor) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,7 +125,7 @@ func (q *Queue) lookAgain(pipelineID int32, c *cursor) {
 	q.tellLocked(pipelineID, false)
 }
 
-// leaseFrom claims behind a cursor. hidden reports whether there is something that cannot be leased yet.
+// leaseFrom claims after a cursor. hidden reports whether there are tasks that cannot be leased yet.
 func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) (tasks []Task, hidden bool, err error) {
 	if c.alone && l.Who == Anyone {
 		args := pgx.StrictNamedArgs{"alone": true, "lane": 0, "max": 1, "cursor": 0}
@@ -163,8 +163,8 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) (tasks []Task,
 	return nil, hidden, nil
 }
 
-// claim takes the pipeline's turn and leases, in one round trip and one transaction. Where it leases nothing, hidden
-// reports whether there is something that cannot be leased yet.
+// claim takes the pipeline's turn and leases, in one round trip and one transaction. If it leases nothing, hidden
+// reports whether there are tasks that cannot be leased yet.
 func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (tasks []Task, hidden bool, err error) {
 	//nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
 	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64(), Work: &Work{Began: time.Now()}}
@@ -198,7 +198,7 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 	return tasks, hidden, nil
 }
 
-// from returns where a claim of a lane begins.
+// from returns where a claim in a lane starts.
 func (c *cursor) from(lane pipeline.Lane, anywhere bool) int64 {
 	if ahead := c.top - c.place[lane]; anywhere && ahead > 0 &&
 		rand.IntN(2) == 0 { //nolint:gosec // chance is all that is asked of it; there may be none behind it: every other begins at the first
@@ -207,7 +207,7 @@ func (c *cursor) from(lane pipeline.Lane, anywhere bool) int64 {
 	return c.place[lane]
 }
 
-// cursor returns where to claim from, looked up anew when the last look is too old; fresh reports whether it was.
+// cursor returns where to claim from. fresh reports whether it was looked up now because the last look was too old.
 func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh bool, err error) {
 	q.mu.Lock()
 	known := q.cursorLocked(pipelineID)
@@ -228,8 +228,8 @@ func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh b
 	return c, true, err
 }
 
-// idle reports whether a pipeline that begins to be worked had no waiting task when all were looked at together, and
-// none was reported since: a thousand begin at the same time, and most of them have none.
+// idle reports whether a newly started pipeline had no task in a recent look at all pipelines, and none was reported
+// since. One look serves the thousand pipelines that may start together.
 func (q *Queue) idle(ctx context.Context, pipelineID int32) (c cursor, idle bool, err error) {
 	q.looking.Lock()
 	defer q.looking.Unlock()
@@ -264,15 +264,15 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	q.mu.Lock()
 	before := *q.cursorLocked(pipelineID)
 	q.mu.Unlock()
-	// Now and then all of it is looked at: somebody may have written to the table who knows nothing of places.
+	// From time to time look at everything: another program may have written to the table without maintaining places.
 	whole := time.Since(before.whole) > q.wholeLook
 	var (
 		top   int64
 		free  []*int64
 		alone bool
 	)
-	// What is noted is noted under the turn, which nobody must wait for while the other looks. That one sees whatever had
-	// ended before.
+	// note_places runs under the turn, in a short transaction of its own, so that no claim waits for the look. The look
+	// sees everything committed before.
 	one := pgx.StrictNamedArgs{"pipeline_id": pipelineID}
 	note, look := &pgx.Batch{}, &pgx.Batch{}
 	database.PlanOnce(q.db, note, 1)
@@ -294,9 +294,9 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := q.cursorLocked(pipelineID) // another one, if it was forgotten meanwhile
+	c := q.cursorLocked(pipelineID) // a new one, if Forget was called meanwhile
 	if c.resets != before.resets {
-		// Another look has ended meanwhile, and this one may be older: what it has not seen may be there all the same.
+		// Another look ended meanwhile, and this one may be older: keep what either has found.
 		late := *c
 		late.alone = late.alone || alone
 		for lane, seq := range free {
@@ -313,7 +313,7 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	}
 	c.top, c.alone, c.reset = top, alone, time.Now()
 	if c.opens != before.opens {
-		c.reset = time.Time{} // what came while we looked may have come too late to be seen
+		c.reset = time.Time{} // tasks that arrived during the look may have been missed
 	}
 	for lane, seq := range free {
 		if c.place[lane] >= 0 {
@@ -327,7 +327,7 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	return *c, nil
 }
 
-// Backlog returns how many tasks of a pipeline's low lane are open, counted up to twice limit.
+// Backlog returns the number of open tasks in a pipeline's low lane, counted up to twice limit.
 func (q *Queue) Backlog(ctx context.Context, pipelineID int32, limit int) (open int, err error) {
 	q.mu.Lock()
 	from := q.dueFrom
@@ -353,9 +353,9 @@ func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
 	}
 }
 
-// MostUrgent returns the lane of the most urgent task of a pipeline that waited to be leased by this kind of claimer
-// when Lease last looked, or has come since; below 0: none did. After a Lease that returned none it means that the
-// change is in the WAL but not visible to other sessions yet.
+// MostUrgent returns the most urgent lane in which a task waited for this kind of claimer at the last look or since
+// then; negative: none. After a Lease without tasks, it means that the change is in the WAL but not visible to other
+// sessions yet.
 func (q *Queue) MostUrgent(pipelineID int32, who Who) pipeline.Lane {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -371,21 +371,20 @@ func (q *Queue) MostUrgent(pipelineID int32, who Who) pipeline.Lane {
 	return -1
 }
 
-// Extend gives a running lease another span of time from now.
+// Extend extends a lease to the given duration from now.
 func (q *Queue) Extend(ctx context.Context, l Lease, lease time.Duration) error {
 	_, err := q.db.Exec(ctx, sqlfiles.Query("extend_lease"),
 		pgx.StrictNamedArgs{"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "lease": lease})
 	return wrap.Errorf(err, "extend a lease")
 }
 
-// GiveBack ends all leases of a worker without a result and without counting a try.
+// GiveBack ends all leases of a worker without a result or an attempt.
 func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
 	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_worker"), pgx.StrictNamedArgs{"worker": worker})
 	return wrap.Errorf(err, "give back the tasks of worker %d", worker)
 }
 
-// GiveBackLease ends one lease without a result and without counting a try. If that fails, it is tried again before
-// the next Lease.
+// GiveBackLease ends one lease without a result or an attempt. If it fails, the next Lease tries again.
 func (q *Queue) GiveBackLease(ctx context.Context, l Lease) error {
 	err := q.giveBackLeases(ctx, []Lease{l})
 	if err != nil {
@@ -400,7 +399,7 @@ func (q *Queue) lose(leases ...Lease) {
 	q.lost = append(q.lost, leases...)
 }
 
-// giveBackLost gives back what was lost.
+// giveBackLost gives back the lost leases.
 func (q *Queue) giveBackLost(ctx context.Context) error {
 	q.mu.Lock()
 	leases := q.lost
@@ -432,7 +431,7 @@ func (q *Queue) giveBackLeases(ctx context.Context, leases []Lease) error {
 	return nil
 }
 
-// Add asks for a look at rows of a pipeline without a change in the WAL. It leaves out keys that are too long.
+// Add creates tasks for rows without a change in the WAL. It ignores keys that are too long.
 func Add(ctx context.Context, db database.DB, pipelineID int32, lane pipeline.Lane, keys []string) error {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return len(key) > pipeline.MaxKey })
 	if len(keys) == 0 {
@@ -444,13 +443,12 @@ func Add(ctx context.Context, db database.DB, pipelineID int32, lane pipeline.La
 	return wrap.Errorf(db.SendBatch(ctx, batch).Close(), "add %d tasks", len(keys))
 }
 
-// QueueLocally begins a batch that is a transaction of its own and locks what the stream may want: its commit waits
-// for no replica.
+// QueueLocally starts a batch that is its own transaction and takes locks that the stream may need: its commit does not
+// wait for replicas.
 func QueueLocally(batch *pgx.Batch) { batch.Queue(sqlfiles.Query("commit_locally")) }
 
-// QueueAdd adds the statement of Add to such a batch, which must end with it: the stream waits for who holds tasks, so
-// the commit must be on its way with the statement. With scan it adds nothing unless the batch has moved the
-// pipeline's scan.
+// QueueAdd adds the statement of Add to such a batch, as its last one: the stream may wait for these locks, so the
+// commit must follow immediately. With scan it adds tasks only if the batch has advanced the pipeline's scan.
 func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []string, scan bool) {
 	batch.Queue(sqlfiles.Query("add_tasks"), pgx.StrictNamedArgs{
 		"pipeline_id": pipelineID, "lane": int16(lane),
@@ -458,7 +456,7 @@ func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []str
 	})
 }
 
-// VoidLeases ends whatever workers hold of a slot's pipelines, and returns these. It waits for no worker.
+// VoidLeases ends all leases of a slot's pipelines and returns the pipelines. It does not wait for workers.
 func VoidLeases(ctx context.Context, db database.Reader, slot string) (pipelines []int32, err error) {
 	args := pgx.StrictNamedArgs{"slot": slot}
 	if pipelines, err = database.Collect(ctx, db, "void_leases", pgx.RowTo[int32], args); err != nil {

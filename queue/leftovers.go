@@ -10,16 +10,16 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// leftoverPortion is how many rows of a ledger, and of tasks, one transaction takes away.
+// leftoverPortion is the maximum number of ledger rows, and of tasks, deleted in one transaction.
 const leftoverPortion = 5000
 
-// DropLeftovers takes away what pipelines have left that are gone: tasks, leases and the ledger, in portions, each a
-// transaction of its own. What one process does not get done another one finds again. It returns how many rows went.
+// DropLeftovers deletes tasks, leases and ledger rows of removed pipelines, in portions with a transaction each. It can
+// be interrupted and continued by another process. It returns the number of deleted rows.
 func DropLeftovers(ctx context.Context, db database.DB) (rows int64, err error) {
 	found, _ := db.Query(ctx, sqlfiles.Query("find_leftovers"))
 	ids, err := pgx.CollectRows(found, pgx.RowTo[int32])
 	if err != nil {
-		return 0, fmt.Errorf("look for what removed pipelines have left: %w", err)
+		return 0, fmt.Errorf("find leftovers of removed pipelines: %w", err)
 	}
 	for _, id := range ids {
 		var after *string

@@ -1,9 +1,9 @@
-// Package queue keeps the tasks: at most one per pipeline and row, each saying only "look at this row". It knows
-// nothing of texts or vectors. A change is durable once Enqueue has returned, and a task leaves only with the result
-// it stands for.
+// Package queue stores the tasks: at most one per pipeline and row, each meaning "process this row". It knows nothing
+// about texts or vectors. A change is durable once Enqueue has returned, and a task is removed only together with its
+// result.
 //
-// The queue lives in the database of the data and uses no session state, so it works behind a transaction pooler. All
-// clocks are the database's.
+// The queue is in the same database as the data and uses no session state, so it works behind a transaction pooler. All
+// timestamps use the database clock.
 package queue
 
 import (
@@ -28,118 +28,116 @@ import (
 
 // Errors that callers branch on.
 var (
-	// ErrEpochLost means that another streamer has taken the slot: this one must stop at once.
+	// ErrEpochLost means that another stream has taken the slot: this one must stop at once.
 	ErrEpochLost = errors.New("another sidecar has taken over the slot")
-	// ErrLeaseLost means that a lease ran out or was taken over: the result must not be written.
+	// ErrLeaseLost means that a lease expired or was taken over: the result must not be written.
 	ErrLeaseLost = errors.New("lease lost")
 )
 
-// Waiting is the channel on which the streamers of a database are told of a position that somebody waits for: they
-// store theirs as soon as it gets there, and look about for what the WAL does not tell.
+// Waiting is the channel that notifies streams of a position that a client waits for. They store the checkpoint once it
+// gets there, and check the catalog for changes that are not in the WAL.
 const Waiting = "embedsidecar_waiting"
 
-// Requests is what is said there in place of a position when a pipeline is asked for.
+// Requests is the payload, instead of a position, when a pipeline is requested.
 const Requests = "requests"
 
-// Lease is a worker's right to the tasks of a batch. It is a row of its own, so that tasks are not written when they
-// are leased.
+// Lease is a worker's right to the tasks of a batch. It is a separate row, so that leasing does not update tasks.
 type Lease struct {
 	PipelineID int32
-	Place      int64     // where the row is
+	Place      int64     // place of the lease row
 	Token      int64     // chosen by the worker
-	Life       time.Time // since when the server goes on from what it had on disk
-	// Direct is what changes without tasks are held by, in place of the row; nil: the row.
+	Life       time.Time // start of the server's life since it recovered from disk
+	// Direct is set instead of the lease row for changes without tasks; nil otherwise.
 	Direct *Direct
-	Work   *Work // what is done under it; nil: nobody wants to know
+	Work   *Work // measures the processing; may be nil
 }
 
-// Task is a leased row's need for a look.
+// Task is a leased task: one row to process.
 type Task struct {
 	Lease       Lease
 	TaskID      int64
 	RowKey      string
-	Gen         int64 // raised by every change of the row; Finish compares it
+	Gen         int64 // incremented by every change of the row; Finish compares it
 	Seq         int64
 	Lane        pipeline.Lane
-	Attempt     int16 // finished tries that failed because of the row itself
-	Losses      int16 // embedder deaths it took part in, and lost leases up to AloneAfter
+	Attempt     int16 // failed attempts caused by the row itself
+	Losses      int16 // embedder crashes it was part of, and lost leases up to AloneAfter
 	FirstLSN    pglogrepl.LSN
 	LastLSN     pglogrepl.LSN
 	CommittedAt time.Time
-	EnqueuedAt  time.Time     // by this host's clock, which may be another than the server's
-	Seen        pipeline.Seen // the row as its writer saw it, who says that it needs no new vector; nil: it may need one
+	EnqueuedAt  time.Time     // by this host's clock, which may differ from the server's
+	Seen        pipeline.Seen // the row as seen by a writer who declared that it needs no new vector; nil: none did
 }
 
-// AloneAfter is the number of losses from which on a task is leased alone. DeadAfter is the number of embedder deaths
-// that make it a dead letter, DeadAfterLost that of leases lost in a row: a dead embedder held few rows and at last
-// one, a dead sidecar tells nothing, and in a crash loop of it an innocent row is soon held five times.
+// AloneAfter is the number of losses after which a task is leased alone. DeadAfter is the number of embedder crashes
+// after which it becomes a dead letter, DeadAfterLost the number of consecutive lost leases. The latter is higher: a
+// crashed sidecar does not tell which row is at fault, and in a crash loop innocent rows soon lose five leases.
 const (
 	AloneAfter    = 2
 	DeadAfter     = 5
 	DeadAfterLost = 20
 )
 
-// Alone reports whether the task must be embedded with nothing beside it.
+// Alone reports whether the task must be embedded alone.
 func (t Task) Alone() bool { return t.Losses >= AloneAfter }
 
-// IsDirect reports whether it stands for a change that is worked at once: the stream waits for it.
+// IsDirect reports whether the task is a change processed directly: the stream waits for it.
 func (t Task) IsDirect() bool { return t.Lease.Direct != nil }
 
 // Queue hands out tasks. It is safe for concurrent use.
 type Queue struct {
 	db      database.DB
-	leasing *semaphore.Weighted // those that ask for tasks
+	leasing *semaphore.Weighted // limits concurrent claims
 
-	looking sync.Mutex // held while all pipelines are looked at together
+	looking sync.Mutex // held during a look at all pipelines
 	mu      sync.Mutex
 	cursors map[int32]*cursor
 	wakers  map[int32]waker
-	told    chan struct{} // that there is work, whoever works it; nil: nobody asked
-	// leases that should be given back, or may be there though the server was not heard: then without a place
+	told    chan struct{} // signals work in any pipeline; nil: Told was not called
+	// leases to give back; without a place if the server's answer was lost
 	lost    []Lease
-	seen    *seen     // nil: somebody has said since that there is work
-	due     time.Time // when the next retry known here is due; zero: none
+	seen    *seen     // nil: work was reported since
+	due     time.Time // when the next known retry is due; zero: none
 	dueSet  chan struct{}
-	dueFrom time.Time     // by the server's clock: before it nothing is due
-	aside   chan struct{} // something was set aside
+	dueFrom time.Time     // server time before which nothing is due
+	aside   chan struct{} // signals that something was set aside
 
 	visibilityTimeout time.Duration
 	cursorReset       time.Duration
 	wholeLook         time.Duration
-	waitedInVain      atomic.Bool // for a transaction to become visible, the last time
+	waitedInVain      atomic.Bool // the last wait for visibility timed out
 }
 
-// waker holds what was told and not heard yet.
+// waker holds pending signals.
 type waker struct {
-	live chan struct{} // there is work for everybody
-	low  chan struct{} // there is work in the low lane
+	live chan struct{} // work for every claimer
+	low  chan struct{} // work in the low lane
 }
 
-// cursor remembers from where on a pipeline's lanes still hold waiting tasks. What lies before may be a million index
-// entries of tasks long done: a snapshot that somebody holds keeps them, and every look would walk over them. It is
-// looked up every two seconds behind places that the database remembers: this process may outlive the server, and one
-// that is put in its place may give them out again.
+// cursor is where claims in a pipeline's lanes start. Before it there may be a million dead index entries, kept by an
+// old snapshot, which every claim would scan. It is looked up every two seconds, starting at places stored in the
+// database: this process may outlive the server, and a replacement server may assign the same places again.
 type cursor struct {
-	place  [4]int64 // claims start behind it; -1: nothing waits in the lane but what is leased
-	last   [4]int64 // where an empty lane was last read from: what comes is behind it
-	top    int64    // places were given out up to here
+	place  [4]int64 // claims start after it; -1: only leased tasks are in the lane
+	last   [4]int64 // where an empty lane was last read from: new tasks come after it
+	top    int64    // highest assigned place
 	alone  bool
-	reset  time.Time // when it was looked up last; zero: somebody said that there may be work at whatever place
-	whole  time.Time // when all of it was looked at last
+	reset  time.Time // last look; zero: work was reported at an unknown place
+	whole  time.Time // last look at everything
 	claims int
-	resets int         // how often it was looked up anew
-	opens  int         // how often somebody said that there may be work
-	again  *time.Timer // that ends in a look at what is before the places; nil: none
-	idle   bool        // the pipeline had no task when it began to be worked: until somebody says that there is one
+	resets int         // number of looks
+	opens  int         // number of reports of new work
+	again  *time.Timer // triggers a look before the places; nil: none
+	idle   bool        // the pipeline had no task when it started, and none was reported since
 }
 
-// seen are the pipelines that have tasks, as one statement has found them for many that begin to be worked.
+// seen are the pipelines that have tasks, found by one statement for many starting pipelines.
 type seen struct {
 	at   time.Time
 	busy []int32 // sorted
 }
 
-// seenFor is for how long it holds for a pipeline that begins to be worked.
+// seenFor is how long seen may be used by starting pipelines.
 const seenFor = time.Second
 
 // New returns the queue of a database.
@@ -151,37 +149,37 @@ func New(db database.DB) *Queue {
 	}
 }
 
-// leasers returns how many may ask for tasks at a time: a thousand pipelines have thousands of workers, and who needs a
-// connection of their pool for something else would wait behind all of them.
+// leasers returns the limit of concurrent claims. A thousand pipelines have thousands of workers; without a limit,
+// other users of the pool would wait behind all of them.
 func leasers(db database.DB) int64 {
 	conns := int32(16)
 	if pool, is := db.(*pgxpool.Pool); is && pool != nil {
 		conns = pool.Config().MaxConns
 	}
-	return max(int64(conns)*3/4, 1) //nolint:mnd // the rest is for others
+	return max(int64(conns)*3/4, 1) //nolint:mnd // the rest is for other statements
 }
 
-// SetVisibilityTimeout says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before
-// changes that may well have changed nothing become tasks. It is called before anything else.
+// SetVisibilityTimeout sets how long Enqueue waits for a transaction that is in the WAL but not visible yet, before
+// changes that may be droppable become tasks. Call it before any other method.
 func (q *Queue) SetVisibilityTimeout(d time.Duration) { q.visibilityTimeout = d }
 
-// Told returns what holds a word whenever somebody here would be woken for work. It is called before anything else.
+// Told returns a channel that receives whenever a worker would be woken. Call it before any other method.
 func (q *Queue) Told() <-chan struct{} {
 	q.told = make(chan struct{}, 1)
 	return q.told
 }
 
-// Who says what a claimer takes.
+// Who is a kind of claimer.
 type Who int
 
-// The claimers. One that leaves the low lane alone is there for live changes while all others are deep in a backfill.
+// The kinds of claimers. Express skips the low lane, to serve live changes during a backfill.
 const (
 	Anyone Who = iota
 	Express
 )
 
-// Wait returns when a pipeline may have new work for this kind of claimer, and false when ctx ends first. Of those
-// who wait for the same work one returns: it wakes the next if there is more than it can take.
+// Wait returns true when the pipeline may have new work for this kind of claimer, and false when ctx ends first. One of
+// several waiting claimers returns; it wakes the next if there is more than it can take.
 func (q *Queue) Wait(ctx context.Context, pipelineID int32, who Who) bool {
 	q.mu.Lock()
 	w := q.wakersLocked(pipelineID)
@@ -199,7 +197,7 @@ func (q *Queue) Wait(ctx context.Context, pipelineID int32, who Who) bool {
 	return true
 }
 
-// Forget drops what is remembered of the tables, which are others now. Nobody may be leasing.
+// Forget drops the cursors because the tables were replaced. No claim may be running.
 func (q *Queue) Forget() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -207,7 +205,7 @@ func (q *Queue) Forget() {
 	q.seen = nil
 }
 
-// Wake tells the workers of pipelines that there may be work, in whatever lane and at whatever place.
+// Wake wakes the workers of pipelines: there may be work in any lane at any place.
 func (q *Queue) Wake(pipelineIDs ...int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -221,7 +219,7 @@ func (q *Queue) Wake(pipelineIDs ...int32) {
 	}
 }
 
-// WakeNext tells another worker of a pipeline that one has taken as much as it can.
+// WakeNext wakes another worker of a pipeline after one has taken as much as it can.
 func (q *Queue) WakeNext(pipelineID int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -229,8 +227,7 @@ func (q *Queue) WakeNext(pipelineID int32) {
 	q.tellLocked(pipelineID, false)
 }
 
-// wakeLanes is Wake when it is known where the work is: each a pipeline, a lane and the lowest place in it. Nothing
-// else need be asked.
+// wakeLanes is Wake for known lanes, each with its pipeline and lowest place. Other lanes are not read.
 func (q *Queue) wakeLanes(lanes [][]int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,8 +238,8 @@ func (q *Queue) wakeLanes(lanes [][]int64) {
 	}
 }
 
-// passOn wakes another claimer for live changes, if there may be any: the wake of one that took something else may
-// have been for these.
+// passOn wakes another claimer for live changes if there may be any: the caller took something else, but its wake may
+// have been for them.
 func (q *Queue) passOn(pipelineID int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -252,8 +249,8 @@ func (q *Queue) passOn(pipelineID int32) {
 	}
 }
 
-// cursorLocked is that of a pipeline, also of one that nobody works yet: it remembers that somebody said that there is
-// work.
+// cursorLocked returns a pipeline's cursor. It creates one for a pipeline without workers, to record that work was
+// reported.
 func (q *Queue) cursorLocked(pipelineID int32) *cursor {
 	c, ok := q.cursors[pipelineID]
 	if !ok {
@@ -263,8 +260,8 @@ func (q *Queue) cursorLocked(pipelineID int32) *cursor {
 	return c
 }
 
-// openLocked has the next claim ask a lane that looked empty, or looks empty to somebody who is asking right now, and
-// from no later place than what came: it took that before it was committed.
+// openLocked makes the next claim read a lane that looked empty, at the latest from place. A place may be below the
+// last read one: it is assigned before commit.
 func (c *cursor) openLocked(lane pipeline.Lane, place int64) {
 	c.opens++
 	if c.place[lane] < 0 {
@@ -273,8 +270,7 @@ func (c *cursor) openLocked(lane pipeline.Lane, place int64) {
 	c.place[lane] = min(c.place[lane], place-1)
 }
 
-// tellLocked wakes one who works a pipeline; live says that the work is also for those who leave the low lane
-// alone.
+// tellLocked wakes one worker of a pipeline. live includes workers that skip the low lane.
 func (q *Queue) tellLocked(pipelineID int32, live bool) {
 	sleep.Wake(q.told)
 	w := q.wakersLocked(pipelineID)
@@ -294,8 +290,8 @@ func (q *Queue) wakersLocked(pipelineID int32) waker {
 	return w
 }
 
-// Note remembers what a batch that ended has left: when the first of its retries is due, so that RunSweeps opens it in
-// time, and whether something stays open, at whatever place it waits now.
+// Note records what a finished batch leaves: when its first retry is due, so that RunSweeps re-opens it in time, and
+// whether tasks were re-opened, which wakes the workers.
 func (q *Queue) Note(pipelineID int32, outcomes []Outcome, done Finished) {
 	if done.Reopened > 0 {
 		q.Wake(pipelineID)
@@ -311,9 +307,8 @@ func (q *Queue) Note(pipelineID int32, outcomes []Outcome, done Finished) {
 	}
 }
 
-// RunSweeps opens again what becomes due, until ctx ends: retries whose pause is over and leases that ran out. When
-// nothing is known to become due it asks the database once per heartbeat. lost is called with the number of leases
-// found lost; it may be nil.
+// RunSweeps re-opens due tasks until ctx ends: retries whose delay is over and expired leases. Without a known due time
+// it asks the database once per heartbeat. lost receives the number of expired leases and may be nil.
 func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost func(n int), failed func(error)) error {
 	mended := time.Time{}
 	for {
@@ -356,9 +351,8 @@ func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost fun
 	}
 }
 
-// sweep does one round. mend also looks for pauses that a clock which was set back has made endless, and from the
-// beginning for what a slow commit may have added late. It returns how many rows lost their lease and how long until
-// something becomes due next (0: nothing is known).
+// sweep does one round. mend also repairs delays that a clock set back made endless, and looks for tasks that a slow
+// commit added late. It returns how many rows lost their lease and how long until the next is due (0: unknown).
 func (q *Queue) sweep(ctx context.Context, mend bool) (lost int, next time.Duration, err error) {
 	args := pgx.StrictNamedArgs{"mend": mend, "dead_after": DeadAfterLost}
 	q.mu.Lock()

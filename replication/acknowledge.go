@@ -12,19 +12,20 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// routing is what changes are matched with: pipelines by the oid of their table, and of those that are joined to it.
+// routing holds the pipelines that changes are matched with, by the oid of their source table and of each joined table.
 type routing map[uint32][]lead
 
-// SetPipelines replaces what changes are matched with. Every pipeline of the slot must be among them, also one that
-// is disabled or cannot work: its changes wait in the queue. A table that somebody locks at this moment tells
-// nothing: what was known of it holds.
+// SetPipelines replaces the pipelines that changes are matched with. The list must contain every pipeline of the slot,
+// including disabled and broken ones: their changes wait in the queue. If a table is locked and cannot be read, the
+// stream keeps what it knew of it.
 //
-// Nobody may rely on it before Acknowledge has said so: routes first, then the scan for what passed before.
+// The new routes take effect once Acknowledge returns. Set the routes first, then scan for earlier changes.
 func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
 	known := map[int32]*pipeline.Pipeline{}
 	for _, p := range s.routes.Load().pipelines() {
@@ -46,7 +47,7 @@ func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
 	s.routes.Store(&routes)
 }
 
-// pipelines returns what a routing leads to, by number.
+// pipelines returns the pipelines of a routing, ordered by ID.
 func (r *routing) pipelines() []*pipeline.Pipeline {
 	return slices.SortedFunc(func(yield func(*pipeline.Pipeline) bool) {
 		for list := range maps.Values(*r) {
@@ -59,12 +60,12 @@ func (r *routing) pipelines() []*pipeline.Pipeline {
 	}, func(a, b *pipeline.Pipeline) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// definition is a digest of what changes of a pipeline's table are judged by, and what the catalogue may change
-// without init: the generation does not tell of that. The key is not part of it: without the one that was set up no
-// change is judged at all, each asks for a scan.
+// definition is a digest of the parts of a pipeline that decide how its changes are matched and that can change in the
+// catalog without init; the generation does not cover them. The key is left out: if the configured key is missing, no
+// change is matched and each one requests a scan.
 func definition(p *pipeline.Pipeline) []byte {
 	parts := []any{p.OID, p.WatchAll, p.Watched, p.IntoColumn}
-	if len(p.Joins) > 0 { // others have the digest that they had before there were joins
+	if len(p.Joins) > 0 { // keeps the digest of pipelines without joins unchanged
 		parts = append(parts, p.Joins)
 	}
 	body, err := json.Marshal(parts)
@@ -75,16 +76,33 @@ func definition(p *pipeline.Pipeline) []byte {
 	return sum[:]
 }
 
-// Acknowledge tells everybody which definition of each pipeline changes are matched with, and asks for a scan of
-// those whose definition nobody had acknowledged: what happened to their tables until now went unseen, or was judged
-// by what no longer holds. What is to be scanned is found by comparing with what is stored, under the epoch, so it
-// outlives anyone who finds it. Without the slot it does nothing: anyone who takes the slot acknowledges.
+// Acknowledge stores the definition that changes of each pipeline are matched with. It requests a scan for pipelines
+// whose stored definition differs: their earlier changes were not seen, or were matched by an outdated definition. The
+// comparison runs in the database under the epoch, so a crash does not lose the scan request. Without the slot it does
+// nothing: the process that takes the slot acknowledges. It returns ErrHeld if some pipelines are left for later.
 func (s *Stream) Acknowledge(ctx context.Context) error {
 	epoch := s.epoch.Load()
 	a := s.acknowledgement(epoch)
 	if epoch == 0 || s.acknowledged.Load() == a.sum() {
 		return nil
 	}
+	return skipping(func(skip bool) error { return s.acknowledgeOnce(ctx, a, skip) })
+}
+
+// ErrHeld means that another session, such as an operator's open transaction, locks the scans of some pipelines. The
+// other pipelines were acknowledged.
+var ErrHeld = errors.New("another session holds the scans of pipelines: they are acknowledged later")
+
+// skipping calls f. If f fails on a lock, it calls f again with skip, to leave locked pipelines for later.
+func skipping(f func(skip bool) error) error {
+	err := f(false)
+	if database.LockedOut(err) {
+		return f(true)
+	}
+	return err
+}
+
+func (s *Stream) acknowledgeOnce(ctx context.Context, a acknowledgement, skip bool) error {
 	tx, err := s.o.DB.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)
@@ -92,28 +110,31 @@ func (s *Stream) Acknowledge(ctx context.Context) error {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	var lsn string
 	err = tx.QueryRow(ctx, sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
-		"slot": s.o.Slot, "epoch": epoch, "since": "0/0",
+		"slot": s.o.Slot, "epoch": a.Epoch, "since": "0/0",
 		"lsn": nil,
 	}).Scan(&lsn)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // the session learns that it was cut off, and anyone who cut it off acknowledges
+		return nil // the session notices the lost epoch, and the new holder acknowledges
 	}
 	if err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)
 	}
-	ids, err := s.acknowledge(ctx, tx, a)
+	ids, held, err := s.acknowledge(ctx, tx, a, skip)
 	if err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)
 	}
-	s.acknowledged.Store(a.sum())
 	s.o.Queue.Wake(ids...)
+	if held > 0 {
+		return ErrHeld
+	}
+	s.acknowledged.Store(a.sum())
 	return nil
 }
 
-// acknowledgement is what Acknowledge says: arrays of one length, one element per pipeline.
+// acknowledgement is what Acknowledge stores: arrays of equal length with one element per pipeline.
 type acknowledgement struct {
 	Epoch       int64
 	IDs         []int32
@@ -138,18 +159,22 @@ func (a acknowledgement) sum() string {
 	return string(body)
 }
 
-// acknowledge is Acknowledge inside a transaction that has proven the epoch. It returns the pipelines that it has
-// asked a scan of.
-func (s *Stream) acknowledge(ctx context.Context, tx pgx.Tx, a acknowledgement) (unseen []int32, err error) {
+// acknowledge is Acknowledge inside a transaction that has checked the epoch. It returns the pipelines for which it
+// requested a scan, and how many are locked by other sessions. With skip these are left for later; otherwise it fails
+// on their locks.
+func (s *Stream) acknowledge(ctx context.Context, tx pgx.Tx, a acknowledgement, skip bool) (unseen []int32, held int64,
+	err error,
+) {
 	err = tx.QueryRow(ctx, sqlfiles.Query("acknowledge_routes"), pgx.StrictNamedArgs{
-		"slot": s.o.Slot, "epoch": a.Epoch, "pipeline_ids": a.IDs, "generations": a.Generations, "definitions": a.Definitions,
-	}).Scan(&unseen)
+		"slot": s.o.Slot, "epoch": a.Epoch, "pipeline_ids": a.IDs, "generations": a.Generations,
+		"definitions": a.Definitions, "skip": skip,
+	}).Scan(&unseen, &held)
 	if err != nil {
-		return nil, fmt.Errorf("acknowledge %d pipelines: %w", len(a.IDs), err)
+		return nil, 0, fmt.Errorf("acknowledge %d pipelines: %w", len(a.IDs), err)
 	}
 	if len(unseen) == 0 {
-		return nil, nil
+		return nil, held, nil
 	}
 	s.o.Log.InfoContext(ctx, "pipelines new to the stream", "slot", s.o.Slot, "pipeline_ids", unseen, "epoch", a.Epoch)
-	return unseen, queue.RequestScan(ctx, tx, "new to the stream", unseen)
+	return unseen, held, queue.RequestScan(ctx, tx, "new to the stream", unseen)
 }

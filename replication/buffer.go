@@ -12,46 +12,46 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// maxBatch is how many changes one enqueue takes; the buffer holds no more while a commit is running.
+// maxBatch is the maximum number of changes in one enqueue. The buffer holds no more while a commit is running.
 const maxBatch = 2000
 
-// buffer collects changes between the reader of the stream and the enqueuer. It is what makes memory a constant: a
-// full one stops the reading, never the feedback.
+// buffer holds changes between the reader of the stream and the enqueuer. It bounds memory: a full buffer stops reading
+// but not feedback.
 type buffer struct {
-	// The reader alone touches these. What a transaction has brought waits for its end, since a hint may come late, and
-	// how urgent it is depends on how large it is.
+	// Used by the reader only. Changes of a transaction are held until it ends: a hint may come late, and the lane
+	// depends on the size of the transaction.
 	open  []queue.Change // of the transaction that is being read
-	size  int            // of these, in bytes
-	large bool           // it has brought more than is kept open: all of it is in the low lane
-	ready []queue.Change // that wait for room in changes
-	end   pglogrepl.LSN  // a position that is reached when these are in there; 0: none
-	soon  bool           // somebody waits for that
+	size  int            // size of open in bytes
+	large bool           // the transaction exceeds the limits of open: all its changes are in the low lane
+	ready []queue.Change // wait for room in changes
+	end   pglogrepl.LSN  // position reached once ready is in changes; 0: none
+	soon  bool           // a client waits for end
 
 	mu      sync.Mutex
 	changes []queue.Change
 	late    map[uint32][]int32 // partitions that are not marked yet, with the pipelines of their tables
-	scans   map[int32][]uint32 // pipelines with changes that do not name their rows: of some partitions, or nil
+	scans   map[int32][]uint32 // pipelines with changes that do not name their rows; partitions, or nil: all
 	upTo    pglogrepl.LSN      // end of the last commit that is whole in here, or an idle position
-	took    pglogrepl.LSN      // upTo when all was taken last
-	hurry   bool               // somebody waits for upTo
-	wanted  []pglogrepl.LSN    // positions that somebody waits for and that were not reached yet, the nearest first
-	inside  bool               // the transaction being read has brought something
-	tooLong int64              // changes of rows whose key no index of the queue can hold
-	changed chan struct{}      // receives when there is something to take
-	room    chan struct{}      // receives when something was taken
+	took    pglogrepl.LSN      // upTo at the last take
+	hurry   bool               // a client waits for upTo
+	wanted  []pglogrepl.LSN    // positions not reached yet that clients wait for, lowest first
+	inside  bool               // the current transaction has added changes
+	tooLong int64              // changes of rows whose key is too long for an index of the queue
+	changed chan struct{}      // signalled when there is something to take
+	room    chan struct{}      // signalled when something was taken
 }
 
 func newBuffer() *buffer {
 	return &buffer{changed: make(chan struct{}, 1), room: make(chan struct{}, 1), late: map[uint32][]int32{}}
 }
 
-// What is kept open of a transaction. A larger one is bulk work: it goes to the low lane, and edits overtake it.
+// Limits of open. A larger transaction is bulk work: it uses the low lane and edits overtake it.
 const (
 	largeTransaction = 10_000
 	largeBytes       = 16 << 20
 )
 
-// add adds a change to the transaction that is being read.
+// add adds a change to the current transaction.
 func (b *buffer) add(c queue.Change) {
 	if len(c.RowKey) > pipeline.MaxKey {
 		b.mu.Lock()
@@ -75,13 +75,13 @@ func (b *buffer) add(c queue.Change) {
 	b.ready, b.open = append(b.ready, b.open...), nil
 }
 
-// bulk is a change in the low lane, which is not worked at once.
+// bulk returns the change in the low lane, where it is not processed directly.
 func bulk(c queue.Change) queue.Change {
 	c.Lane, c.Later, c.Said = pipeline.Low, true, true
 	return c
 }
 
-// hint gives the changes of the transaction that is being read another lane, unless it is a large one.
+// hint sets the lane of the current transaction's changes, unless the transaction is a large one.
 func (b *buffer) hint(lane pipeline.Lane) {
 	for i := range b.open {
 		c := &b.open[i]
@@ -89,8 +89,8 @@ func (b *buffer) hint(lane pipeline.Lane) {
 	}
 }
 
-// pour moves what is ready to where the enqueuer takes it, and reports whether nothing more is to be added until it
-// does.
+// pour moves ready changes to where the enqueuer takes them. It reports whether the buffer is full: nothing may be
+// added until the enqueuer has taken some.
 func (b *buffer) pour() (full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,8 +119,8 @@ func (b *buffer) pour() (full bool) {
 	return len(b.changes) >= maxBatch
 }
 
-// scan notes a change that does not name its rows: a TRUNCATE, or one of a table whose key we do not know.
-// It concerns the rows of some partitions, or all.
+// scan records a change that does not name its rows: a TRUNCATE, or a change of a table whose key is unknown. The scan
+// covers the given partitions, or all rows.
 func (b *buffer) scan(pipelineID int32, partitions ...uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,10 +135,10 @@ func (b *buffer) scan(pipelineID int32, partitions ...uint32) {
 	b.inside = true
 }
 
-// mostWanted bounds how many positions that are not reached yet are remembered. Who is left out asks again.
+// mostWanted bounds how many unreached positions are remembered. A client that is left out asks again.
 const mostWanted = 100
 
-// want has the checkpoint saved as soon as it reaches a position: now, if that is decoded already.
+// want saves the checkpoint as soon as it reaches lsn, or now if lsn is already decoded.
 func (b *buffer) want(lsn pglogrepl.LSN) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +153,7 @@ func (b *buffer) want(lsn pglogrepl.LSN) {
 	}
 }
 
-// reachedLocked reports whether somebody waits for a position that is decoded by now.
+// reachedLocked reports whether a client waits for a position that is decoded.
 func (b *buffer) reachedLocked() bool {
 	n := 0
 	for n < len(b.wanted) && b.wanted[n] <= b.upTo {
@@ -163,7 +163,7 @@ func (b *buffer) reachedLocked() bool {
 	return n > 0
 }
 
-// commit says that everything before end was added: the transaction that was being read is over, or there was none.
+// commit records that everything before end was added: the current transaction ended, or there was none.
 func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 	if len(b.ready) == 0 {
 		b.ready, b.open = b.open, nil
@@ -175,12 +175,12 @@ func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 	b.pour()
 }
 
-// committedLocked says that everything before end is in here or was taken.
+// committedLocked records that everything before end is in the buffer or was taken.
 func (b *buffer) committedLocked(end pglogrepl.LSN, hurry bool) {
 	b.upTo = max(b.upTo, end)
 	left := len(b.changes) > 0 || len(b.scans) > 0
-	// All of a large transaction may have been taken before its end. Were its end not saved at once, a restart would
-	// read it again.
+	// The enqueuer may have taken all of a large transaction before its end. If the end were not saved at once, a
+	// restart would read the transaction again.
 	hurry = b.reachedLocked() || hurry || b.inside && !left
 	b.inside = false
 	b.hurry = b.hurry || hurry
@@ -192,8 +192,8 @@ func (b *buffer) committedLocked(end pglogrepl.LSN, hurry bool) {
 // taken is what one enqueue makes durable.
 type taken struct {
 	changes []queue.Change
-	scans   map[int32][]uint32 // as of the buffer
-	owners  map[int32][]string // rows that a scan shall find by what is joined to them
+	scans   map[int32][]uint32 // as in buffer
+	owners  map[int32][]string // rows for a scan to find through their joined rows
 	upTo    pglogrepl.LSN
 	hurry   bool
 	tooLong int64
@@ -212,12 +212,11 @@ func (b *buffer) take() taken {
 	return t
 }
 
-// farBytes is how far the position moves before it is looked at before its time: what lies behind it is kept as WAL,
-// such as that of our own writes.
+// farBytes is how far the position moves before it is saved ahead of time: the server keeps the WAL behind it,
+// including the WAL of our own writes.
 const farBytes = 64 << 20
 
-// An idle position is persisted when it has moved this far, or after this time: writing it more often would itself be
-// WAL.
+// An idle position is saved after this many bytes or this much time. More frequent saves would themselves produce WAL.
 const (
 	idleBytes = 1 << 20
 	idleTime  = 10 * time.Minute

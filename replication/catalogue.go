@@ -19,7 +19,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// catalogueRow is what the catalogue says of one pipeline's table.
+// catalogueRow is the catalog state of one pipeline's table.
 type catalogueRow struct {
 	PipelineID        int32
 	Status            string
@@ -30,19 +30,18 @@ type catalogueRow struct {
 	PublicationExists bool
 	SamePublication   bool
 	Published         bool
-	Version           string // of all that a running sidecar must load again, such as a pause
+	Version           string // of everything a running sidecar must reload, such as a pause
 	ScanAsked         bool   // a scan was requested and has not begun
 }
 
-// watch reads the catalogue once per heartbeat and on each notification: some changes of a table send nothing through
-// the slot.
+// watch reads the catalog once per heartbeat and after each notification: some table changes do not appear in the slot.
 func (ses *session) watch(ctx context.Context) error {
 	w := &watcher{s: ses.s, b: ses.buffer, told: ses.told}
 	w.pause(ctx, min(time.Second, ses.s.o.Heartbeat)) // until hear listens
 	return ses.keepLooking(ctx, w)
 }
 
-// hear receives notifications of the positions that clients wait for. Any role may send one with any content: its only
+// hear receives notifications of positions that clients wait for. Any role may send one with any content; the only
 // effect is that a position is stored earlier.
 func (ses *session) hear(ctx context.Context) error {
 	s := ses.s
@@ -60,7 +59,7 @@ func (ses *session) hear(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// heed takes a position that a client waits for.
+// heed handles a notification.
 func (ses *session) heed(payload string) {
 	sleep.Wake(ses.told)
 	if payload == queue.Requests && ses.s.o.OnRequest != nil {
@@ -71,16 +70,16 @@ func (ses *session) heed(payload string) {
 	}
 }
 
-// lookout looks at the catalogue, and then rests until it is time for the next look.
+// lookout reads the catalog, then rests until the next read is due.
 type lookout interface {
 	look(ctx context.Context) error
 	rest(ctx context.Context)
 }
 
-// keepLooking looks until a look finds a gap, or too many fail.
+// keepLooking calls look until it returns a gap or fails too many times in a row.
 func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 	const (
-		tries = 10 // a look that fails ends the session only when it fails time after time: the stream itself may be well
+		tries = 10 // a failed look ends the session only after repeated failures: the stream itself may be healthy
 		pause = time.Second
 	)
 	s := ses.s
@@ -110,19 +109,24 @@ func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 	}
 }
 
-// watcher looks at the catalogue.
+// watcher reads the catalog.
 type watcher struct {
 	s        *Stream
 	b        *buffer
-	told     chan struct{}    // a notification came
-	versions map[int32]string // of the pipelines at the last look
+	told     chan struct{}    // signals a notification
+	versions map[int32]string // of the pipelines, as of the previous look
+	late     bool             // the last look could not store all changes
 }
 
-// rest waits for a heartbeat or a notification, at least 20 ms, so that many notifications do not cause many looks.
+// rest waits for a heartbeat or a notification, but at least 20 ms, to limit looks when many notifications arrive.
 func (w *watcher) rest(ctx context.Context) {
 	const apart = 20 * time.Millisecond
+	d := w.s.o.Heartbeat
+	if w.late {
+		d = min(d, time.Second)
+	}
 	if wait(ctx, apart) {
-		w.pause(ctx, w.s.o.Heartbeat)
+		w.pause(ctx, d)
 	}
 }
 
@@ -136,13 +140,13 @@ func (w *watcher) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// look compares tables, publication and pipelines with what they were.
+// look compares tables, publication and pipelines with their previous state.
 func (w *watcher) look(ctx context.Context) error {
 	s := w.s
 	asking, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("the heartbeat took over 30s"))
 	defer cancel()
 	select {
-	case <-w.told: // by now
+	case <-w.told: // this look covers it
 	default:
 	}
 	for partition, pipelines := range w.b.unnoted() {
@@ -150,7 +154,7 @@ func (w *watcher) look(ctx context.Context) error {
 			return fmt.Errorf("heartbeat: %w", err)
 		}
 	}
-	const known, current = 2, 6 // their places in a row
+	const known, current = 2, 6 // column positions in the row
 	var all []catalogueRow
 	batch := &pgx.Batch{}
 	database.KeepPlans(s.o.DB, batch)
@@ -159,7 +163,7 @@ func (w *watcher) look(ctx context.Context) error {
 			all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c catalogueRow, err error) {
 				err = row.Scan(&c.PipelineID, &c.Status, nil, &c.TableExists, &c.TableSchema, &c.TableName, nil,
 					&c.PublicationExists, &c.SamePublication, &c.Published, &c.Version, &c.ScanAsked)
-				// Those two are megabytes, of a thousand pipelines, and usually the same.
+				// For a thousand pipelines these two are megabytes, and usually equal.
 				if raw := row.RawValues(); err == nil && (!bytes.Equal(raw[known], raw[current]) || !c.asStored()) {
 					marks := make([]any, len(raw)) // nil: not read
 					marks[known], marks[current] = &c.Known, &c.Current
@@ -173,15 +177,21 @@ func (w *watcher) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	changed, err := w.compare(all, func(c catalogueRow) (bool, error) { return s.noteCatalogue(asking, s.o.DB, c) })
+	changed, err := w.compare(all, func(c catalogueRow) (changed bool, err error) {
+		if changed, err = s.noteCatalogue(asking, s.o.DB, c); err != nil {
+			s.o.Log.WarnContext(ctx, "table change not stored yet", "table", c.TableSchema+"."+c.TableName,
+				"pipeline_id", c.PipelineID, "error", err)
+		}
+		return changed, err
+	})
 	if err == nil && changed && s.o.OnReload != nil {
 		s.o.OnReload()
 	}
 	return err
 }
 
-// note marks a partition that the last look did not find, for pipelines whose table it is of (note_partition), and
-// keeps those for the next look whose row is locked.
+// note marks a partition (note_partition) that the last look did not find, for the pipelines of its table. Pipelines
+// whose row is locked are kept for the next look.
 func (b *buffer) note(ctx context.Context, db database.Reader, partition uint32, pipelines []int32) error {
 	if len(pipelines) == 0 {
 		return nil
@@ -199,19 +209,21 @@ func (b *buffer) note(ctx context.Context, db database.Reader, partition uint32,
 	return err
 }
 
-// unnoted returns the partitions that are to be marked, with the pipelines.
+// unnoted returns the partitions to mark, with their pipelines.
 func (b *buffer) unnoted() map[uint32][]int32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.late)
 }
 
-// compare reports whether anything is not as it was at the last look; note stores what changed about a table. The
-// first look of a session counts as a change. It returns a *gapError if the publication is not the one that it was.
+// compare reports whether anything changed since the previous look; note stores the changes of a table. The first look
+// of a session counts as a change. It returns a *gapError if the publication was dropped or replaced. A table whose
+// note fails on a lock, such as that of an operator's open transaction, is left for a later look.
 func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed bool, err error)) (changed bool,
 	err error,
 ) {
 	versions := map[int32]string{}
+	w.late = false
 	for _, c := range all {
 		switch {
 		case !c.PublicationExists:
@@ -220,6 +232,9 @@ func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed b
 			return false, &gapError{"the publication was dropped and recreated"}
 		}
 		moved, err := note(c)
+		if database.LockedOut(err) {
+			w.late, err = true, nil
+		}
 		if err != nil {
 			return false, err
 		}
@@ -231,7 +246,7 @@ func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed b
 	return changed, nil
 }
 
-// lack is what keeps a pipeline's table from being streamed, and the way out; "": nothing.
+// lack returns why a pipeline's table cannot be streamed, with a hint; "" if it can.
 func (c *catalogueRow) lack() (lack pipeline.Status, detail string) {
 	switch {
 	case !c.TableExists:
@@ -244,8 +259,8 @@ func (c *catalogueRow) lack() (lack pipeline.Status, detail string) {
 	return "", ""
 }
 
-// asStored reports whether what is stored of the table says the same. Other reasons why a pipeline cannot work are
-// none of the stream's business.
+// asStored reports whether the stored state of the table is current. It ignores the other reasons why a pipeline cannot
+// work.
 func (c *catalogueRow) asStored() bool {
 	lack, _ := c.lack()
 	known := pipeline.Status(c.Status)
@@ -253,8 +268,8 @@ func (c *catalogueRow) asStored() bool {
 	return same && bytes.Equal(c.Known, c.Current)
 }
 
-// parts returns the partitions whose rows are to be compared where nothing but partitions differs, and whether no row
-// is gone; nil: every row is.
+// parts returns the partitions to compare if only partitions differ, and whether no rows were removed. It returns nil
+// if all rows must be compared.
 func (c *catalogueRow) parts() (changed []uint32, noneGone bool) {
 	const storage = "storage"
 	var known, current map[string]json.RawMessage
@@ -272,7 +287,7 @@ func (c *catalogueRow) parts() (changed []uint32, noneGone bool) {
 	}
 	changed, noneGone = []uint32{}, true
 	for relation, mark := range now {
-		if was := before[relation]; was != mark { // "" where it is new, though its rows have been streamed: note_partition
+		if was := before[relation]; was != mark { // "": new, its rows were streamed (note_partition)
 			changed, noneGone = append(changed, relation), noneGone && was == ""
 		}
 		delete(before, relation)
@@ -280,7 +295,7 @@ func (c *catalogueRow) parts() (changed []uint32, noneGone bool) {
 	return changed, noneGone && len(before) == 0
 }
 
-// noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.
+// noteCatalogue stores what changed about a table and requests a scan, which finds changes that are not in the WAL.
 func (s *Stream) noteCatalogue(ctx context.Context, db database.DB, c catalogueRow) (changed bool, err error) {
 	if c.asStored() {
 		return false, nil
@@ -291,7 +306,7 @@ func (s *Stream) noteCatalogue(ctx context.Context, db database.DB, c catalogueR
 		return false, fmt.Errorf("note a changed table: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	var same bool // not if a partition was announced since the look
+	var same bool // false if a partition was announced since the look
 	err = tx.QueryRow(ctx, "SELECT catalogue IS NOT DISTINCT FROM $2 FROM embedsidecar.pipeline WHERE pipeline_id = $1"+
 		" FOR UPDATE", c.PipelineID, c.Known).Scan(&same)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !same {
@@ -318,7 +333,7 @@ func (s *Stream) noteCatalogue(ctx context.Context, db database.DB, c catalogueR
 		return false, fmt.Errorf("note a changed table: %w", err)
 	}
 	if c.TableExists {
-		s.stats.CatalogueScans.Add(1) // not before: anyone who sees it may rely on the scan being asked for
+		s.stats.CatalogueScans.Add(1) // after the commit: a reader of the counter may rely on the scan request
 	}
 	s.o.Log.InfoContext(ctx, "table changed", "table", c.TableSchema+"."+c.TableName, "pipeline_id", c.PipelineID, "lack",
 		lack)

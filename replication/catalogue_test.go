@@ -3,10 +3,15 @@ package replication
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -104,6 +109,48 @@ func TestCompare_FindsWhatIsNotAsAtTheLastLook(t *testing.T) {
 	if _, err := look(func(catalogueRow) (bool, error) { return true, cause }, same); !errors.Is(err, cause) {
 		t.Errorf("got %v, want what could not be noted", err)
 	}
+}
+
+// A lock on what is ours of one pipeline, as of an operator's open transaction, keeps nothing from the others; soon it
+// is tried again.
+func TestP5_ALockedPipelineKeepsNoOtherFromBeingNoted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &watcher{s: New(Options{Log: slog.New(slog.DiscardHandler)}), told: make(chan struct{}, 1)}
+		locked, other := healthy(func(*catalogueRow) {}), healthy(func(c *catalogueRow) { c.PipelineID = 8 })
+		all := []catalogueRow{locked, other}
+		held := true
+		look := func() (changed bool, noted []int32) {
+			changed, err := w.compare(all, func(c catalogueRow) (bool, error) {
+				if c.PipelineID == locked.PipelineID && held {
+					return false, fmt.Errorf("note: %w", &pgconn.PgError{Severity: "ERROR", Code: pgerrcode.LockNotAvailable})
+				}
+				noted = append(noted, c.PipelineID)
+				return true, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			return changed, noted
+		}
+		for range 20 {
+			if changed, noted := look(); !changed || !slices.Equal(noted, []int32{8}) {
+				t.Errorf("while it is locked: changed %t, noted %v", changed, noted)
+			}
+			began := time.Now()
+			if w.rest(t.Context()); time.Since(began) > 2*time.Second {
+				t.Errorf("it is tried again after %s", time.Since(began))
+			}
+		}
+		held = false
+		if changed, noted := look(); !changed || len(noted) != 2 {
+			t.Errorf("changed %t, noted %v", changed, noted)
+		}
+		began := time.Now()
+		if w.rest(t.Context()); time.Since(began) < 5*time.Second {
+			t.Errorf("nothing is late, and it looks again after %s", time.Since(began))
+		}
+	})
 }
 
 func TestHear_TakesAPositionAndNothingElse(t *testing.T) {

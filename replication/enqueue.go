@@ -14,18 +14,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// mostDirect is how many changes are worked at once at most: of more, a task costs each less than the stream's waiting.
+// mostDirect is the maximum number of changes processed directly. For more, tasks are cheaper than delaying the stream.
 const mostDirect = 500
 
-// checkpoint is the position that was made durable last.
+// checkpoint is the last position made durable.
 type checkpoint struct {
 	lsn  pglogrepl.LSN
-	at   time.Time // when it was, or when the first change after it was worked at once
-	done bool      // changes after it were worked at once
+	at   time.Time // when it was saved, or when the first change after it was processed directly
+	done bool      // changes after it were processed directly
 }
 
-// outdated reports whether what was taken is worth a transaction: changes always are, a position alone if somebody
-// waits for it, or it has moved far or long ago.
+// outdated reports whether the batch is worth a transaction. Changes always are; a position alone is if a client waits
+// for it or if it moved far enough or long enough ago.
 func (c checkpoint) outdated(t taken, now time.Time) bool {
 	if len(t.changes) > 0 || len(t.scans) > 0 || len(t.owners) > 0 {
 		return true
@@ -33,7 +33,7 @@ func (c checkpoint) outdated(t taken, now time.Time) bool {
 	return t.upTo > c.lsn && (t.hurry || t.upTo >= c.lsn+idleBytes || now.Sub(c.at) >= c.longest())
 }
 
-// longest is how long the position may stay behind. After a crash, what was worked since is found unchanged.
+// longest is how long the checkpoint may lag. After a crash, rows processed since then are found unchanged.
 func (c checkpoint) longest() time.Duration {
 	if c.done {
 		return time.Second
@@ -41,9 +41,8 @@ func (c checkpoint) longest() time.Duration {
 	return idleTime
 }
 
-// enqueue makes what was read durable: at once when idle. What comes while a commit is running, and for as long
-// again, goes together: beside writers at full speed this halves the transactions of ours that they share the server
-// with.
+// enqueue makes changes durable, at once when idle. Changes that arrive during a commit, and for as long again, form
+// one batch. Beside writers at full speed this halves the number of our transactions.
 func (ses *session) enqueue(ctx context.Context) error {
 	saved := checkpoint{lsn: ses.start, at: time.Now()}
 	idle := time.NewTimer(time.Minute)
@@ -67,7 +66,7 @@ func (ses *session) enqueue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if most := saved.longest(); most != set { // to set it each time would wake the thread that waits for timers
+		if most := saved.longest(); most != set { // resetting it each time would wake the timer thread
 			idle.Reset(min(time.Minute, most))
 			set = most
 		}
@@ -77,7 +76,7 @@ func (ses *session) enqueue(ctx context.Context) error {
 	}
 }
 
-// handle works changes at once or makes tasks of them, and tells how long it waited for embedders.
+// handle processes changes directly or enqueues them as tasks. It returns how long it waited for embedders.
 func (ses *session) handle(ctx context.Context, t *taken, saved *checkpoint) (embedding time.Duration, err error) {
 	if err := ses.owners(ctx, t); err != nil {
 		return 0, err
@@ -100,14 +99,14 @@ func (ses *session) handle(ctx context.Context, t *taken, saved *checkpoint) (em
 	return embedding, ses.save(ctx, t, saved)
 }
 
-// owners replaces the changes of joined rows in a batch by those of the rows that they have a part in. Nothing is asked
-// where there are none.
+// owners replaces changes of joined rows by changes of the source rows that use them. It queries nothing if there are
+// none.
 func (ses *session) owners(ctx context.Context, t *taken) error {
 	if !slices.ContainsFunc(t.changes, func(c queue.Change) bool { return c.Join != 0 }) {
 		return nil
 	}
 	if ses.s.o.Owners == nil {
-		return errors.New("nobody finds the rows of joined ones")
+		return errors.New("the stream has no function to find the source rows of joined rows")
 	}
 	changes, scans, err := ses.s.o.Owners(ctx, t.changes)
 	if err != nil {
@@ -129,7 +128,7 @@ func (ses *session) owners(ctx context.Context, t *taken) error {
 	return nil
 }
 
-// direct works changes at once, if they are few, and leaves the others. It reports whether there were any.
+// direct processes changes directly if there are few, and keeps the rest in t. It reports whether it processed any.
 func (ses *session) direct(ctx context.Context, t *taken) (worked bool, embedding time.Duration, err error) {
 	if ses.s.o.Direct == nil || len(t.changes) == 0 || len(t.changes) > mostDirect || len(t.scans) > 0 {
 		return false, 0, nil
@@ -145,7 +144,7 @@ func (ses *session) direct(ctx context.Context, t *taken) (worked bool, embeddin
 	return d.Done+d.Own+d.Dropped > 0, d.Embedding, nil
 }
 
-// save makes what is left of a batch durable, with its position, and tells the reader.
+// save stores the rest of a batch with its position and notifies the reader.
 func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error {
 	if ses.s.o.Prioritise != nil && len(t.changes) > 0 {
 		ses.s.o.Prioritise(ctx, t.changes)
@@ -178,16 +177,16 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	ses.s.stats.DurableLSN.Store(uint64(saved.lsn))
 	ses.s.stats.Trouble.Store(nil)
 	select {
-	case <-ses.durable: // an older one the reader has not taken yet
+	case <-ses.durable: // an older position that the reader has not taken yet
 	default:
 	}
 	ses.durable <- saved.lsn
 	return nil
 }
 
-// enqueueBatch enqueues a batch. What loses against somebody's locks, such as those of an operator's open transaction,
-// is set aside, so that he delays his own rows and nobody else's; while that is so, no batch waits for him for long. It
-// is tried again and again while even that loses: a lock is no reason to give up the slot.
+// enqueueBatch enqueues a batch. Changes blocked by another session's locks are set aside, so that the session delays
+// only its own rows. While locks were hit recently, batches use a short lock timeout. If setting aside also fails, it
+// retries: a lock is no reason to give up the slot.
 func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
 	const lately, soon = 10 * time.Second, 20 * time.Millisecond
 	if time.Since(ses.heldUp) < lately {
@@ -203,14 +202,13 @@ func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqu
 			b.Aside = true
 			continue
 		}
-		ses.s.o.Log.WarnContext(ctx, "enqueue lost against a lock", "error", err, "try", try)
+		ses.s.o.Log.WarnContext(ctx, "enqueue blocked by a lock", "error", err, "try", try)
 		if !wait(ctx, min(time.Duration(try)*20*time.Millisecond, time.Second)) {
 			return done, ctx.Err()
 		}
 	}
 }
 
-// store enqueues a batch.
 func (s *Stream) store(ctx context.Context, b queue.Batch) (done queue.Enqueued, err error) {
 	if s.o.Line == nil {
 		return s.o.Queue.Enqueue(ctx, s.o.DB, b)
@@ -223,10 +221,10 @@ func (s *Stream) store(ctx context.Context, b queue.Batch) (done queue.Enqueued,
 	return s.o.Queue.Enqueue(ctx, conn, b)
 }
 
-// holdUp notes that somebody holds what the queue needs, and says who when that has not been so lately.
+// holdUp records that another session blocks the queue, and logs its transactions unless it did so recently.
 func (ses *session) holdUp(ctx context.Context, lately time.Duration, err error) {
 	if time.Since(ses.heldUp) >= lately && ses.s.o.DB != nil {
-		holders, _ := database.QueueHolders(ctx, ses.s.o.DB) // who is not known is not named
+		holders, _ := database.QueueHolders(ctx, ses.s.o.DB) // without an answer the log names none
 		ses.s.o.Log.WarnContext(ctx, "changes set aside: another session holds the queue", "error", err, "transactions",
 			strings.Join(database.Named(holders), "; "))
 	}

@@ -11,23 +11,23 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// lead is a pipeline that changes of a table are about: those of its rows, or of what is joined to them.
+// lead is a pipeline affected by changes of a table, either its source table or a joined one.
 type lead struct {
 	*pipeline.Pipeline
-	join int // the place of the joined table among the pipeline's links, from 1; 0: the table is its source
+	join int // index of the joined table among the pipeline's links, from 1; 0: the source table
 }
 
-// joined leads the changes of one relation to the rows of a pipeline that its rows have a part in.
+// joined maps changes of a joined relation to the source rows of a pipeline that use the changed row.
 type joined struct {
 	pipeline *pipeline.Pipeline
 	number   int
-	on       []int // places of the columns that say which rows these are
-	watched  []int // places of the columns that matter; nil: each does
-	full     bool  // the WAL has the whole old row
-	noOld    bool  // it does not name the old values of the columns: each change of what is there asks for a scan
+	on       []int // positions of the join columns
+	watched  []int // positions of the columns that matter; nil: all of them
+	full     bool  // the WAL contains the whole old row
+	noOld    bool  // the WAL lacks the old values of join columns: each UPDATE and DELETE requests a scan
 }
 
-// newJoined finds a link's columns in a relation; nil: it lacks one of those that say which rows are meant.
+// newJoined finds a link's columns in a relation. It returns nil if a join column is missing.
 func newJoined(p *pipeline.Pipeline, number int, rel *pglogrepl.RelationMessage) *joined {
 	place := make(map[string]int, len(rel.Columns))
 	for i, c := range rel.Columns {
@@ -54,7 +54,7 @@ func newJoined(p *pipeline.Pipeline, number int, rel *pglogrepl.RelationMessage)
 	return r
 }
 
-// same reports whether an UPDATE of which the whole old row is known changed nothing that matters.
+// same reports whether an UPDATE with a known old row left all columns that matter unchanged.
 func (r *joined) same(row, old columns) bool {
 	for _, at := range r.watched {
 		a, b := row[at], old[at]
@@ -65,8 +65,7 @@ func (r *joined) same(row, old columns) bool {
 	return len(r.watched) > 0
 }
 
-// valuesOf returns the values of a tuple that say which rows it has a part in. It returns "" for none: NULL is equal to
-// nothing.
+// valuesOf returns a tuple's join values as a key. It returns "" if one is NULL: NULL matches nothing.
 func (r *joined) valuesOf(row, old columns) (values string, err error) {
 	list := make([]string, len(r.on))
 	for i, at := range r.on {
@@ -89,8 +88,8 @@ func (r *joined) valuesOf(row, old columns) (values string, err error) {
 	return values, nil
 }
 
-// change adds what a change of a joined row means: a look at the rows that it has a part in now, and at those that it
-// had one in before.
+// change adds a change of a joined row: the source rows that use it now, and those that used it before, must be
+// checked.
 func (r *joined) change(tx *transaction, row, old columns, insert bool, sink *buffer) {
 	if row != nil && old != nil && r.full && r.same(row, old) {
 		return
@@ -120,8 +119,8 @@ func (r *joined) change(tx *transaction, row, old columns, insert bool, sink *bu
 	}
 }
 
-// Owners finds the rows that changes of joined rows are about. changes come in the order of the stream, and stay in
-// it; those of joined rows give way to changes of rows. Of some it is told that a scan shall find them: named, or,
-// where there are no names, any row of the pipeline.
+// Owners finds the source rows for changes of joined rows. changes are in stream order and found keeps it; source row
+// changes replace those of joined rows. scans lists rows that a scan must find, by owner; a nil list means all rows of
+// the pipeline.
 type Owners func(ctx context.Context, changes []queue.Change) (found []queue.Change, scans map[int32][]pipeline.Owner,
 	err error)

@@ -16,14 +16,14 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// relation is a published table as the stream announced it.
+// relation is a published table as announced in the stream.
 type relation struct {
 	message *pglogrepl.RelationMessage
-	oids    []uint32 // itself and the partitioned tables above it
+	oids    []uint32 // its own oid and those of the partitioned tables above it
 	routes  []*route
 	joined  []*joined
-	unnamed []int32 // pipelines whose key is not known or not in the relation: their rows cannot be named, only scanned
-	routed  bool    // the three are made, of the session's routes
+	unnamed []int32 // pipelines whose key is unknown or missing from the relation: their rows can only be scanned
+	routed  bool    // routes, joined and unnamed are computed from the session's routes
 }
 
 // decode handles one pgoutput message.
@@ -93,7 +93,7 @@ func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.Tupl
 	return nil
 }
 
-// routesOf returns the routes of a relation, recreated when the pipelines changed.
+// routesOf returns the routes of a relation. It computes them again after the pipelines changed.
 func (ses *session) routesOf(id uint32) (*relation, error) {
 	rel, ok := ses.relations[id]
 	if !ok {
@@ -101,7 +101,7 @@ func (ses *session) routesOf(id uint32) (*relation, error) {
 	}
 	table := ses.s.routes.Load()
 	if ses.routes != table {
-		// Nor may relations that do not change any more, such as old partitions, keep older pipelines in memory.
+		// Relations that no longer change, such as old partitions, must not keep old pipelines in memory.
 		for _, other := range ses.relations {
 			other.routed, other.routes, other.joined, other.unnamed = false, nil, nil, nil
 		}
@@ -148,7 +148,7 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 	return nil
 }
 
-// truncate asks for a scan: which rows are gone is not in the WAL, and there may be millions.
+// truncate requests a scan: the WAL does not name the removed rows, and there may be millions.
 func (ses *session) truncate(m *pglogrepl.TruncateMessage) error {
 	if ses.replayed {
 		return nil
@@ -163,8 +163,7 @@ func (ses *session) truncate(m *pglogrepl.TruncateMessage) error {
 	return nil
 }
 
-// scanAll asks for a scan of every pipeline that a relation leads to: of all rows, or of those of a partition that it
-// is.
+// scanAll requests a scan of every pipeline of a relation: of all rows, or of the given partition.
 func (ses *session) scanAll(rel *relation, partition ...uint32) {
 	for _, r := range rel.routes {
 		if r.pipeline.Partitioned {
@@ -181,7 +180,7 @@ func (ses *session) scanAll(rel *relation, partition ...uint32) {
 	}
 }
 
-// relation notes a table that the stream announces, and what it may be a partition of.
+// relation records an announced table and finds the partitioned tables above it.
 func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) error {
 	rows, _ := ses.s.o.DB.Query(ctx, sqlfiles.Query("find_partitioned"), pgx.StrictNamedArgs{"table": m.RelationID})
 	var (
@@ -198,8 +197,8 @@ func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) 
 	if err != nil {
 		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)
 	}
-	// A mark that waits for a lock is known to this process alone. A scan waits for who holds it, marks it then, and
-	// outlives this process.
+	// The mark is held up by a lock, and only this process knows of it. The scan waits for the lock, marks the
+	// partition, and survives a restart.
 	for _, id := range ses.buffer.unnoted()[m.RelationID] {
 		ses.buffer.scan(id, m.RelationID)
 	}
@@ -207,7 +206,7 @@ func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) 
 	return nil
 }
 
-// announced notes a relation with the partitioned tables above it.
+// announced records a relation with the partitioned tables above it.
 func (ses *session) announced(m *pglogrepl.RelationMessage, above []uint32) {
 	ses.relations[m.RelationID] = &relation{message: m, oids: append(above, m.RelationID)}
 }
@@ -225,7 +224,7 @@ func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDeco
 	}
 }
 
-// hinted heeds what the writer of the transaction says of its changes, if he was allowed to.
+// hinted applies a hint of the current transaction's writer, if its signature is valid.
 func (ses *session) hinted(ctx context.Context, content []byte) {
 	const apart = time.Minute
 	s, tx := ses.s, ses.tx
@@ -234,8 +233,8 @@ func (ses *session) hinted(ctx context.Context, content []byte) {
 	case err != nil || s.o.HintKey == nil:
 		if n := s.stats.Forged.Add(1); time.Since(ses.warned) > apart {
 			ses.warned = time.Now()
-			s.o.Log.WarnContext(ctx, "hints ignored: embedsidecar.hint has not made them, so somebody has written them who "+
-				"may not", "hints", n, "xid", tx.begin.Xid)
+			s.o.Log.WarnContext(ctx, "hints ignored: they were not made by embedsidecar.hint", "hints", n, "xid",
+				tx.begin.Xid)
 		}
 	case h == walmsg.Skip:
 		s.stats.Skips.Add(1)
@@ -251,8 +250,8 @@ func (ses *session) hinted(ctx context.Context, content []byte) {
 	}
 }
 
-// waitedFor has the position of a message stored at once, as an idle position: between transactions everything before
-// it is decoded. Anybody may ask; who asks again within a moment waits for the server's next sign of life.
+// waitedFor stores the position of a message at once, as an idle position: between transactions, everything before it
+// is decoded. Any role may ask. A second request within a few milliseconds waits for the server's next keepalive.
 func (ses *session) waitedFor(lsn pglogrepl.LSN) {
 	const apart = 5 * time.Millisecond
 	if now := time.Now(); now.Sub(ses.hurried) < apart {
@@ -264,10 +263,10 @@ func (ses *session) waitedFor(lsn pglogrepl.LSN) {
 	ses.pos.received = max(ses.pos.received, lsn)
 }
 
-// stub handles what stands for messages that are not handed on: those that nobody of ours has written. Of anything else
-// it is not known what is missing.
+// stub handles a placeholder for messages that were not passed on because we did not write them. For any other type it
+// is unknown what is missing.
 func (ses *session) stub(ctx context.Context, data []byte) error {
-	const size = 5 // the type they had, and how many they were
+	const size = 5 // the message type, and the number of messages
 	if len(data) != size {
 		return fmt.Errorf("%w: a stub of %d bytes", ErrMalformed, len(data))
 	}
@@ -279,9 +278,9 @@ func (ses *session) stub(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// gather lets messages gather when those that mean nothing, or the same, come one by one and fast: the server and we
-// would wake each other for each of them. Where they are few nothing waits; nor where more have come already, since
-// anybody could put as many pauses before a change of somebody else's.
+// gather pauses briefly when insignificant messages arrive one by one in quick succession: the server and we would wake
+// each other for each one. It does not pause if they are rare or if more messages are already waiting: anyone could
+// otherwise delay other roles' changes.
 func (ses *session) gather(ctx context.Context) {
 	const fast, pause = 2 * time.Millisecond, time.Millisecond
 	if ses.waited && time.Since(ses.disturbed) < fast {

@@ -8,12 +8,11 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// ErrMalformed means that bytes of the stream are not what pgoutput writes. The session ends; nothing of it was
-// confirmed.
+// ErrMalformed means that the stream contains bytes that pgoutput does not write. The session ends without confirming
+// them.
 var ErrMalformed = errors.New("malformed replication message")
 
-// parse reads one pgoutput message. pglogrepl trusts its input and panics on some; this border turns that into an
-// error.
+// parse reads one pgoutput message. pglogrepl trusts its input and can panic; parse returns an error instead.
 func parse(data []byte) (m pglogrepl.Message, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -33,8 +32,8 @@ func parse(data []byte) (m pglogrepl.Message, err error) {
 	return m, nil
 }
 
-// whole reports whether the lengths and counts that a message claims fit into it. pglogrepl allocates what they say
-// before it looks, up to 4 GiB for a column, and running out of memory is no panic that could be caught.
+// whole reports whether the lengths and counts in a message fit into it. pglogrepl allocates them unchecked, up to 4
+// GiB for a column, and out of memory cannot be recovered.
 func whole(data []byte) bool {
 	const oid = 4
 	rest := data[1:]
@@ -45,7 +44,7 @@ func whole(data []byte) bool {
 		}
 		for rest = rest[oid:]; len(rest) > 0; {
 			var ok bool
-			if rest, ok = afterTuple(rest[1:]); !ok { // behind the kind of the tuple
+			if rest, ok = afterTuple(rest[1:]); !ok { // after the tuple's kind byte
 				return false
 			}
 		}
@@ -55,7 +54,7 @@ func whole(data []byte) bool {
 	return true
 }
 
-// afterTuple returns what comes after a tuple, and false if that claims more than there is.
+// afterTuple returns the bytes after a tuple. ok is false if the tuple exceeds the data.
 func afterTuple(data []byte) (rest []byte, ok bool) {
 	const count, length = 2, 4
 	if len(data) < count {
@@ -92,7 +91,7 @@ func parseXLogData(data []byte) (x pglogrepl.XLogData, err error) {
 	return x, nil
 }
 
-// parseKeepalive reads the server's sign of life.
+// parseKeepalive reads a keepalive of the server.
 func parseKeepalive(data []byte) (k pglogrepl.PrimaryKeepaliveMessage, err error) {
 	k, err = pglogrepl.ParsePrimaryKeepaliveMessage(data)
 	if err != nil {
@@ -103,7 +102,7 @@ func parseKeepalive(data []byte) (k pglogrepl.PrimaryKeepaliveMessage, err error
 
 func typeOf(data []byte) string { return string(data[:min(1, len(data))]) }
 
-// tuple checks that a decoded tuple has the columns its relation promised.
+// tuple checks that a decoded tuple has as many columns as its relation.
 func tuple(t *pglogrepl.TupleData, columns int) ([]*pglogrepl.TupleDataColumn, error) {
 	if t == nil {
 		return nil, nil

@@ -17,24 +17,23 @@ import (
 
 // wire is the connection that streams.
 type wire interface {
-	// receive returns the next message, or none when the deadline has passed.
+	// receive returns the next message, or nil after the deadline.
 	receive() (pgproto3.BackendMessage, error)
-	// until sets the deadline of receive, also of one that waits.
+	// until sets the deadline of receive, including one that is already waiting.
 	until(deadline time.Time)
-	// heard is how much the server has sent, with what of a message has come so far.
+	// heard returns how many bytes the server has sent, including incomplete messages.
 	heard() int64
-	// status tells the server where we are.
+	// status sends our positions to the server.
 	status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error
 }
 
-// connWire is a wire to a server.
 type connWire struct{ conn *pgconn.PgConn }
 
 func (w connWire) receive() (pgproto3.BackendMessage, error) {
 	//nolint:forbidigo // the deadline is on the socket: see read
 	message, err := w.conn.ReceiveMessage(context.Background())
 	if pgconn.Timeout(err) {
-		return nil, nil //nolint:nilnil // the deadline is no error
+		return nil, nil //nolint:nilnil // reaching the deadline is no error
 	}
 	return message, err
 }
@@ -48,10 +47,9 @@ func (w connWire) status(ctx context.Context, update pglogrepl.StandbyStatusUpda
 }
 
 // read receives messages until the connection or ctx ends. Reading and feedback share this goroutine, since a
-// connection is not for two; while the buffer is full it goes on sending.
+// connection is not safe for concurrent use. Feedback continues while the buffer is full.
 func (ses *session) read(ctx context.Context) error {
-	// Deadlines on the socket instead of a context per message: at 100,000 messages a second the latter costs more than
-	// all else.
+	// Socket deadlines replace a context per message: at 100,000 messages a second the context would dominate the cost.
 	stop := context.AfterFunc(ctx, func() { ses.wire.until(time.Unix(1, 0)) })
 	defer stop()
 	next := time.Now()
@@ -64,13 +62,13 @@ func (ses *session) read(ctx context.Context) error {
 		}
 		ses.noteDurable()
 		if now := time.Now(); !now.Before(next) {
-			// Ask for an answer when nothing came for two intervals: a half-open connection never says that it is dead.
+			// Request a reply after two silent intervals: a half-open connection never reports that it is dead.
 			quiet := now.Sub(silent)
 			if quiet > max(ses.patience, 6*ses.feedback) {
-				return fmt.Errorf("no word from the server for %s", quiet.Round(time.Second))
+				return fmt.Errorf("no message from the server for %s", quiet.Round(time.Second))
 			}
-			if quiet >= 3*ses.feedback && unheard == nil { // it was asked: whether there are changes is not known
-				unheard = &Trouble{Since: silent, Err: errors.New("no word from the server, which was asked for one")}
+			if quiet >= 3*ses.feedback && unheard == nil { // a reply was requested and did not come
+				unheard = &Trouble{Since: silent, Err: errors.New("the server does not reply")}
 				ses.s.stats.Trouble.CompareAndSwap(nil, unheard)
 			}
 			if err := ses.send(ctx, quiet > 2*ses.feedback); err != nil {
@@ -78,7 +76,7 @@ func (ses *session) read(ctx context.Context) error {
 			}
 			next = now.Add(ses.feedback)
 			ses.wire.until(next)
-			if ctx.Err() != nil { // it may have set its deadline before ours
+			if ctx.Err() != nil { // its deadline may have been overwritten by ours
 				continue
 			}
 		}
@@ -96,7 +94,7 @@ func (ses *session) read(ctx context.Context) error {
 			ses.s.stats.Trouble.CompareAndSwap(unheard, nil)
 			unheard = nil
 		}
-		if message == nil { // a large one is on its way
+		if message == nil { // part of a large message arrived
 			continue
 		}
 		ses.waited = silent.Sub(asked) > atOnce
@@ -122,15 +120,15 @@ func (ses *session) read(ctx context.Context) error {
 			if err := ses.hold(ctx, &next); err != nil {
 				return err
 			}
-			silent = time.Now() // nobody listened
+			silent = time.Now() // nothing was read meanwhile
 		}
 	}
 }
 
-// atOnce is how long it takes at most to receive a message that has come. One that takes longer was waited for.
+// atOnce is the longest receive that counts as immediate. A longer one waited for its message.
 const atOnce = 20 * time.Microsecond
 
-// nap lets messages gather while the enqueuer rests: each that is waited for by itself wakes us, and nobody takes it.
+// nap lets messages gather while the enqueuer rests: otherwise each message wakes us although nothing takes it.
 func (ses *session) nap(ctx context.Context) {
 	const longest, before = 10 * time.Millisecond, 2 * time.Millisecond
 	if rest := min(time.Until(time.Unix(0, ses.restsUntil.Load()))-before, longest); rest > 0 {
@@ -138,7 +136,7 @@ func (ses *session) nap(ctx context.Context) {
 	}
 }
 
-// hold waits for room in the buffer, and keeps the server informed meanwhile.
+// hold waits for room in the buffer and sends feedback meanwhile.
 func (ses *session) hold(ctx context.Context, next *time.Time) error {
 	timer := time.NewTimer(time.Until(*next))
 	defer timer.Stop()
@@ -158,7 +156,7 @@ func (ses *session) hold(ctx context.Context, next *time.Time) error {
 	return nil
 }
 
-// copyData handles one frame of the stream; reply tells that the server wants to hear from us now.
+// copyData handles one frame of the stream. reply reports whether the server requests a reply.
 func (ses *session) copyData(ctx context.Context, data []byte) (reply bool, err error) {
 	if len(data) == 0 {
 		return false, fmt.Errorf("%w: an empty frame", ErrMalformed)
@@ -171,10 +169,10 @@ func (ses *session) copyData(ctx context.Context, data []byte) (reply bool, err 
 		}
 		ses.s.stats.ServerLSN.Store(uint64(k.ServerWALEnd))
 		if ses.tx == nil {
-			// Everything before is decoded. It becomes a checkpoint only when the buffer is empty and it is worth the WAL.
+			// Everything before is decoded. It is saved only if the buffer is empty and it moved far enough.
 			ses.pos.received = max(ses.pos.received, k.ServerWALEnd)
 			ses.s.stats.ReceivedLSN.Store(uint64(ses.pos.received))
-			// A server that shuts down asks, and waits until all it sent is confirmed: then it is worth it at once.
+			// A server that shuts down requests a reply and waits until everything is confirmed, so save at once.
 			ses.buffer.commit(k.ServerWALEnd, k.ReplyRequested)
 		}
 		return k.ReplyRequested, nil
@@ -191,7 +189,7 @@ func (ses *session) copyData(ctx context.Context, data []byte) (reply bool, err 
 	return false, fmt.Errorf("%w: a frame of type %q", ErrMalformed, data[:1])
 }
 
-// noteDurable takes the newest durable position from the enqueuer, without waiting.
+// noteDurable takes the newest durable position from the enqueuer without blocking.
 func (ses *session) noteDurable() {
 	select {
 	case lsn := <-ses.durable:
@@ -204,8 +202,8 @@ func (ses *session) setDurable(lsn pglogrepl.LSN) {
 	ses.pos.durable = max(ses.pos.durable, lsn)
 }
 
-// send tells the server where we are. All three positions are set: pglogrepl would take a zero flush position for the
-// write position and so confirm what is not durable.
+// send reports our positions to the server. All three must be set: pglogrepl replaces a zero flush position by the
+// write position, which would confirm WAL that is not durable.
 func (ses *session) send(ctx context.Context, ask bool) error {
 	received := max(ses.pos.received, ses.pos.durable)
 	err := ses.wire.status(ctx, pglogrepl.StandbyStatusUpdate{
@@ -218,10 +216,10 @@ func (ses *session) send(ctx context.Context, ask bool) error {
 	return failpoint.Hit("replication/after-feedback")
 }
 
-// lastWords confirms what is durable before the connection closes, so that a restart finds nothing to repeat.
+// lastWords confirms the durable position before the connection closes, so that a restart repeats nothing.
 func (ses *session) lastWords(ctx context.Context) {
 	ses.noteDurable()
 	saying, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	_ = ses.send(saying, false) // the connection may be gone already; then the server asks nobody
+	_ = ses.send(saying, false) // the connection may already be gone
 }

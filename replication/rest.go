@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// longestRest is how long what follows a batch that is not full waits for company at most. What a batch costs beside,
-// by the stream and the embedder, is as much again.
+// longestRest is the longest pause after a batch that is not full. The stream and the embedder add about as much again.
 const longestRest = 25 * time.Millisecond
 
-// rest waits before the next batch, after one of n changes that took so long, and lets the reader know for how long.
-// It returns false when ctx has ended.
+// rest pauses after a batch of n changes that took the given time, and publishes the pause to the reader. It returns
+// false when ctx has ended.
 func (ses *session) rest(ctx context.Context, n int, took time.Duration) bool {
 	if n >= maxBatch {
 		return true

@@ -11,18 +11,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// A route leads the changes of one relation to one pipeline.
+// route maps the changes of one relation to one pipeline.
 type route struct {
 	pipeline *pipeline.Pipeline
-	key      []int // places of the key columns in the relation
-	watched  []int // places of the watched columns, in the order of the source hash
-	vector   int   // place of the destination column; -1 with an embedding table
-	always   bool  // the relation lacks a column we know: every change is looked at
-	noOld    bool  // its replica identity lacks a column of the key: an UPDATE does not say whether the key was another
+	key      []int // positions of the key columns in the relation
+	watched  []int // positions of the watched columns, in the order of the source hash
+	vector   int   // position of the destination column; -1 with an embedding table
+	always   bool  // the relation lacks a known column: every change is processed
+	noOld    bool  // its replica identity lacks a key column: an UPDATE does not tell whether the key changed
 }
 
-// newRoute finds a pipeline's columns in a relation. It returns nil if the key is not known (the pipeline does not
-// fit its table now) or the relation lacks it: then no change can be told to be of a row.
+// newRoute finds a pipeline's columns in a relation. It returns nil if the key is unknown (the pipeline does not fit
+// its table) or missing from the relation: changes cannot be assigned to rows.
 func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 	if len(p.Key) == 0 {
 		return nil
@@ -60,8 +60,8 @@ func newRoute(p *pipeline.Pipeline, rel *pglogrepl.RelationMessage) *route {
 	return r
 }
 
-// change adds what a change of a row means for the pipeline. One that does not name its row asks for a scan: the WAL
-// is that of a time when the table had another key or replica identity than now.
+// change adds a row change for the pipeline. If it does not name its row, it requests a scan: the change was written
+// under another key or replica identity.
 func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buffer) {
 	var err error
 	if row != nil && !insert {
@@ -84,8 +84,8 @@ func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buf
 	}
 }
 
-// update adds what an UPDATE means for the pipeline: at most one look at the new key, and one at the old if it moved.
-// It returns errUnnamed if one of the two is not known.
+// update adds an UPDATE for the pipeline: a change of the new key, and one of the old key if they differ. It returns
+// errUnnamed if one of them is unknown.
 func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 	key, err := r.keyOf(row, old)
 	if err != nil {
@@ -112,24 +112,24 @@ func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 }
 
 const (
-	inIdentity   = 1   // a flag of a relation's column
-	identityFull = 'f' // of a relation: each of its columns
+	inIdentity   = 1   // flag of a relation's column
+	identityFull = 'f' // of a relation: all columns
 
 	null      = 'n'
-	unchanged = 'u' // a TOASTed value that the update did not touch: it is not in the WAL
+	unchanged = 'u' // a TOASTed value that the UPDATE did not change: it is not in the WAL
 	asText    = 't'
 	hashed    = database.Hashed
 )
 
-// tooLong stands for a value in a key that is longer than any key that is handled.
+// tooLong replaces a key value that exceeds the maximum key length.
 var tooLong = strings.Repeat("x", pipeline.MaxKey+1)
 
 type columns = []*pglogrepl.TupleDataColumn
 
-// errUnnamed means that a tuple lacks a column of the key: when it was written, the table had another replica identity.
+// errUnnamed means that a tuple lacks a key column: the table had another replica identity when it was written.
 var errUnnamed = errors.New("a change that does not name its row")
 
-// keyOf writes the key found in a tuple. Columns the tuple leaves out as unchanged are taken from the old one.
+// keyOf returns the key of a tuple. Columns marked as unchanged are taken from the old tuple.
 func (r *route) keyOf(row, old columns) (string, error) {
 	values := make([]string, len(r.key))
 	for i, place := range r.key {
@@ -149,8 +149,8 @@ func (r *route) keyOf(row, old columns) (string, error) {
 	return pipeline.JoinKey(values), nil
 }
 
-// patternOf hashes the watched columns and the destination column of a row after an UPDATE: what the ledger must be
-// like, source || vector, for nothing to have changed. Unknown parts match anything.
+// patternOf hashes the watched columns and the destination column after an UPDATE. If the ledger entry (source ||
+// vector) matches, nothing changed. Unknown parts match anything.
 func (r *route) patternOf(row, old columns) pipeline.Pattern {
 	p := pipeline.Pattern{}
 	for _, place := range r.watched {
@@ -160,7 +160,7 @@ func (r *route) patternOf(row, old columns) pipeline.Pattern {
 			p = p.Unknown(pipeline.ColumnHashSize)
 		}
 	}
-	for range r.pipeline.Joins { // what hangs on the row has changes of its own
+	for range r.pipeline.Joins { // joined rows have changes of their own
 		p = p.Unknown(pipeline.ColumnHashSize)
 	}
 	if r.vector < 0 {
@@ -172,7 +172,7 @@ func (r *route) patternOf(row, old columns) pipeline.Pattern {
 	case asText, hashed:
 		vector, err := r.pipeline.Stored.ParseText(c.Data)
 		if err != nil {
-			// Not a vector we could have written: the pattern matches no ledger entry, so the row is looked at.
+			// We could not have written this value: the pattern matches no ledger entry, so the row is processed.
 			return p.Known(append([]byte{1}, make([]byte, pipeline.VectorHashSize-1)...))
 		}
 		hash := pipeline.VectorHash(vector)
@@ -181,7 +181,7 @@ func (r *route) patternOf(row, old columns) pipeline.Pattern {
 	return p.Unknown(pipeline.VectorHashSize)
 }
 
-// hashOf hashes a column of a row as the ledger has it; nil: the WAL does not say what it is.
+// hashOf hashes a column as in the ledger. It returns nil if the WAL does not contain the value.
 func hashOf(row, old columns, place int) pipeline.SourceHash {
 	c := row[place]
 	if c.DataType == unchanged && old != nil && old[place].DataType != unchanged {
@@ -202,8 +202,8 @@ func hashOf(row, old columns, place int) pipeline.SourceHash {
 	return nil
 }
 
-// seen is what a writer saw who says that a row needs no new vector; nil where what the text reads is not known: then
-// nobody can tell whether the row is still what he saw.
+// seen returns the column hashes that the writer saw when it declared that a row needs no new vector. It returns nil if
+// the columns that the text uses are unknown: the row could not be compared later.
 func (r *route) seen(row, old columns, insert bool) pipeline.Seen {
 	if r.always {
 		return nil
@@ -213,20 +213,19 @@ func (r *route) seen(row, old columns, insert bool) pipeline.Seen {
 		s = s.Append(hashOf(row, old, place))
 	}
 	for range r.pipeline.Joins {
-		s = s.Append(nil) // it must be what the ledger says
+		s = s.Append(nil) // must match the ledger
 	}
 	return s
 }
 
-// transaction is the one being decoded.
+// transaction is the transaction being decoded.
 type transaction struct {
 	begin  *pglogrepl.BeginMessage
-	hinted bool          // its writer has said how urgent it is:
-	lane   pipeline.Lane // so much
-	skip   bool          // what comes now needs no new vector
+	hinted bool          // the writer gave a hint:
+	lane   pipeline.Lane // its lane
+	skip   bool          // the following changes need no new vector
 }
 
-// newChange returns a change of a row in the transaction.
 func (tx *transaction) newChange(p *pipeline.Pipeline, key string) queue.Change {
 	c := queue.Change{
 		PipelineID: p.ID, RowKey: key, Lane: p.Priority, XID: tx.begin.Xid, LSN: tx.begin.FinalLSN,

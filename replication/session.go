@@ -23,7 +23,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// session is one connection's life: check, take the slot, stream until something ends it.
+// session is the life of one connection: it checks and takes the slot, then streams until an error or the end of ctx.
 type session struct {
 	s         *Stream
 	wire      wire
@@ -32,23 +32,23 @@ type session struct {
 	start     pglogrepl.LSN
 	walEnd    pglogrepl.LSN // the end of the WAL when the session began
 	buffer    *buffer
-	durable   chan pglogrepl.LSN // the enqueuer tells the reader
-	told      chan struct{}      // a notification came
+	durable   chan pglogrepl.LSN // from the enqueuer to the reader
+	told      chan struct{}      // signals a notification
 	relations map[uint32]*relation
-	routes    *routing // of the stream, when a relation was last led to pipelines
+	routes    *routing // the stream's routes when relations were last matched
 	tx        *transaction
-	warned    time.Time // when hints were told of last that are ignored
-	hurried   time.Time // when a message that asks for a position was heeded last
-	disturbed time.Time // when a message of another role, or a notification, came last
-	waited    bool      // the message being handled was not there when it was asked for
-	replayed  bool      // the transaction being decoded was handled before a restart
+	warned    time.Time // last warning about ignored hints
+	hurried   time.Time // last time a message requesting a position was served
+	disturbed time.Time // last message of another role or notification
+	waited    bool      // the current message was waited for
+	replayed  bool      // the current transaction was handled before a restart
 	pos       position
 	feedback  time.Duration
-	patience  time.Duration // with a server that says nothing
+	patience  time.Duration // how long the server may stay silent
 	pace      pace.Pace     // of enqueues
-	heldUp    time.Time     // when somebody's lock was in the way of the queue last
+	heldUp    time.Time     // last time another session's lock blocked the queue
 
-	restsUntil atomic.Int64 // Unix nanoseconds: until then the enqueuer takes nothing
+	restsUntil atomic.Int64 // Unix nanoseconds: the enqueuer takes nothing before this time
 }
 
 func (s *Stream) session(ctx context.Context) error {
@@ -74,8 +74,7 @@ func (s *Stream) session(ctx context.Context) error {
 		return err
 	}
 	if s.o.Prepare != nil {
-		// While another sidecar streamed, pipelines may have come that we never heard of: what is matched with nothing is
-		// lost.
+		// Pipelines may have been added while another sidecar streamed. Changes without a known pipeline would be lost.
 		if err := s.o.Prepare(ctx); err != nil {
 			return err
 		}
@@ -105,7 +104,7 @@ func (s *Stream) session(ctx context.Context) error {
 	if database.HasCode(err, pgerrcode.ObjectInUse) {
 		return slot.ErrBusy
 	}
-	if err != nil { // if the slot is broken, what the next session finds out about it says so
+	if err != nil { // if the slot is broken, the next session reports why
 		return fmt.Errorf("start replication on slot %q: %w", s.o.Slot, err)
 	}
 	if err := s.begin(ctx, ses, &st, system); err != nil {
@@ -113,7 +112,7 @@ func (s *Stream) session(ctx context.Context) error {
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{ses.read, ses.enqueue, ses.hear, ses.watch, ses.steady} {
-		// A panic ends the session, which holds all that is not stored: the next one begins at the checkpoint.
+		// A panic ends the session, which owns all unsaved state. The next session starts at the checkpoint.
 		g.Go(func() error {
 			return s.o.Keeper.Guard(gctx, restart.Replication, func() error { return part(gctx) })
 		})
@@ -121,7 +120,7 @@ func (s *Stream) session(ctx context.Context) error {
 	return g.Wait()
 }
 
-// begin takes the slot, which is the lock: from here on only enqueues with this epoch count.
+// begin takes the slot, which serves as the lock: from now on only enqueues with this epoch count.
 func (s *Stream) begin(ctx context.Context, ses *session, st *slot.State, system pglogrepl.IdentifySystemResult,
 ) (err error) {
 	moved := ""
@@ -130,7 +129,7 @@ func (s *Stream) begin(ctx context.Context, ses *session, st *slot.State, system
 		moved = "the server is a standby that was promoted"
 	case st.Checkpoint < pglogrepl.LSN(s.stats.DurableLSN.Load()):
 		moved = "the server went back in time"
-		s.o.Log.WarnContext(ctx, "server went back in time, and the slot with it: comparing all rows", "slot", s.o.Slot,
+		s.o.Log.WarnContext(ctx, "server and slot went back in time: comparing all rows", "slot", s.o.Slot,
 			"checkpoint", st.Checkpoint, "was", pglogrepl.LSN(s.stats.DurableLSN.Load()))
 	}
 	if ses.epoch, ses.start, err = s.takeEpoch(ctx, system.Timeline, moved); err != nil {
@@ -146,12 +145,21 @@ func (s *Stream) begin(ctx context.Context, ses *session, st *slot.State, system
 	return nil
 }
 
-// takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a
-// server that may be another than before, for the reason moved, nothing that was under way counts any more: a worker
-// may hold a text, and a streamer may have stored a position, of which it knows nothing. Leases end, and every row is
-// compared.
+// takeEpoch makes this stream the only one whose enqueues count, and acknowledges its routes. A non-empty moved is the
+// reason why the server may be another than before. Then workers may hold texts, and a stream may have stored a
+// position, that this server does not know: all leases end and every row is compared.
 func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (epoch int64, start pglogrepl.LSN,
 	err error,
+) {
+	err = skipping(func(skip bool) (err error) {
+		epoch, start, err = s.takeEpochOnce(ctx, timeline, moved, skip)
+		return err
+	})
+	return epoch, start, err
+}
+
+func (s *Stream) takeEpochOnce(ctx context.Context, timeline int32, moved string, skip bool) (epoch int64,
+	start pglogrepl.LSN, err error,
 ) {
 	tx, err := s.o.DB.Begin(ctx)
 	if err != nil {
@@ -166,7 +174,7 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (e
 		return 0, 0, err
 	}
 	a := s.acknowledgement(epoch)
-	ids, err := s.acknowledge(ctx, tx, a)
+	ids, held, err := s.acknowledge(ctx, tx, a, skip)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -183,16 +191,17 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (e
 	}
 	s.epoch.Store(epoch)
 	s.judged.epoch = epoch
-	s.acknowledged.Store(a.sum())
+	if held == 0 { // otherwise the next Acknowledge tries again
+		s.acknowledged.Store(a.sum())
+	}
 	s.o.Queue.Wake(ids...)
 	return epoch, start, nil
 }
 
-// answersSoon is how long the server may take to answer what it need not work for. A connection that something on the
-// way has forgotten would not answer at all.
+// answersSoon limits simple requests to the server. A connection dropped by a middlebox would never answer.
 const answersSoon = time.Minute
 
-// closeSoon closes a connection, whether or not ctx has ended, and waits for no server that does not answer.
+// closeSoon closes a connection with a timeout, even after ctx has ended.
 func closeSoon(ctx context.Context, conn *pgconn.PgConn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
@@ -205,13 +214,12 @@ func identify(ctx context.Context, conn *pgconn.PgConn) (pglogrepl.IdentifySyste
 	return pglogrepl.IdentifySystem(ctx, conn)
 }
 
-// senderTimeout is after what time without a word of ours the server ends the session; 0: never. The role that streams
-// and its database may have another than others do.
+// senderTimeout returns wal_sender_timeout of the session; 0: none. It may be set per role and database.
 func senderTimeout(ctx context.Context, conn *pgconn.PgConn) (time.Duration, error) {
 	const sql = "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
 	results, err := conn.Exec(ctx, sql).ReadAll()
 	if err == nil && (len(results) != 1 || len(results[0].Rows) != 1) {
-		err = errors.New("the server does not have it")
+		err = errors.New("the server has no such setting")
 	}
 	var ms int64
 	if err == nil {
@@ -223,7 +231,7 @@ func senderTimeout(ctx context.Context, conn *pgconn.PgConn) (time.Duration, err
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// heardEvery is how often a server with such a timeout hears of us; 0: it has none.
+// heardEvery returns the feedback interval for a wal_sender_timeout; 0: the server has none.
 func heardEvery(timeout time.Duration) time.Duration {
 	const shortest, longest = 50 * time.Millisecond, 10 * time.Second
 	if timeout <= 0 {
@@ -232,8 +240,8 @@ func heardEvery(timeout time.Duration) time.Duration {
 	return max(min(longest, timeout/3), shortest)
 }
 
-// answersWithin is how long a server with such a timeout may say nothing to who asks it. One that decodes a transaction
-// of which it sends nothing looks for a question only when half of its timeout has passed since the last.
+// answersWithin returns how long a server may leave a reply request unanswered. While it decodes a transaction that it
+// does not send, it checks for requests only after half of its timeout.
 func answersWithin(timeout time.Duration) time.Duration {
 	every := heardEvery(timeout)
 	return max(6*every, timeout/2+3*every)

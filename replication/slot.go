@@ -14,13 +14,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
-// judged is what a session found of the slot.
+// judged is what the session found out about the slot.
 type judged struct {
 	epoch int64
-	gap   slot.Condition // found at its start; Good: none was
+	gap   slot.Condition // found at the start; Good: none
 }
 
-// state reads what must agree before a stream may go on.
+// state reads the slot and its checkpoint.
 func (s *Stream) state(ctx context.Context) (slot.State, error) {
 	st, err := slot.Read(ctx, s.o.DB, s.o.Slot)
 	if err == nil && !st.Recorded {
@@ -33,13 +33,13 @@ func (s *Stream) state(ctx context.Context) (slot.State, error) {
 	return st, err
 }
 
-// standby returns slot.ErrBusy if somebody else holds the slot: anyone who streams from it looks after it. It takes no
-// connection that streams.
+// standby returns slot.ErrBusy if another process holds the slot: the holder maintains it. It does not use the
+// replication connection.
 func (s *Stream) standby(ctx context.Context, st *slot.State) error {
 	if !st.Active || !st.Ours() {
 		return nil
 	}
-	const again = time.Minute // a slot that is being made is no slot yet: that is said again and again
+	const again = time.Minute // a slot being created cannot stream yet: the log repeats this
 	level := slog.LevelInfo
 	if s.stats.Standby.Load() && (!st.Making() || time.Since(s.said) < again) {
 		level = slog.LevelDebug
@@ -53,28 +53,28 @@ func (s *Stream) standby(ctx context.Context, st *slot.State) error {
 		return slot.ErrBusy
 	}
 	list, err := st.Blockers(ctx, s.o.DB)
-	if err != nil { // the slot is being made all the same, and by whom it was held up a moment ago is what is known
-		log.DebugContext(ctx, "no answer for whom the slot waits", "error", err)
+	if err != nil { // the slot is still being created; keep the blockers found before
+		log.DebugContext(ctx, "could not read which transactions block the slot", "error", err)
 		return slot.ErrBusy
 	}
 	s.stats.Blockers.Store(&list)
 	if level > slog.LevelDebug {
 		level = slog.LevelWarn
 	}
-	log.Log(ctx, level, "slot being made by another process, which waits for open transactions", "transactions",
+	log.Log(ctx, level, "slot being created by another process, which waits for open transactions", "transactions",
 		strings.Join(database.Named(list), "; "))
 	return slot.ErrBusy
 }
 
-// check compares slot, publication, checkpoint and server. It returns a *gapError if changes may be missing, a
-// *FatalError if the slot is not one we may use.
+// check compares slot, publication, checkpoint and server. It returns a *gapError if changes may be missing, and a
+// *FatalError if the slot must not be used.
 func (s *Stream) check(ctx context.Context, st *slot.State, system pglogrepl.IdentifySystemResult) error {
 	v := st.Judge(system)
 	switch {
 	case v.Condition == slot.Good && st.Timeline != system.Timeline:
-		// A standby was promoted that had a copy of the slot: PostgreSQL drops such a copy itself when it could not decode
-		// all that comes. Anyone who takes the slot now ends what was under way on the old timeline.
-		s.o.Log.InfoContext(ctx, "server changed its timeline, and the slot came along", "slot", s.o.Slot, "from",
+		// A promoted standby had a copy of the slot. PostgreSQL drops such a copy itself if it cannot decode everything
+		// that follows. Taking the slot ends all work of the old timeline.
+		s.o.Log.InfoContext(ctx, "server changed its timeline and kept the slot", "slot", s.o.Slot, "from",
 			st.Timeline, "to", system.Timeline)
 		return nil
 	case v.Condition == slot.Good:
@@ -88,7 +88,7 @@ func (s *Stream) check(ctx context.Context, st *slot.State, system pglogrepl.Ide
 	return &FatalError{Kind: kindOf(v.Condition), Reason: v.Reason, Way: wording.Joined(v.Hint)}
 }
 
-// kindOf tells what sort of act a condition asks for that only a person can answer.
+// kindOf returns the kind of fatal error for a condition that needs a user.
 func kindOf(c slot.Condition) Kind {
 	switch c {
 	case slot.OnStandby:
@@ -100,7 +100,7 @@ func kindOf(c slot.Condition) Kind {
 	}
 }
 
-// republish makes a missing publication again, if the role may. What changed while it was missing is a gap either way.
+// republish recreates a missing publication if the role may. Changes made while it was missing are a gap either way.
 func (s *Stream) republish(ctx context.Context, st *slot.State) error {
 	if s.o.Repair == nil {
 		return fmt.Errorf("publication %q is missing: as the tables' owner, run `embedsidecar init`", st.Publication)
@@ -111,7 +111,7 @@ func (s *Stream) republish(ctx context.Context, st *slot.State) error {
 	return &gapError{fmt.Sprintf("publication %q was missing", st.Publication)}
 }
 
-// remake drops what is left of the slot, recreates it and asks for a scan of every pipeline.
+// remake drops the rest of the slot, recreates it and requests a scan of every pipeline.
 func (s *Stream) remake(ctx context.Context, reason string) error {
 	conn, err := s.o.Dial(ctx)
 	if err != nil {
@@ -126,20 +126,20 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	if err != nil {
 		return err
 	}
-	// Another sidecar, or an init, has made it since, or makes it: then it is there and past the checkpoint.
+	// Another sidecar or an init is recreating the slot, or did: then it exists and is past the checkpoint.
 	remade := s.judged.gap != slot.Moved && st.Judge(system).Condition == slot.Moved
 	if st.Epoch != s.judged.epoch || remade {
 		return slot.ErrBusy
 	}
 	if st.PublicationNow == 0 {
-		// A slot made before its publication cannot read what happens between.
+		// A slot older than its publication cannot decode the changes in between.
 		return fmt.Errorf("publication %q is missing: as the tables' owner, run `embedsidecar init`", st.Publication)
 	}
 	s.stats.Making.Store(true)
 	defer s.stats.Making.Store(false)
 	m := slot.Maker{
 		DB: s.o.DB, Conn: conn, Server: system, Failover: s.o.Failover, Log: s.o.Log,
-		Tell: func(list []database.Blocker) { s.stats.Blockers.Store(&list) }, // known until the slot is read
+		Tell: func(list []database.Blocker) { s.stats.Blockers.Store(&list) }, // kept until the slot is read
 	}
 	ids, err := m.Make(ctx, &st, reason)
 	if err != nil {

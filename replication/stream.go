@@ -1,11 +1,10 @@
-// Package replication turns the WAL into changes to be looked at: it reads a logical replication slot, decides which
-// rows must be looked at, has the few that are quick worked at once, and makes the others tasks, durable together with
-// its position, before it lets the server forget anything.
+// Package replication reads a logical replication slot and turns its changes into work. It decides which rows to
+// process, processes a few directly, and enqueues the rest as tasks. The tasks and the position are durable before the
+// server may remove the WAL.
 //
 // Its promise: the slot's confirmed position never passes the LSN checkpoint, and the checkpoint never passes what is
-// in the queue or done. Whatever breaks that (a recreated slot, a publication that was missing, a server restored to an
-// earlier moment) is found before streaming goes on and answered by a new slot and a scan of every pipeline, or by a
-// refusal. It never goes on as if nothing had happened.
+// enqueued or done. A recreated slot, a missing publication and a server restored to an earlier moment break that. They
+// are detected before streaming continues, and answered by a new slot and a scan of every pipeline, or by a refusal.
 package replication
 
 import (
@@ -32,88 +31,88 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
-// Options are what a Stream needs. What may be nil says so; the rest of the first group is required.
+// Options configure a Stream. The first group is required unless a field allows nil.
 type Options struct {
 	Slot  string
 	Queue *queue.Queue
-	// straight to the server, with the session settings of package database
+	// connects directly to the server, with the session settings of package database
 	DB   *pgxpool.Pool
-	Line *database.Line                                    // over which changes are enqueued; nil: over DB
+	Line *database.Line                                    // connection for enqueues; nil: DB
 	Dial func(ctx context.Context) (*pgconn.PgConn, error) // opens a replication connection with the same settings
 	Log  *slog.Logger
 
-	StopOnLost bool // refuse instead of making a lost slot again
-	// a recreated slot is one that standbys keep a copy of, from PostgreSQL 17 on
+	StopOnLost bool // refuse instead of recreating a lost slot
+	// create slots with failover, so that standbys keep a copy (PostgreSQL 17+)
 	Failover bool
-	// Direct works changes at once that need no task; nil: all are enqueued.
+	// Direct processes changes that need no task; nil: all are enqueued.
 	Direct func(ctx context.Context, epoch int64, changes []queue.Change) (Directed, error)
-	// Prioritise gives changes that are to be enqueued the lanes that their rows say they are in; nil: none say so.
+	// Prioritise sets the lanes of changes about to be enqueued from their rows; nil: lanes stay as they are.
 	Prioritise func(ctx context.Context, changes []queue.Change)
-	// Owners finds the rows of changes of joined rows. Without it no pipeline may join any.
+	// Owners finds the source rows for changes of joined rows. It is required if a pipeline has joins.
 	Owners Owners
-	// Enqueued is told of changes that are durable in the queue, and of when they were taken from the stream; nil: nobody
-	// wants to know.
+	// Enqueued receives changes that are durable in the queue, with the time they were taken from the stream; may be
+	// nil.
 	Enqueued func(ctx context.Context, changes []queue.Change, taken time.Time)
-	// Asked is given the content of each message by which somebody asks for a vector, and whether it was sent before this
-	// session of the stream began. It returns at once, and keeps nothing of what it is given. nil: nobody answers.
+	// Asked receives the content of each message that requests a vector, and whether it was sent before this session
+	// began. It must return at once and must not keep the content; nil: requests are ignored.
 	Asked   func(content []byte, before bool)
-	HintKey []byte                          // that hints of transactions are signed with; nil: none is heeded
-	Repair  func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
-	// called before each session: hands in the pipelines as they are now; may be nil
+	HintKey []byte                          // key that signs hints of transactions; nil: hints are ignored
+	Repair  func(ctx context.Context) error // recreates a missing publication if the role may; nil: never
+	// called before each session to set the current pipelines; may be nil
 	Prepare      func(ctx context.Context) error
-	OnReload     func()          // called when what sidecars must load again changed: a pause, too
-	OnRequest    func()          // called when somebody says that a pipeline is asked for
-	Heartbeat    time.Duration   // between two looks at the catalogue; 0: 10 s
+	OnReload     func()          // called when sidecars must reload, for example after a pause
+	OnRequest    func()          // called when a notification says that a pipeline is requested
+	Heartbeat    time.Duration   // interval between looks at the catalog; 0: 10 s
 	Keeper       *restart.Keeper // of the session's loops; nil: one of its own
-	StandbyRetry time.Duration   // between two tries to take a slot that somebody else holds; 0: 3 s
+	StandbyRetry time.Duration   // interval between attempts to take a held slot; 0: 3 s
 }
 
-// Stats counts what a Stream did since it was made. Its fields may be read at any time.
+// Stats counts the work of a Stream since it was created. Its fields may be read at any time.
 type Stats struct {
 	Connected atomic.Bool
 	Streaming atomic.Bool // this sidecar holds the slot
-	Standby   atomic.Bool // another one holds it, and the last look at that was a moment ago
-	Making    atomic.Bool // the slot is being recreated, by this sidecar
-	// since when it tries to stream and does not, or not for long; nil: all is well, or another one streams
+	Standby   atomic.Bool // another sidecar held it at the last check, a moment ago
+	Making    atomic.Bool // this sidecar is recreating the slot
+	// since when it fails to stream, or does not stream steadily; nil: healthy, or another sidecar streams
 	Trouble atomic.Pointer[Trouble]
-	// whom the making of the slot waits for, by whomever; nil: nobody is known
+	// transactions that block the creation of the slot, by any process; nil: unknown or none
 	Blockers       atomic.Pointer[[]database.Blocker]
 	Transactions   atomic.Int64
 	Changes        atomic.Int64 // rows changed in published tables
 	Bytes          atomic.Int64
 	Made           atomic.Int64 // tasks
 	Joined         atomic.Int64
-	Direct         atomic.Int64 // changes that were worked at once
+	Direct         atomic.Int64 // changes processed directly
 	Dropped        atomic.Int64 // updates that changed nothing
-	OwnWrites      atomic.Int64 // updates of write-backs of ours
-	TooLong        atomic.Int64 // changes of rows whose key is longer than pipeline.MaxKey: left out
-	Replayed       atomic.Int64 // transactions that came again after a restart
+	OwnWrites      atomic.Int64 // UPDATEs that are our own write-backs
+	TooLong        atomic.Int64 // changes left out because the key is longer than pipeline.MaxKey
+	Replayed       atomic.Int64 // transactions received again after a restart
 	Reconnects     atomic.Int64
-	Gaps           atomic.Int64 // times a gap was answered by a new slot and a scan
+	Gaps           atomic.Int64 // gaps answered by a new slot and a scan
 	ReceivedLSN    atomic.Uint64
 	DurableLSN     atomic.Uint64
 	ServerLSN      atomic.Uint64
 	LastMessageAt  atomic.Int64 // Unix nanoseconds
-	Urgent         atomic.Int64 // hints of transactions, and the next two
+	Urgent         atomic.Int64 // hints of transactions, like the next two
 	Low            atomic.Int64
 	Skips          atomic.Int64
-	Forged         atomic.Int64 // hints that our function has not made
-	Strange        atomic.Int64 // logical messages that cannot be ours: they were read past
-	Heartbeats     atomic.Int64 // looks at the catalogue that failed
-	CatalogueScans atomic.Int64 // scans asked for because a table changed in a way the WAL does not tell
+	Forged         atomic.Int64 // hints not made by our function
+	Strange        atomic.Int64 // logical messages that cannot be ours: skipped
+	Heartbeats     atomic.Int64 // failed looks at the catalog
+	CatalogueScans atomic.Int64 // scans requested because a table changed in a way that is not in the WAL
 }
 
-// Directed is what became of changes that were to be worked at once.
+// Directed is the outcome of direct processing.
 type Directed struct {
 	Left               []queue.Change // to be enqueued
 	Done, Own, Dropped int
-	Embedding          time.Duration // that was spent waiting for embedders
+	Embedding          time.Duration // time spent waiting for embedders
 }
 
-// Trouble is what keeps a Stream from streaming.
+// Trouble is why a Stream does not stream.
 type Trouble struct {
 	Since time.Time
-	Err   error // the last; nil: nothing has failed yet, it only takes its time
+	Err   error // the last error; nil: nothing failed yet, it only takes long
 }
 
 // Stream reads one slot while its Run method runs.
@@ -122,14 +121,14 @@ type Stream struct {
 	stats  Stats
 	routes atomic.Pointer[routing]
 
-	// attempt streams until something ends it, and renew recreates the slot.
+	// attempt streams until an error or the end of ctx; renew recreates the slot.
 	attempt func(ctx context.Context) error
 	renew   func(ctx context.Context, reason string) error
 
-	said         time.Time    // when a slot that another one makes was told of last
-	epoch        atomic.Int64 // of the session that streams; 0: none does
-	judged       judged       // what the last session found: something else means that another process acted since
-	acknowledged atomic.Value // string: the last acknowledgement, so that it is not said twice
+	said         time.Time    // last log entry about a slot that another process creates
+	epoch        atomic.Int64 // of the streaming session; 0: none
+	judged       judged       // what the last session found: a difference means that another process acted since
+	acknowledged atomic.Value // string: the last acknowledgement, to skip repeating it
 }
 
 // New returns a Stream that has no pipelines yet.
@@ -148,37 +147,37 @@ func New(o Options) *Stream {
 // Stats returns the live counters.
 func (s *Stream) Stats() *Stats { return &s.stats }
 
-// Kind tells what sort of act a FatalError asks for.
+// Kind is the kind of action that a FatalError needs from the user.
 type Kind int
 
 // The kinds of fatal errors.
 const (
 	NotSetUp    Kind = iota // the slot has no checkpoint
-	Conflict                // the slot is somebody else's
-	Lost                    // there is a gap, and recreating the slot was not allowed
-	ReadOnly                // the server cannot write
+	Conflict                // the slot belongs to another user or database
+	Lost                    // there is a gap, and recreating the slot is not allowed
+	ReadOnly                // the server is read-only
 	OtherServer             // the data came from another server
 )
 
-// A FatalError means that the stream must not go on until a person has acted.
+// A FatalError means that the stream must not continue until a user has acted.
 type FatalError struct {
 	Kind   Kind
 	Reason string
-	Way    string // the way out
+	Way    string // a hint
 }
 
 func (e *FatalError) Error() string { return e.Reason }
 
-// Hint returns the way out.
+// Hint returns what the user can do.
 func (e *FatalError) Hint() string { return e.Way }
 
-// gapError means that the slot cannot cover everything since the checkpoint.
+// gapError means that the slot may not cover all changes since the checkpoint.
 type gapError struct{ reason string }
 
 func (e *gapError) Error() string { return e.reason }
 
-// Run streams until ctx ends, through reconnects, standing by while another sidecar holds the slot. It returns nil
-// when asked to stop, or a *FatalError.
+// Run streams until ctx ends. It reconnects after errors and stands by while another sidecar holds the slot. It returns
+// nil when ctx ended, a *FatalError, or a *restart.Error after a panic.
 func (s *Stream) Run(ctx context.Context) error {
 	const shortest, longest = 100 * time.Millisecond, 1500 * time.Millisecond
 	pause := shortest
@@ -209,7 +208,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		switch {
 		case errors.As(err, &panicked):
 			s.trouble(err)
-			return panicked // anyone who keeps this going begins it again
+			return panicked // the supervisor restarts the stream
 		case errors.As(err, &fatal):
 			return fatal
 		case standby(err):
@@ -234,12 +233,12 @@ func (s *Stream) Run(ctx context.Context) error {
 	}
 }
 
-// standby reports whether an attempt ended because another sidecar has the slot.
+// standby reports whether an attempt ended because another sidecar holds the slot.
 func standby(err error) bool {
 	return errors.Is(err, slot.ErrBusy) || errors.Is(err, queue.ErrEpochLost)
 }
 
-// trouble notes why the stream was interrupted, or could not begin.
+// trouble records why the stream was interrupted or could not start.
 func (s *Stream) trouble(err error) {
 	t := &Trouble{Since: time.Now(), Err: err}
 	if before := s.stats.Trouble.Load(); before != nil {
@@ -248,8 +247,8 @@ func (s *Stream) trouble(err error) {
 	s.stats.Trouble.Store(t)
 }
 
-// steady ends the trouble when the session has lasted for a while. One that fails again at once, as what comes next
-// makes it, does not end it; nor need it: whatever is made durable does.
+// steady clears the trouble when the session has lasted for a while. A session that keeps failing at the same place
+// does not clear it. Each saved position clears it too.
 func (ses *session) steady(ctx context.Context) error {
 	const enough = 3 * time.Second
 	if wait(ctx, enough) {
@@ -258,29 +257,29 @@ func (ses *session) steady(ctx context.Context) error {
 	return nil
 }
 
-// wait pauses for about d; it returns false when ctx ended.
+// wait pauses for about d. It returns false when ctx ended.
 func wait(ctx context.Context, d time.Duration) bool {
 	return sleep.For(ctx, sleep.Between(d-d/10, d+d/10))
 }
 
-// wedge counts how often the server refused to go on from the same place.
+// wedge counts how often the server failed to continue from the same position.
 type wedge struct {
 	at    uint64
 	times int
 }
 
-// maxTries is how often it is asked to go on.
+// maxTries is the number of failures at one position before it counts as a gap.
 const maxTries = 6
 
-// undecodedError is what the server says instead of the next message of the stream.
+// undecodedError is an error that the server sent in place of the next message.
 type undecodedError struct{ *pgconn.PgError }
 
 func (e *undecodedError) Unwrap() error { return e.PgError }
 
-// judge returns a *gapError instead of an error that the server gives each time it decodes what comes next: a value
-// that is too large for a message, or that has no equivalent in UTF-8; a file of the WAL that is not there any more;
-// a publication that was not there when the change was made. Nothing but a new slot gets past it. What a statement of
-// ours was refused for is no such error: a new slot would not help, and lose what the old one keeps.
+// judge turns an error that the server repeats for the same WAL into a *gapError: a value that is too large for a
+// message or has no equivalent in UTF-8, a missing WAL file, a publication that did not exist when the change was made.
+// Only a new slot gets past it. Errors of our own statements do not count: a new slot would not help and would lose
+// changes.
 func (w *wedge) judge(err error, at uint64) error {
 	pg, ok := errors.AsType[*undecodedError](err)
 	if !ok || !forGood(pg.Code) {
@@ -300,14 +299,14 @@ func (w *wedge) judge(err error, at uint64) error {
 		pg.Message, pg.Code)}
 }
 
-// forGood reports whether a server that refuses the next message so is likely to do it again.
+// forGood reports whether an error of the server for the next message is likely to repeat.
 func forGood(code string) bool {
 	return pgerrcode.IsDataException(code) || pgerrcode.IsProgramLimitExceeded(code) || pgerrcode.IsInternalError(code) ||
 		slices.Contains([]string{pgerrcode.UndefinedFile, pgerrcode.UndefinedObject, pgerrcode.ObjectNotInPrerequisiteState},
 			code)
 }
 
-// recover answers a gap: a new slot, and a scan of every pipeline from there on.
+// recover answers a gap with a new slot and a scan of every pipeline.
 func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 	if s.o.StopOnLost {
 		lost := &refusal.LostError{Slot: s.o.Slot, Reason: gap.reason}
@@ -327,5 +326,5 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 
 type position struct {
 	received pglogrepl.LSN // the last byte seen
-	durable  pglogrepl.LSN // the checkpoint, as it was committed last
+	durable  pglogrepl.LSN // the last committed checkpoint
 }

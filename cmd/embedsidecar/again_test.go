@@ -326,6 +326,10 @@ func TestTrust_ARoleThatAStrangerGivesGetsNothing(t *testing.T) {
 	}
 	s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner + "," + stranger)
 	s.run(0, append(flags, "--yes")...)
+	s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner)
+	s.db.MustExecSuper("GRANT " + testenv.Owner + " TO " + stranger) // who may act as the owner needs no such way
+	s.run(0, append(flags, "--yes")...)
+	s.db.MustExecSuper("REVOKE " + testenv.Owner + " FROM " + stranger)
 }
 
 // After roles --yes a container needs neither psql nor a shell. The role also works behind a pooler; the application's

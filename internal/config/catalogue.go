@@ -18,14 +18,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
-// catalogueName is the file of registered plugins in a folder of plugins.
+// catalogueName is the file of registered plugins in a plugin folder.
 const catalogueName = "catalog.yaml"
 
-// catalogueHead begins the file, for anyone who opens it.
+// catalogueHead is the header of the file.
 const catalogueHead = "# Plugins that `embedsidecar plugins register` has pinned. An entry of the same name in the configuration file wins.\n"
 
-// Catalogue returns the path of the file of registered plugins: what plugins.catalog_file names, else catalog.yaml in
-// the folder of plugins. It need not exist.
+// Catalogue returns the path of the file of registered plugins: plugins.catalog_file, else catalog.yaml in the plugin
+// folder. The file need not exist.
 func (f Finder) Catalogue(c *Config) string {
 	if c.Plugins.CatalogFile != "" {
 		return absolute(c.Plugins.CatalogFile)
@@ -34,7 +34,7 @@ func (f Finder) Catalogue(c *Config) string {
 	if c.Plugins.Dir != "" {
 		dirs = []string{c.Plugins.Dir}
 	}
-	for _, wanted := range []string{catalogueName, "."} { // the first that has one, else the first that is there
+	for _, wanted := range []string{catalogueName, "."} { // the first that has the file, else the first that exists
 		for _, dir := range dirs {
 			if _, err := os.Stat(filepath.Join(dir, wanted)); err == nil {
 				return absolute(filepath.Join(dir, catalogueName))
@@ -44,7 +44,7 @@ func (f Finder) Catalogue(c *Config) string {
 	return absolute(filepath.Join(dirs[0], catalogueName))
 }
 
-// ReadCatalogue reads a file of registered plugins. One that does not exist holds none. Errors are *Error.
+// ReadCatalogue reads a file of registered plugins. A missing one is empty. Errors are *Error.
 func ReadCatalogue(path string) ([]Plugin, error) {
 	data, mode, err := readOurs(path, maxFile+1)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,8 +80,8 @@ func ReadCatalogue(path string) ([]Plugin, error) {
 	return list, nil
 }
 
-// ChangeCatalogue changes the file of registered plugins, one writer at a time; the file is replaced as a whole, and
-// not at all in a dry run or when change returns an error.
+// ChangeCatalogue changes the file of registered plugins under a lock. It replaces the file as a whole, but not in a
+// dry run or when change returns an error.
 func ChangeCatalogue(path string, dryRun bool, change func([]Plugin) ([]Plugin, error)) error {
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
@@ -104,7 +104,7 @@ func ChangeCatalogue(path string, dryRun bool, change func([]Plugin) ([]Plugin, 
 	return wrap.Errorf(replace.File(path, text.Bytes(), everybodyReads), "write the catalogue of plugins")
 }
 
-// lockFile waits for a moment until nobody else holds the lock.
+// lockFile waits briefly for the lock.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -121,7 +121,7 @@ func lockFile(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// Plugin returns the catalogue's entry for a plugin, by its name or by the path of its program; nil when there is none.
+// Plugin returns the catalog's entry for a plugin, by name or program path; nil: there is none.
 func (c *Config) Plugin(name string) *Plugin {
 	for i := range c.Plugins.Catalog {
 		p := &c.Plugins.Catalog[i]
@@ -132,7 +132,7 @@ func (c *Config) Plugin(name string) *Plugin {
 	return nil
 }
 
-// WithRegistered returns the configuration with registered plugins behind its own.
+// WithRegistered returns the configuration with registered plugins after its own.
 func (c *Config) WithRegistered(list []Plugin) *Config {
 	other := *c
 	other.Plugins.Catalog = slices.Clip(c.Plugins.Catalog)
@@ -143,7 +143,7 @@ func (c *Config) WithRegistered(list []Plugin) *Config {
 	return &other
 }
 
-// Set sets what the catalogue has of a plugin by its key, such as memory_limit. 0 takes it away.
+// Set sets a field of the plugin's entry by its key, such as memory_limit. 0 removes it.
 func (p *Plugin) Set(key string, values ...string) error {
 	s, owner := settingAt("plugins.catalog[]."+key), reflect.ValueOf(p).Elem()
 	switch {

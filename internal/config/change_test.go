@@ -25,7 +25,7 @@ pipelines:
     search: {filterable: [status]}
 `
 
-// read loads a configuration of this text.
+// read loads a configuration from a text.
 func read(t *testing.T, text string) *config.Config {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
@@ -39,7 +39,7 @@ func read(t *testing.T, text string) *config.Config {
 	return c
 }
 
-// What differs is told apart: what is taken over while the program runs, and what takes effect at the next start.
+// Changes separates the settings that can be applied while the program runs from those that need a restart.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	before := read(t, changeable)
@@ -55,7 +55,7 @@ func TestChanges(t *testing.T) {
 	} {
 		old, now, _ := strings.Cut(change, " -> ")
 		after := read(t, strings.Replace(changeable, old, now, 1))
-		before.Show(true) // changes nothing
+		before.Show(true) // must change nothing
 		live, restart := before.Changes(after)
 		if !slices.Equal(live, want.live) || !slices.Equal(restart, want.restart) {
 			t.Errorf("%q: %q and %q, want %q and %q", change, live, restart, want.live, want.restart)

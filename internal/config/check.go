@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Validate returns every mistake that can be seen without a database, as an *Error, or nil. Load has called it already.
+// Validate returns all mistakes that can be found without a database, as an *Error, or nil. Load calls it.
 func (c *Config) Validate() error {
 	if problems := c.check(); len(problems) > 0 {
 		return &Error{Problems: problems}
@@ -61,8 +61,8 @@ func (c *Config) check() []Problem {
 	return problems
 }
 
-// Missing returns what is named and not there, as an *Error with every such thing, or nil: plugins, models, and the
-// file of tokens. Only this machine can tell, so Load does not look.
+// Missing returns everything that is configured but does not exist, as an *Error, or nil: plugins, models, and the
+// tokens file. This depends on the machine, so Load does not check it.
 func (c *Config) Missing(find Finder) error {
 	var problems []Problem
 	for i, spec := range c.Pipelines {
@@ -90,7 +90,7 @@ func (c *Config) Missing(find Finder) error {
 	return nil
 }
 
-// problem is a mistake at a path: where that was set, or the nearest thing above it that was, whose line is shown.
+// problem is a mistake at a path. Its place is where the path, or its nearest ancestor that was set, was set.
 func (c *Config) problem(path, message string) Problem {
 	p := Problem{Path: path, Message: message}
 	for path != "" && p.Place == "" {
@@ -113,7 +113,7 @@ func (c *Config) checkModels(fail func(path, format string, args ...any)) {
 	checkCatalog("plugins.catalog", c.Plugins.Catalog, fail)
 }
 
-// checkCatalog checks entries for plugins, whose list stands at a path.
+// checkCatalog checks the list of plugins at a path.
 func checkCatalog(at string, list []Plugin, fail func(path, format string, args ...any)) {
 	names := lists.Map(list, func(p Plugin) string { return p.Name })
 	checkNames(at, names, "models and pipelines name a plugin by it", fail)
@@ -188,7 +188,7 @@ func (c *Config) checkPipelines(first int, fail func(path, format string, args .
 		}
 		for j, other := range c.Pipelines[:i] {
 			if c.schemasAt(i) != nil || c.schemasAt(j) != nil {
-				continue // of the same in one schema the first is worked
+				continue // of one pipeline's schemas, the first takes precedence
 			}
 			if other.Name == spec.Name {
 				fail(path+".name", "the name %q is that of %s already", spec.Name, index("pipelines", j))
@@ -201,8 +201,8 @@ func (c *Config) checkPipelines(first int, fail func(path, format string, args .
 	}
 }
 
-// sameDestination reports whether two pipelines would overwrite each other's vectors. Of one that has no destination
-// its own error tells.
+// sameDestination reports whether two pipelines would overwrite each other's vectors. A missing destination is another
+// error.
 func sameDestination(a, b pipeline.Spec) bool {
 	return (b.IntoColumn != "" || b.IntoTable != "") && a.DestinationName() == b.DestinationName()
 }

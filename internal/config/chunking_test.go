@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// loadChunking reads a file with one pipeline that has these lines under it.
+// loadChunking reads a file with one pipeline that has these lines.
 func loadChunking(t *testing.T, lines string) (pipeline.Spec, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "embedsidecar.yaml")

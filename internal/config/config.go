@@ -16,33 +16,33 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Config is everything a user may set, merged and complete: settings.yaml says what each is. Load makes it; Default is
-// what it holds when nobody says anything. Nothing changes one that was loaded: another takes its place.
+// Config is the merged and complete configuration; settings.yaml describes its fields. Load makes it, and Default
+// returns the defaults. A loaded Config is immutable: changes make another one.
 type Config struct {
 	Enabled     bool
-	Instance    string // in application_name and among the workers
+	Instance    string // in application_name and in the list of workers
 	Database    Database
 	Slot        Slot
 	Publication Publication
-	Databases   []Tenant // where there are several
-	Tenant      string   // the only one's name, where it was chosen among several
+	Databases   []Tenant // in case of several
+	Tenant      string   // the name of this one, if it was chosen among several
 	Tenants     Tenants
 	Plugins     Plugins
 
-	// Models are the named models of the file. A pipeline may also name a model folder that is not listed.
+	// Models are the named models of the file. A pipeline may also name an unlisted model folder.
 	Models       []Model
-	DefaultModel string // a name or a folder; "" for that of the plugin
-	Currency     string // of the prices of models; "": not named
-	Rerank       string // the reranker of searches, unless a pipeline names another; "": none
-	ModelDir     string // "": the usual folders
-	// Libraries are files for plugins that load one, by the setting of their manifests.
+	DefaultModel string // a name or a folder; "": the plugin's default
+	Currency     string // of the models' prices; "": not set
+	Rerank       string // the default reranker of searches; "": none
+	ModelDir     string // "": the default folders
+	// Libraries are the libraries that plugins load, by the setting in their manifests.
 	Libraries map[string]string
-	Threads   int // 0: as many as there are CPUs
+	Threads   int // 0: the number of CPUs
 
-	// Pipelines have unique names and unique destinations; their Plugin and Model are filled in.
+	// Pipelines have unique names and unique destinations; their Plugin and Model are set.
 	Pipelines []pipeline.Spec
-	searches  []Search  // what the file says of searching its pipelines, in their order
-	schemas   []Schemas // of its pipelines, in their order, as the file has them
+	searches  []Search  // per pipeline of the file
+	schemas   []Schemas // per pipeline of the file
 
 	Workers    Workers
 	Limits     Limits
@@ -55,41 +55,41 @@ type Config struct {
 	ControlDir string // see ControlFolder
 	Log        Log
 
-	told    map[int][]told    // by model of the file, until all of it is read
-	origins map[string]origin // by path of a setting
+	told    map[int][]told    // plugin settings by index of the model, until the file is read
+	origins map[string]origin // where each setting was made, by path
 	file    string            // the file that was read, or ""
-	folder  findFolder        // of models; nil: none is looked for
-	env     *environ          // for plugins that are allowed to see parts of it
-	base    *Config           // what it is without declared pipelines; nil: it has none
-	asked   map[string]int64  // the requests by which declared pipelines were changed last, by their names
-	written *Config           // as the file has it, where this is what In made of it
-	found   []Schema          // of these schemas
-	left    Spread            // which In left out
+	folder  findFolder        // finds model folders; nil: none
+	env     *environ          // for plugins that may see parts of it
+	base    *Config           // without declared pipelines; nil: there are none
+	asked   map[string]int64  // the last request that changed each declared pipeline, by name
+	written *Config           // the configuration of the file from which In made this one
+	found   []Schema          // the schemas that In got
+	left    Spread            // what In left out
 }
 
-// environ stands behind a pointer so that printing a Config does not print it: it may hold secrets of others.
+// environ is a separate type so that printing a Config does not print it: it may hold others' secrets.
 type environ struct{ vars map[string]string }
 
-// Database says where the data is. The PG* variables, the service file and the password file fill in what the strings
-// leave out; what a string says wins over them, as with every client of Postgres.
+// Database is the connection to the database. The PG* variables, the service file and the password file fill in what
+// the strings leave out, as in every client of Postgres.
 type Database struct {
-	URL, URLFile             string // a connection string, as URL or keywords; after Load in URL
+	URL, URLFile             string // a connection string, as URL or keywords; Load reads the file into URL
 	StreamURL, StreamURLFile string // see Stream
 	ConnectTimeout           time.Duration
 	TrustOwner               string // see TrustedOwners
 }
 
-// String shows the database without passwords.
+// String returns the URL without passwords.
 func (d Database) String() string { return RedactDSN(d.URL) }
 
-// GoString keeps %#v from showing what String hides.
+// GoString hides in %#v what String hides.
 func (d Database) GoString() string { return "config.Database{" + d.String() + "}" }
 
-// LogValue shows the database without passwords.
+// LogValue returns the URL without passwords.
 func (d Database) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
-// TrustedOwners returns the roles that TrustOwner names. Without: superusers, the role itself, and roles that may act
-// as it are trusted alone.
+// TrustedOwners returns the roles in TrustOwner. Superusers, the role itself, and roles that may act as it are always
+// trusted.
 func (d Database) TrustedOwners() []string {
 	var names []string
 	for name := range strings.SplitSeq(d.TrustOwner, ",") {
@@ -100,7 +100,7 @@ func (d Database) TrustedOwners() []string {
 	return names
 }
 
-// Stream returns the connection string to stream with.
+// Stream returns the connection string for replication.
 func (d Database) Stream() string { return cmp.Or(d.StreamURL, d.URL) }
 
 // Slot is the replication slot.
@@ -110,105 +110,105 @@ type Slot struct {
 	NoFailover bool
 }
 
-// Tenant is a database among several, or all those whose names match a pattern.
+// Tenant is one of several databases, or a pattern of names.
 type Tenant struct {
 	Name, Match             string
-	URL, URLFile, StreamURL string // "": those of Database, with its name
+	URL, URLFile, StreamURL string // "": those of Database, with this database name
 	embed.Terms
 }
 
-// String shows the database without passwords.
+// String returns the name, pattern or URL without passwords.
 func (t Tenant) String() string { return cmp.Or(t.Name, t.Match, RedactDSN(t.URL)) }
 
-// GoString keeps %#v from showing what String hides.
+// GoString hides in %#v what String hides.
 func (t Tenant) GoString() string { return "config.Tenant{" + t.String() + "}" }
 
-// Tenants say how much several databases take.
+// Tenants are the limits for several databases.
 type Tenants struct {
 	Limit, Schemas int
-	Awake          int           // databases; of more, quiet ones are looked at in turn
+	Awake          int           // databases with permanent connections; beyond it, quiet ones are polled
 	Look           time.Duration // how often at least
 }
 
-// Publication is what the server sends.
 type Publication struct {
 	Name        string
 	ColumnLists bool // needs PostgreSQL 15
 }
 
-// Plugins are the programs that embed.
+// Plugins configures the programs that embed.
 type Plugins struct {
-	Dir         string   // "": the usual folders
+	Dir         string   // "": the default folders
 	Default     string   // a name or a path
-	Catalog     []Plugin // tells more about some plugins; the first of a name counts
-	CatalogFile string   // of registered ones; "": catalog.yaml in the folder of plugins
+	Catalog     []Plugin // additional information about plugins; the first entry of a name applies
+	CatalogFile string   // of registered plugins; "": catalog.yaml in the plugin folder
 }
 
-// Plugin is one entry of the catalog.
+// Plugin is an entry of the catalog.
 type Plugin struct {
 	Name    string
-	Path    string   // of the program; "": looked for by name
+	Path    string   // of the program; "": found by name
 	SHA256  string   // of the program; "": not checked
-	Env     []string // names of variables it may see, besides EMBEDSIDECAR_PLUGIN_*
-	Version string   // what the plugin called itself when it was written down; plugins list compares it
-	// Processes is how many of its processes may run for each model. 0: one.
+	Env     []string // names of variables that it gets, besides EMBEDSIDECAR_PLUGIN_*
+	Version string   // reported by the plugin at registration; plugins list compares it
+	// Processes is the number of processes per model. 0: one.
 	Processes   int
 	MemoryLimit int64 // resident bytes of each process; 0: no limit
-	// CallTimeout is how long one of its calls may be without an answer before it is taken to hang, beside what texts
-	// and bytes add. 0: 30 s, or what a timeout of the plugin's own requests asks for.
+	// CallTimeout limits a call, in addition to the time for its texts and bytes. 0: 30 s, or more if the timeout of
+	// the plugin's own requests needs it.
 	CallTimeout time.Duration
-	// Registered tells that it is of the catalogue's file. Load does not read it: its place depends on a Finder.
+	// Registered says that the entry comes from the catalog file. Load does not read that file: its path depends on a
+	// Finder.
 	Registered bool
 }
 
 // Model is a named model.
 type Model struct {
 	Name    string
-	Plugin  string  // "" before Load is done: Plugins.Default
-	Path    string  // its folder; "": looked for by name
+	Plugin  string  // "" while loading: Plugins.Default
+	Path    string  // its folder; "": found by name
 	SHA256  string  // of its weights; "": not checked
 	Threads int     // 0: Config.Threads
-	Price   float64 // of a million tokens, in Config.Currency; 0: not known
+	Price   float64 // per million tokens, in Config.Currency; 0: unknown
 	Budget  pipeline.Budget
-	// of a million tokens in batch jobs; 0: half of Price
+	// per million tokens in batch jobs; 0: half of Price
 	BatchPrice float64
 	Settings   ModelSettings
 }
 
-// Workers embed.
+// Workers configures the processing of tasks.
 type Workers struct {
-	Count        int // 0: 3, so that others are read and written while one is embedded
+	Count        int // 0: 3, so that some batches are read and written while one is embedded
 	BatchRows    int
 	Direct       bool
-	CacheBytes   int64 // of each model
+	CacheBytes   int64 // per model
 	DrainTimeout time.Duration
 }
 
-// Limits are the most that a process works, in a second or at once; 0: as much as it can.
+// Limits are the maximum throughput of a process; 0: unlimited.
 type Limits struct {
 	Rows, Tokens                 int
 	BackfillRows, BackfillTokens int
-	InWork                       int // rows at once
+	InWork                       int // rows at the same time
 }
 
-// Retry says how often and when a failed task is tried again. Only errors of the data use up attempts.
+// Retry says how often and when a failed task is retried. Only errors of the data count as attempts.
 type Retry struct {
 	MaxAttempts   int
 	Initial, Max  time.Duration
 	FailedOnStart bool
-	Priority      string // of a row that failed; "same": it keeps its own
+	Priority      string // of a failed row; "same": unchanged
 }
 
-// History is what is kept of finished tasks.
+// History configures how long finished tasks are kept.
 type History struct {
 	Keep time.Duration
 	Rows int
 }
 
-// Ops is the listener for probes and metrics. It changes nothing.
+// Ops is the listener for probes and metrics. It is read-only.
 type Ops struct{ Listen string }
 
-// Queries is the listener that embeds and searches for anyone who may ask. It changes nothing.
+// Queries is the listener for embedding and searching. It is read-only.
 type Queries struct {
 	Listen        string // "": no listener (serve: 127.0.0.1:7470)
 	TokensFile    string
@@ -217,21 +217,20 @@ type Queries struct {
 	SearchTimeout time.Duration
 }
 
-// Admin is the listener for administrators. Who may come in is in Queries.TokensFile.
+// Admin is the listener for administrators. Its tokens are in Queries.TokensFile.
 type Admin struct {
 	Listen                        string
 	Cert, Key, ClientCA, BasePath string
 	ReadOnly, ShowRowText         bool
 }
 
-// Search is what those may see who search a pipeline over HTTP.
+// Search configures what HTTP searches of a pipeline may see.
 type Search struct {
 	Filterable      []string
 	PastRowSecurity bool   // row_security: ignore
 	Rerank          string // the model that reranks; "": none
 }
 
-// Log says what is logged.
 type Log struct {
 	Level  slog.Level
 	Format string
@@ -241,7 +240,7 @@ type Log struct {
 // findFolder finds the folder of a model.
 type findFolder func(name, dir string, known ...string) (string, error)
 
-// Default returns the configuration of somebody who has set nothing.
+// Default returns the default configuration.
 func Default() *Config {
 	return &Config{
 		Enabled:     true,
@@ -268,14 +267,14 @@ func Default() *Config {
 	}
 }
 
-// put sets what a setting at a path has as its value, or as the items of a list. Without a setting it makes the element
-// of a list that the path names.
+// put sets the setting at a path to a value, or to the items of a list. Without a setting it makes the list element at
+// the path.
 func (c *Config) put(s *Setting, path string, values []string, list bool) error {
 	owner := c.owner(path)
 	switch {
 	case s == nil:
 		return nil
-	case types[s.Type] == nil && itemTypes[s.Type] == nil: // it is for the plugin of a model
+	case types[s.Type] == nil && itemTypes[s.Type] == nil: // it is for a model's plugin
 		at, _, name := elementOf(path)
 		if c.told == nil {
 			c.told = map[int][]told{}
@@ -288,7 +287,7 @@ func (c *Config) put(s *Setting, path string, values []string, list bool) error 
 	return s.put(owner, values[0])
 }
 
-// elementOf takes the path of an element of a list apart; i is below 0 for another path.
+// elementOf splits the path of a list element; i is below 0 for other paths.
 func elementOf(path string) (i int, list, name string) {
 	list, rest, is := strings.Cut(path, "[")
 	number, name, _ := strings.Cut(rest, "]")
@@ -299,8 +298,7 @@ func elementOf(path string) (i int, list, name string) {
 	return i, list, strings.TrimPrefix(name, ".")
 }
 
-// owner returns what a setting at a path is a part of: the configuration, or an element of a list, which is made where
-// it is not there.
+// owner returns the owner of the setting at a path: the configuration, or a list element, which it makes if missing.
 func (c *Config) owner(path string) reflect.Value {
 	switch i, list, name := elementOf(path); {
 	case i < 0:
@@ -327,7 +325,7 @@ func element[T any](list *[]T, i int, fresh T) reflect.Value {
 	return reflect.ValueOf(&(*list)[i]).Elem()
 }
 
-// count returns how many elements a list has.
+// count returns the number of elements of a list.
 func (c *Config) count(list string) int {
 	switch list {
 	case "databases":
@@ -340,10 +338,10 @@ func (c *Config) count(list string) int {
 	return len(c.Pipelines)
 }
 
-// Origin tells where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".
+// Origin returns where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".
 func (c *Config) Origin(path string) string { return cmp.Or(c.origins[path].place, "default") }
 
-// ControlFolder is where the sidecars of this user have their control sockets.
+// ControlFolder returns the folder of the control sockets of this user's sidecars.
 func (c *Config) ControlFolder() string {
 	if c.ControlDir != "" {
 		return absolute(c.ControlDir)
@@ -357,7 +355,7 @@ func (c *Config) ControlFolder() string {
 // File returns the file that was read, or "".
 func (c *Config) File() string { return c.file }
 
-// Redactor returns one that knows the passwords and keys of this configuration.
+// Redactor returns a Redactor for the passwords and keys of this configuration.
 func (c *Config) Redactor() *Redactor {
 	known := []string{c.Database.URL, c.Database.StreamURL}
 	for i := range c.Databases {
@@ -366,9 +364,9 @@ func (c *Config) Redactor() *Redactor {
 	return NewRedactor(known...).with(c.keys()...)
 }
 
-// ApplicationName is how the sessions of this sidecar show in pg_stat_activity.
+// ApplicationName is the name of this sidecar's sessions in pg_stat_activity.
 func (c *Config) ApplicationName() string {
-	const limit = 63 // Postgres cuts longer ones
+	const limit = 63 // Postgres truncates longer ones
 	name := "embedsidecar/" + c.Instance
 	return name[:min(len(name), limit)]
 }

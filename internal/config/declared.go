@@ -13,17 +13,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Declared is a pipeline that is configured in the database instead of in a file.
+// Declared is a pipeline that is configured in the database instead of a file.
 type Declared struct {
 	Name       string
-	Definition string // JSON, with the keys that a pipeline has in the file
-	RequestID  int64  // of the request that it was last changed by
+	Definition string // JSON, with the keys of a pipeline in the file
+	RequestID  int64  // the last request that changed it
 }
 
-// declaredOrigin is the origin of all that a declared pipeline says.
+// declaredOrigin is the origin of the settings of a declared pipeline.
 const declaredOrigin = "sql"
 
-// Base is the configuration without declared pipelines, as the file has it.
+// Base returns the configuration of the file, without declared pipelines.
 func (c *Config) Base() *Config {
 	if c = c.Written(); c.base != nil {
 		return c.base
@@ -31,13 +31,13 @@ func (c *Config) Base() *Config {
 	return c
 }
 
-// IsDeclared reports whether the pipeline of a name is a declared one.
+// IsDeclared reports whether the pipeline with a name is a declared one.
 func (c *Config) IsDeclared(name string) bool {
 	return c.base != nil && slices.ContainsFunc(c.Written().Pipelines[len(c.base.Pipelines):],
 		func(p pipeline.Spec) bool { return p.Name == name })
 }
 
-// Pipeline is the configured pipeline of a name; nil: there is none.
+// Pipeline returns the configured pipeline with a name; nil: there is none.
 func (c *Config) Pipeline(name string) *pipeline.Spec {
 	for i := range c.Pipelines {
 		if c.Pipelines[i].Name == name {
@@ -47,12 +47,12 @@ func (c *Config) Pipeline(name string) *pipeline.Spec {
 	return nil
 }
 
-// RequestOf returns the number of the request that a declared pipeline was last changed by.
+// RequestOf returns the number of the last request that changed a declared pipeline.
 func (c *Config) RequestOf(name string) int64 { return c.Written().asked[name] }
 
-// Declaring is the configuration with these declared pipelines, and no others, behind its own. Those that have a
-// mistake are left out: failed has an *Error of each by its name. They name only what is configured, and read no
-// environment: the role that declares one may not choose programs, files and addresses.
+// Declaring returns the configuration with its own pipelines and these declared ones. It leaves out those with
+// mistakes: failed has an *Error for each by name. Declared pipelines may only name what is configured, and get no
+// environment, because the role that declares one must not choose programs, files or addresses.
 func (c *Config) Declaring(list []Declared) (next *Config, failed map[string]error) {
 	base := c.Base()
 	if failed = map[string]error{}; len(list) == 0 {
@@ -78,7 +78,7 @@ func (c *Config) Declaring(list []Declared) (next *Config, failed map[string]err
 	return next, failed
 }
 
-// misleading reports whether a command would take a name for something else, or people would.
+// misleading reports whether a command, or a reader, could mistake a name for something else.
 func misleading(name string) bool {
 	first, _ := utf8.DecodeRuneInString(name)
 	return !unicode.In(first, unicode.L, unicode.Nd) && first != '_' && first != '"' || IsPattern(name) ||
@@ -86,7 +86,7 @@ func misleading(name string) bool {
 		strings.ContainsFunc(name, func(r rune) bool { return wording.Tricks(r) || r == '\n' || r == '\t' })
 }
 
-// within reports whether a path is another, or lies below it.
+// within reports whether a path is equal to another or below it.
 func within(path, above string) bool {
 	rest, is := strings.CutPrefix(path, above)
 	return is && (rest == "" || rest[0] == '.' || rest[0] == '[')
@@ -107,7 +107,7 @@ func (c *Config) declare(d Declared, pipelines *place) (problems []Problem) {
 		fail(path, "expected keys and values as JSON")
 		return problems
 	}
-	_ = c.put(nil, path, nil, false) // it is there, whatever it says
+	_ = c.put(nil, path, nil, false) // makes the element, whatever it contains
 	r.walk(file.Docs[0].Body, path, pipelines, 1)
 	for at := range r.origins {
 		c.origins[at] = origin{place: declaredOrigin}
@@ -139,7 +139,7 @@ func (c *Config) declare(d Declared, pipelines *place) (problems []Problem) {
 				"configuration of the sidecar has", n.name)
 		}
 	}
-	if len(problems) > 0 { // what could not be read is not also missing, and no folder of a stranger's is looked at
+	if len(problems) > 0 { // no follow-up errors, and no check of folders that a stranger named
 		return problems
 	}
 	c.settleFrom(i)

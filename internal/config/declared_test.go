@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// base is a configuration with a file of these pipelines.
+// declaring loads a configuration with a file of these pipelines.
 func declaring(t *testing.T, text string) *Config {
 	t.Helper()
 	cfg, _, err := Load(Source{
@@ -27,7 +27,7 @@ pipelines:
   - {name: docs, table: docs, columns: [title], into: {table: docs_embedding}}
 `
 
-// Declared pipelines stand behind those of the file, are judged as these are, and say all their mistakes at once.
+// Declared pipelines come after those of the file, are checked in the same way, and report all their mistakes at once.
 func TestDeclaring(t *testing.T) {
 	t.Parallel()
 	base := declaring(t, declaredFile)
@@ -83,8 +83,7 @@ func TestDeclaring(t *testing.T) {
 	}
 }
 
-// TestP9_AConfigurationIsNoBomb: what is nested deeply, or says much by aliases of aliases, is refused before it takes
-// the memory of everybody.
+// TestP9_AConfigurationIsNoBomb: deep nesting and aliases of aliases are refused before they exhaust the memory.
 func TestP9_AConfigurationIsNoBomb(t *testing.T) {
 	base := declaring(t, declaredFile)
 	lists := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
@@ -121,7 +120,7 @@ func TestP9_AConfigurationIsNoBomb(t *testing.T) {
 	}
 }
 
-// Brackets of texts and comments are no lists.
+// Brackets in texts and comments do not count as lists.
 func TestLoad_BracketsOfTextsNestNothing(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat("[{", 400)

@@ -12,9 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/secret"
 )
 
-// ParseDSN reads a connection string, in its URL or its keyword form. What it does not say comes from the PG*
-// variables, the service file and the password file, as with every client of Postgres; an empty string takes all from
-// there. Its errors hold no password.
+// ParseDSN reads a connection string, in its URL or keyword form. The PG* variables, the service file and the password
+// file fill in what it leaves out, as in every client of Postgres. Its errors contain no password.
 func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err == nil && !severed(dsn, cfg) {
@@ -26,21 +25,21 @@ func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
 	return nil, fmt.Errorf("connection string %s: %s", RedactDSN(dsn), reason(dsn, err))
 }
 
-// severed reports whether a sign in a password has cut it in two, so that its end stands for a part of the host or
-// the database.
+// severed reports whether a special character in a password has split it, so that its end was parsed as part of the
+// host or the database.
 func severed(dsn string, cfg *pgx.ConnConfig) bool {
 	// a socket may begin with @
 	return unclear(dsn) && (strings.ContainsAny(cfg.Database, "@/") || strings.LastIndexByte(cfg.Host, '@') > 0)
 }
 
-// letters are those of the names of drivers.
+// letters are the characters in names of drivers.
 const letters = "abcdefghijklmnopqrstuvwxyz0123456789_"
 
-// unclear reports whether a connection string is a URL whose parts cannot be told apart.
+// unclear reports whether a connection string is a URL with ambiguous parts.
 func unclear(dsn string) bool { return strings.HasSuffix(RedactDSN(dsn), "://"+secret.Mask) }
 
-// reason returns what pgx says of a connection string, without the string. Parts of a string whose structure is unclear
-// could be a password, so of those nothing is quoted.
+// reason returns pgx's error about a connection string, without the string. If the string's structure is unclear, it
+// quotes nothing, because any part could be a password.
 func reason(dsn string, err error) string {
 	redacted := RedactDSN(dsn)
 	if scheme, _, is := strings.Cut(dsn, "://"); is {
@@ -64,8 +63,7 @@ func reason(dsn string, err error) string {
 	return NewRedactor(dsn).Text(text)
 }
 
-// NamesDatabase reports whether the user said which database to use, here or in the variables that every client of
-// Postgres reads.
+// NamesDatabase reports whether the user named a database, here or in the environment variables of Postgres clients.
 func (c *Config) NamesDatabase(environ []string) bool {
 	return c.Database.URL != "" || slices.ContainsFunc(environ, func(v string) bool {
 		name, value, _ := strings.Cut(v, "=")

@@ -20,25 +20,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Embedder is what it takes to start the plugin of a pipeline.
+// Embedder has all that is needed to start the plugin of a pipeline.
 type Embedder struct {
-	Plugin       string        // as named, or the name of its program
-	PluginPath   string        // absolute; "" where the plugin is no program
-	Transport    string        // as its manifest says; "": a process of the program
+	Plugin       string        // as configured, or the name of its program
+	PluginPath   string        // absolute; "" if the plugin is not a program
+	Transport    string        // from its manifest; "": a process of the program
 	PluginSHA256 string        // "": not checked
-	Model        string        // as named; "": what the plugin has
-	ModelPath    string        // absolute folder; "" where the model is a name
+	Model        string        // as configured; "": the plugin's default
+	ModelPath    string        // absolute folder; "" if the model is only a name
 	ModelSHA256  string        // "": not checked
-	Threads      int           // of each process; 0: as many as there are CPUs
+	Threads      int           // of each process; 0: the number of CPUs
 	Processes    int           // 0: one
 	MemoryLimit  int64         // bytes of each process; 0: none
-	CallTimeout  time.Duration // of a call, before what its texts add; 0: the host's own
-	// Env is all the plugin may see of the environment: what pluginVariables gives it, and what the catalog allows by
+	CallTimeout  time.Duration // of a call, without the time for its texts; 0: the default
+	// Env is the plugin's whole environment: the variables of pluginVariables, and those that the catalog allows by
 	// name.
 	Env map[string]string
 }
 
-// PriceOf returns the price of a model.
 func (c *Config) PriceOf(name string) pipeline.Price {
 	if m := c.model(name); m != nil {
 		return pipeline.Price{Million: m.Price, Batch: cmp.Or(m.BatchPrice, m.Price/2), Currency: c.Currency}
@@ -46,7 +45,7 @@ func (c *Config) PriceOf(name string) pipeline.Price {
 	return pipeline.Price{}
 }
 
-// BudgetOf returns what all pipelines with a model may spend together.
+// BudgetOf returns the common budget of all pipelines with a model.
 func (c *Config) BudgetOf(name string) pipeline.Budget {
 	if m := c.model(name); m != nil {
 		return m.Budget
@@ -54,7 +53,7 @@ func (c *Config) BudgetOf(name string) pipeline.Budget {
 	return pipeline.Budget{}
 }
 
-// model returns the listed model of a name, or of the path that it has, or nil.
+// model returns the listed model with a name or path, or nil.
 func (c *Config) model(name string) *Model {
 	for i := range c.Models {
 		path := c.Models[i].Path
@@ -65,9 +64,8 @@ func (c *Config) model(name string) *Model {
 	return nil
 }
 
-// Known returns an error unless a pipeline's plugin and model, as a database names them, are names, or paths that
-// this configuration has itself: whoever may write into the table of pipelines would otherwise choose what is run
-// here.
+// Known returns an error unless the plugin and model of a stored pipeline are names, or paths in this configuration.
+// Otherwise a role that can write to the table of pipelines could choose what runs here.
 func (c *Config) Known(plugin, model string) error {
 	configured := func(path string, of func(spec pipeline.Spec) string) bool {
 		return slices.ContainsFunc(c.Pipelines, func(spec pipeline.Spec) bool { return of(spec) == path })
@@ -85,27 +83,25 @@ func (c *Config) Known(plugin, model string) error {
 	return nil
 }
 
-// ModelNames returns the names of the models that the configuration has.
 func (c *Config) ModelNames() []string {
 	return lists.Map(c.Models, func(v Model) string { return v.Name })
 }
 
-// samePlugin reports whether two names, or a name and the path of the catalogue's entry, mean one plugin.
+// samePlugin reports whether two names, or a name and the path of its catalog entry, mean the same plugin.
 func (c *Config) samePlugin(a, b string) bool {
 	x, y := c.Plugin(a), c.Plugin(b)
 	return a == b || x != nil && y != nil && x.Name == y.Name && x.Path == y.Path
 }
 
-// Embedder finds the plugin and the model that a pipeline names; empty names mean the defaults. Which
-// of them must have a model folder and a library their manifests say: others get the model's name and find the rest
-// themselves. Errors are those of Finder.
+// Embedder finds a pipeline's plugin and model; empty names mean the defaults. Their manifests say which plugins need a
+// model folder and a library: the others get the model's name and find the rest themselves. Errors are those of Finder.
 func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	model = cmp.Or(model, c.DefaultModel)
 	e := Embedder{Plugin: plugin, Model: model, Threads: c.Threads, Env: map[string]string{}}
 	folder, m := c.folderOf(model), c.model(model)
 	if m != nil {
 		if e.Plugin != "" && !c.samePlugin(e.Plugin, m.Plugin) && e.Plugin != c.byContent(find.Model, m.Plugin, folder) {
-			// Its settings, and a key above all, are for the plugin that the entry names.
+			// The model's settings, above all its key, are only for the plugin of its entry.
 			return e, mistake(fmt.Sprintf("model %q is one of plugin %q, as the configuration has it, not of plugin %q", model,
 				m.Plugin, e.Plugin))
 		}
@@ -129,7 +125,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 			}
 		}
 	}
-	if e.Threads == 0 && e.Processes > 1 { // each would take all CPUs
+	if e.Threads == 0 && e.Processes > 1 { // each would use all CPUs
 		e.Threads = max(1, runtime.GOMAXPROCS(0)/e.Processes)
 	}
 	e.Transport = manifest.For(pluginName(e.Plugin)).Transport
@@ -144,14 +140,14 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 		return e, err
 	}
 	if m != nil {
-		m.Settings.into(e.Env, c.env.vars) // of this model: nearer than what is set for all
+		m.Settings.into(e.Env, c.env.vars) // the model's settings take precedence over global ones
 	}
 	c.showSeen(e)
 	e.CallTimeout = cmp.Or(e.CallTimeout, requestTimeout(e.Env))
 	return e, nil
 }
 
-// showSeen gives the plugin variables of ours that are for a plugin with its settings.
+// showSeen gives the plugin those of our variables that its manifest allows for these settings.
 func (c *Config) showSeen(e Embedder) {
 	of := manifest.For(e.Plugin)
 	for _, seen := range of.Sees {
@@ -175,7 +171,7 @@ func (c *Config) folderOf(model string) string {
 	return model
 }
 
-// byContent returns the plugin that runs a model folder, if the one that is named is for folders of another kind.
+// byContent returns the plugin that can run a model folder, if the named plugin is for another kind of folder.
 func (c *Config) byContent(find findFolder, plugin, folder string) string {
 	if m := manifest.Of(plugin); folder == "" || find == nil || m == nil || m.Model.Kind != manifest.Folder {
 		return plugin
@@ -190,8 +186,7 @@ func (c *Config) byContent(find findFolder, plugin, folder string) string {
 	return plugin
 }
 
-// PluginOf returns the plugin that runs a model: the one that the configuration has for it, unless only another runs
-// what its folder holds.
+// PluginOf returns the plugin of a model: the configured one, unless only another can run its folder.
 func (c *Config) PluginOf(model string) string {
 	plugin := c.Plugins.Default
 	if m := c.model(model); m != nil {
@@ -200,14 +195,14 @@ func (c *Config) PluginOf(model string) string {
 	return c.byContent(c.folder, plugin, c.folderOf(model))
 }
 
-// PluginProgram returns the program of a plugin, as Finder.Plugin does. A *NotFoundError tells also what a
-// configuration file could say of it: whoever asks beside a sidecar often has not named the sidecar's.
+// PluginProgram returns the program of a plugin, as Finder.Plugin does. A *NotFoundError also says what to write in a
+// configuration file: a user beside a running sidecar often has not named the sidecar's file.
 func (c *Config) PluginProgram(find Finder, program string) (string, error) {
 	path, err := find.Plugin(program, c.Plugins.Dir)
 	return path, c.notFound(err)
 }
 
-// notFound says of what is missing how a file names it.
+// notFound adds to an error how a configuration file can name what is missing.
 func (c *Config) notFound(err error) error {
 	missing, is := errors.AsType[*NotFoundError](err)
 	switch {
@@ -225,7 +220,7 @@ func (c *Config) notFound(err error) error {
 	return err
 }
 
-// fillEnv decides about the model folder and the library, and makes the plugin's environment.
+// fillEnv sets the model folder, the library and the plugin's environment.
 func (c *Config) fillEnv(e *Embedder, find Finder, m *Model, folder string) error {
 	of := manifest.For(e.Plugin)
 	serving := m.serving(e.Plugin)
@@ -233,7 +228,7 @@ func (c *Config) fillEnv(e *Embedder, find Finder, m *Model, folder string) erro
 		e.Model, folder = of.Model.Default, of.Model.Default
 	}
 	maps.Copy(e.Env, c.pluginVariables(find, e.Plugin, serving))
-	// Fault tests reach into plugins too.
+	// Fault injection also works in plugins.
 	if value, ok := c.env.vars[envPrefix+"FAILPOINTS"]; ok {
 		e.Env[envPrefix+"FAILPOINTS"] = value
 	}
@@ -271,7 +266,7 @@ func (c *Config) fillEnv(e *Embedder, find Finder, m *Model, folder string) erro
 	return nil
 }
 
-// Weights is the file of the model folder whose sum may be pinned: the one that is loaded.
+// Weights returns the file of the model folder that is loaded, and whose checksum can be pinned.
 func (e *Embedder) Weights() string {
 	file := ""
 	for _, w := range manifest.For(e.Plugin).Model.Weights {
@@ -287,7 +282,7 @@ func (e *Embedder) Weights() string {
 	return file
 }
 
-// pluginName is the name of a plugin that may be given by its path.
+// pluginName returns the name of a plugin that may be a path.
 func pluginName(plugin string) string {
 	if isPath(plugin) {
 		return strings.TrimPrefix(filepath.Base(plugin), pluginPrefix)
@@ -295,14 +290,14 @@ func pluginName(plugin string) string {
 	return plugin
 }
 
-// ownVariable reports whether a variable that begins like those of plugins is a setting of ours.
+// ownVariable reports whether a variable with the prefix of plugins is one of our settings.
 func ownVariable(name string) bool {
 	return slices.ContainsFunc(Settings(), func(s Setting) bool { return s.Env() == name })
 }
 
-// pluginVariables returns what a plugin gets of the variables that begin like those of plugins.
-// EMBEDSIDECAR_PLUGIN_TOY_... is for the plugin toy alone; a plugin that stands in for another (serving) has what is
-// that one's, too. Whatever else holds a secret is for nobody: the one who should have it has an entry that names it.
+// pluginVariables returns the variables for a plugin. EMBEDSIDECAR_PLUGIN_TOY_... is only for the plugin toy; a plugin
+// that replaces another (serving) gets that one's, too. Other variables with secrets go to no plugin, unless the
+// plugin's catalog entry names them.
 func (c *Config) pluginVariables(find Finder, plugin string, serving *manifest.Manifest) map[string]string {
 	known := c.knownPlugins(find, plugin)
 	got := map[string]string{}
@@ -322,7 +317,7 @@ func (c *Config) pluginVariables(find Finder, plugin string, serving *manifest.M
 	return got
 }
 
-// knownPlugins are the names of all plugins that this configuration may run.
+// knownPlugins returns the names of all plugins that this configuration may run.
 func (c *Config) knownPlugins(find Finder, plugin string) []string {
 	names := append(find.Plugins(c.Plugins.Dir), plugin, c.Plugins.Default)
 	for _, of := range manifest.All() {
@@ -335,7 +330,7 @@ func (c *Config) knownPlugins(find Finder, plugin string) []string {
 		lists.Map(c.Pipelines, func(p pipeline.Spec) string { return p.Plugin }))
 }
 
-// variablesOf is how the variables of one plugin begin.
+// variablesOf returns the prefix of a plugin's variables.
 func variablesOf(plugin string) string {
 	if plugin == "" {
 		return ""
@@ -352,8 +347,7 @@ func variablesOf(plugin string) string {
 	return pluginEnvPrefix + strings.Map(sign, pluginName(plugin)) + "_"
 }
 
-// variableOwner is how the variables of that plugin begin whose variable this is, the longest of several; "": it is
-// nobody's own.
+// variableOwner returns the longest prefix of a plugin's variables that a variable has; "": none.
 func variableOwner(name string, plugins []string) string {
 	longest := ""
 	for _, plugin := range plugins {
@@ -364,7 +358,7 @@ func variableOwner(name string, plugins []string) string {
 	return longest
 }
 
-// isSecret reports whether a variable holds a secret or names its file, by its name, or has a password in its address.
+// isSecret reports whether a variable holds a secret or the name of its file, by its name, or a URL with a password.
 func isSecret(name, value string) bool {
 	if secret.Variable(name) || secret.File(name) {
 		return true

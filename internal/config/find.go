@@ -15,21 +15,21 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Finder finds plugins, models and the libraries of plugins by name. All fields may be empty.
+// Finder finds plugins, models and libraries of plugins by name. All fields may be empty.
 type Finder struct {
-	// Executable is the running program, with symbolic links resolved: its neighbours are looked at first.
+	// Executable is the path of the running program without symbolic links: folders next to it are searched first.
 	Executable string
-	// Cache is the user's folder for what is downloaded, ${XDG_CACHE_HOME:-~/.cache}/embedsidecar.
+	// Cache is the user's download folder, ${XDG_CACHE_HOME:-~/.cache}/embedsidecar.
 	Cache string
 }
 
 // pluginPrefix begins the file names of plugins.
 const pluginPrefix = "embedsidecar-"
 
-// systemDir is where packages and images put plugins and models.
+// systemDir is the folder where packages and images install plugins and models.
 const systemDir = "/usr/lib/embedsidecar"
 
-// NewFinder returns a Finder for a program and its environment, as os.Environ gives it.
+// NewFinder returns a Finder for a program and its environment, in the form of os.Environ.
 func NewFinder(executable string, environ []string) Finder {
 	if resolved, err := filepath.EvalSymlinks(executable); err == nil {
 		executable = resolved
@@ -41,7 +41,7 @@ func NewFinder(executable string, environ []string) Finder {
 		}
 	}
 	cache := env["XDG_CACHE_HOME"]
-	if !filepath.IsAbs(cache) && env["HOME"] != "" { // the XDG rule: a relative path is ignored
+	if !filepath.IsAbs(cache) && env["HOME"] != "" { // XDG: ignore a relative path
 		cache = filepath.Join(env["HOME"], ".cache")
 	}
 	if !filepath.IsAbs(cache) {
@@ -50,7 +50,7 @@ func NewFinder(executable string, environ []string) Finder {
 	return Finder{Executable: executable, Cache: filepath.Join(cache, "embedsidecar")}
 }
 
-// NewModels returns the folder that new models go into: what --model-dir names, else one in the user's cache.
+// NewModels returns the folder for new models: that of --model-dir, else one in the user's cache.
 func (f Finder) NewModels(c *Config) (string, error) {
 	if c.ModelDir != "" {
 		return filepath.Abs(c.ModelDir)
@@ -61,22 +61,22 @@ func (f Finder) NewModels(c *Config) (string, error) {
 	return filepath.Join(f.Cache, "models"), nil
 }
 
-// NotFoundError tells that a plugin, a model or a library is not where it was looked for.
+// NotFoundError means that a plugin, a model or a library was not found.
 type NotFoundError struct {
-	Kind     string   // "plugin", "model", or what the library is
-	Name     string   // as the user gave it
-	Searched []string // paths in the order they were tried
+	Kind     string   // "plugin", "model", or the kind of library
+	Name     string   // as the user wrote it
+	Searched []string // paths in search order
 	Setting  string   // the flag that names it directly, or the key of a setting
-	Near     string   // what was probably meant; "": nothing is near
-	More     string   // how a configuration file may name it; "": nobody looked there
+	Near     string   // a similar name; "": none
+	More     string   // how a configuration file can name it; "": unknown
 }
 
-// Error lists the places.
+// Error lists the searched paths.
 func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("%s %q not found, looked at:\n  %s", e.Kind, e.Name, strings.Join(e.Searched, "\n  "))
 }
 
-// Hints returns the way out.
+// Hints returns what to do.
 func (e *NotFoundError) Hints() []string {
 	flag := e.Setting
 	if s := settingAt(flag); s != nil && s.Flag == "" {
@@ -96,7 +96,7 @@ func (e *NotFoundError) Hints() []string {
 	return hints
 }
 
-// places are where a file of what is looked for may be: where its name says, or in a folder, or in the usual ones.
+// places returns the paths to search for a file: the path in its name, or in dir, or in the default folders.
 func (e *NotFoundError) places(dir, file string, usual []string) []string {
 	switch {
 	case isPath(e.Name):
@@ -108,7 +108,7 @@ func (e *NotFoundError) places(dir, file string, usual []string) []string {
 	return lists.Map(usual, func(d string) string { return filepath.Join(d, file) })
 }
 
-// beside returns folders next to the program, then the system's.
+// beside returns folders next to the program, then those of the system.
 func (f Finder) beside(names ...string) []string {
 	var dirs []string
 	for _, name := range names {
@@ -119,7 +119,7 @@ func (f Finder) beside(names ...string) []string {
 	return dirs
 }
 
-// pluginDirs is where plugins are looked for when no folder was set.
+// pluginDirs returns the default folders of plugins.
 func (f Finder) pluginDirs() []string {
 	return append(f.beside("plugins"), filepath.Join(systemDir, "plugins"))
 }
@@ -132,7 +132,7 @@ func (f Finder) modelDirs() []string {
 	return dirs
 }
 
-// Models returns the folders in which Model looks for a name.
+// Models returns the folders in which Model searches for a name.
 func (f Finder) Models(dir string) []string {
 	if dir != "" {
 		return []string{dir}
@@ -148,9 +148,8 @@ func (f Finder) libraryDirs(library *manifest.Library) []string {
 	return dirs
 }
 
-// Plugin returns the program of a plugin: "toy" is the file embedsidecar-toy in dir or, when dir is empty, in the
-// usual folders; a name with a slash is a path. It returns a *NotFoundError, or says what keeps the file from being
-// run.
+// Plugin returns the program of a plugin. "toy" is the file embedsidecar-toy in dir or, if dir is empty, in the default
+// folders; a name with a slash is a path. It returns a *NotFoundError, or why the file cannot be run.
 func (f Finder) Plugin(name, dir string) (string, error) {
 	missing := &NotFoundError{Kind: "plugin", Name: name, Setting: "plugin-dir"}
 	for _, path := range missing.places(dir, pluginPrefix+name, f.pluginDirs()) {
@@ -173,7 +172,7 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 	return "", missing
 }
 
-// Plugins returns the names of the plugins in a folder or, when dir is empty, in the usual ones.
+// Plugins returns the names of the plugins in a folder or, if dir is empty, in the default ones.
 func (f Finder) Plugins(dir string) []string {
 	dirs := f.pluginDirs()
 	if dir != "" {
@@ -195,9 +194,8 @@ func (f Finder) Plugins(dir string) []string {
 	return names
 }
 
-// Model returns the folder of a model: a name is looked for in dir or, when dir is empty, in the usual folders; a
-// name with a slash is a path. It returns a *NotFoundError, which knows what was probably meant: another folder
-// there, or one of the names that others may have.
+// Model returns the folder of a model. A name is searched for in dir or, if dir is empty, in the default folders; a
+// name with a slash is a path. It returns a *NotFoundError with a similar name: another folder there, or one of others.
 func (f Finder) Model(name, dir string, others ...string) (string, error) {
 	missing := &NotFoundError{Kind: "model", Name: name, Setting: "model-dir"}
 	for _, path := range missing.places(dir, name, f.modelDirs()) {
@@ -222,8 +220,8 @@ func (f Finder) Model(name, dir string, others ...string) (string, error) {
 	return "", missing
 }
 
-// Library returns the library of a plugin: path itself when it is set, else the newest of its name in the usual
-// folders. It returns a *NotFoundError.
+// Library returns the library of a plugin: path if it is set, else the newest version in the default folders. It
+// returns a *NotFoundError.
 func (f Finder) Library(library *manifest.Library, path string) (string, error) {
 	missing := &NotFoundError{Kind: library.Is, Name: library.Name, Setting: library.Setting}
 	if path != "" {
@@ -249,7 +247,7 @@ func (f Finder) Library(library *manifest.Library, path string) (string, error) 
 	return "", missing
 }
 
-// ownLibrary is the whole path of a library that no other user chooses: it runs in the plugin.
+// ownLibrary returns the absolute path of a library, if no other user can change it: its code runs in the plugin.
 func ownLibrary(path string) (string, error) {
 	if err := owned.Check(path); err != nil {
 		return "", mistake(fmt.Sprintf("others choose what is loaded here: %s", err))

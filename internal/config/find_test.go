@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// tree makes files (with mode) and folders (names that end in a slash) below a new folder.
+// tree makes files (with mode) and folders (names that end in a slash) in a new folder.
 func tree(t *testing.T, names ...string) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -254,7 +254,7 @@ func TestFinder_DidYouMean(t *testing.T) {
 	}
 }
 
-// Who asks beside a sidecar has often not named its file: that is said, and with a file how that names what is missing.
+// A user beside a running sidecar often has not named its file: the error says so, or how a file names what is missing.
 func TestEmbedder_SaysWhereElseAPluginMayBeNamed(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{

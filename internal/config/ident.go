@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxIdent is Postgres' NAMEDATALEN - 1: longer names are cut there, and then name something else.
+// maxIdent is Postgres' NAMEDATALEN - 1: longer names are truncated, and then mean something else.
 const maxIdent = 63
 
-// ParseError is a mistake in a text of one line: where it is and what was expected there.
+// ParseError is a mistake in a one-line text, with its place.
 type ParseError struct {
 	What    string // "pipeline", "--columns", "pipelines[0].table"
 	Input   string // as given
@@ -19,7 +19,7 @@ type ParseError struct {
 	Message string // "expected ..., found ..."
 }
 
-// Error gives the message, then the input's line with a caret below the place.
+// Error returns the message and the input's line with a caret below the place.
 func (e *ParseError) Error() string { return e.What + ": " + e.shown() }
 
 // shown is the error without its subject.
@@ -28,7 +28,7 @@ func (e *ParseError) shown() string {
 	return fmt.Sprintf("%s\n    %s\n    %s^", e.Message, line, strings.Repeat(" ", column))
 }
 
-// excerpt returns the line of s that holds offset, shortened around it, and the column of offset in runes.
+// excerpt returns a section of the line of s at offset, and the column of offset in runes.
 func excerpt(s string, offset int) (line string, column int) {
 	const before, after = 60, 40
 	start := strings.LastIndexByte(s[:offset], '\n') + 1
@@ -46,7 +46,7 @@ func excerpt(s string, offset int) (line string, column int) {
 	return string(head) + string(tail), len(head)
 }
 
-// printable replaces what would move the caret or upset a terminal.
+// printable replaces characters that would move the caret or disturb a terminal.
 func printable(s string) []rune {
 	runes := []rune(strings.ToValidUTF8(s, "\uFFFD"))
 	for i, r := range runes {
@@ -57,7 +57,7 @@ func printable(s string) []rune {
 	return runes
 }
 
-// scanner reads SQL identifiers and a few signs between them.
+// scanner reads SQL identifiers and punctuation.
 type scanner struct {
 	what  string
 	input string
@@ -73,7 +73,7 @@ func (s *scanner) failAt(offset int, message string) *ParseError {
 	return &ParseError{What: s.what, Input: s.input, Offset: offset, Message: message}
 }
 
-// found names what is at the current place.
+// found describes the text at the current position.
 func (s *scanner) found() string {
 	rest := s.input[s.pos:]
 	if rest == "" {
@@ -89,8 +89,7 @@ func (s *scanner) found() string {
 	return fmt.Sprintf("%q", string(r))
 }
 
-// skipSpace moves over the white space of SQL and returns the place reached. Other Unicode spaces are letters to
-// Postgres, and so they are here.
+// skipSpace skips SQL white space and returns the new position. Postgres treats other Unicode spaces as letters.
 func (s *scanner) skipSpace() int {
 	for s.pos < len(s.input) && strings.IndexByte(" \t\n\r\f\v", s.input[s.pos]) >= 0 {
 		s.pos++
@@ -98,7 +97,7 @@ func (s *scanner) skipSpace() int {
 	return s.pos
 }
 
-// symbol reads one fixed sign.
+// symbol reads one fixed character.
 func (s *scanner) symbol(sign, expected string) error {
 	s.skipSpace()
 	if !strings.HasPrefix(s.input[s.pos:], sign) {
@@ -108,7 +107,7 @@ func (s *scanner) symbol(sign, expected string) error {
 	return nil
 }
 
-// keyword reads word, in any case and unquoted, when it is what comes next.
+// keyword reads word, in any case and unquoted, if it comes next.
 func (s *scanner) keyword(word string) bool {
 	s.skipSpace()
 	end := s.pos
@@ -147,7 +146,7 @@ func (s *scanner) table(expected string) (schema, table string, err error) {
 	return schema, table, nil
 }
 
-// columns reads identifiers with commas between them.
+// columns reads identifiers separated by commas.
 func (s *scanner) columns() ([]string, error) {
 	var columns []string
 	for {
@@ -198,7 +197,7 @@ func (s *scanner) ident(expected string) (string, error) {
 	return name, nil
 }
 
-// quoted reads "..." with "" for one quote.
+// quoted reads a quoted identifier, in which "" is one quote.
 func (s *scanner) quoted() (string, error) {
 	at := s.pos
 	var b strings.Builder
@@ -249,8 +248,8 @@ func invalidAt(s string) int {
 	return -1
 }
 
-// quoteIdent writes an identifier so that this package and SQL read it back, with quotes only where they are needed.
-// Key words of SQL stay bare: the result is for people and for ParsePipeline, not for statements.
+// quoteIdent quotes an identifier only if this package or SQL needs it. SQL key words stay unquoted: the result is for
+// users and for ParsePipeline, not for statements.
 func quoteIdent(name string) string {
 	bare := name != "" && identStart(name[0])
 	for i, r := range name {

@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// TestTrust_NamesOfTheDatabaseAreNoPaths: paths are run and read if this configuration has them itself.
+// TestTrust_NamesOfTheDatabaseAreNoPaths: paths from the database are used only if this configuration has them.
 func TestTrust_NamesOfTheDatabaseAreNoPaths(t *testing.T) {
 	t.Parallel()
 	cfg, err := loadFile(t, `
@@ -35,12 +35,12 @@ pipelines:
 	}{
 		{"", "", true},
 		{"onnx", "all-MiniLM-L6-v2", true},
-		{"anything", "any", true}, // looked for in the folder of plugins
+		{"anything", "any", true}, // a name: searched in the plugin folder
 		{"/opt/mine", "", true},
 		{"/opt/pinned", "", true},
 		{"./near", "./weights", true},
 		{"fake", "/models/one", true},
-		{"remote", "org/name", true}, // no path: nothing is read by it
+		{"remote", "org/name", true}, // not a path: nothing is read
 		{"/tmp/evil", "", false},
 		{"../evil", "", false},
 		{"..", "", false},
@@ -54,7 +54,7 @@ pipelines:
 }
 
 // TestTrust_AKeyGoesToThePluginThatItsEntryNames: a row of the database may name another plugin, and a folder may hold
-// many.
+// several.
 func TestTrust_AKeyGoesToThePluginThatItsEntryNames(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)
@@ -75,7 +75,7 @@ models:
 	}
 	for _, tt := range []struct {
 		plugin, model string
-		key           string // what its environment holds; "": no canary at all
+		key           string // what its environment has; "": not even the canary
 		refused       bool
 	}{
 		{"remote", "served", "sk-canary-one", false},
@@ -102,8 +102,8 @@ models:
 	}
 }
 
-// TestTrust_VariablesOfOnePluginAreForItAlone: what begins like a plugin's name is its own, and nobody gets a secret
-// that does not name him.
+// TestTrust_VariablesOfOnePluginAreForItAlone: variables with a plugin's name as prefix go only to that plugin, and a
+// plugin gets no secret without that prefix.
 func TestTrust_VariablesOfOnePluginAreForItAlone(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)
@@ -149,9 +149,9 @@ models: [{name: served, plugin: acme, dialect: openai}]
 	}
 }
 
-// TestTrust_NobodyElseChoosesWhatIsRun: neither a program or a library that every user of the machine may write or
-// replace is used, nor such a catalogue or one that its group may write, and of such a configuration, or file with the
-// address of the database, there is a warning.
+// TestTrust_NobodyElseChoosesWhatIsRun: a program or library that every user of the machine can write or replace is not
+// used, and neither is such a catalog, or one that its group can write. A configuration or database URL file like that
+// causes a warning.
 func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -191,7 +191,7 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 	for _, tt := range []struct {
 		path    string
 		mode    os.FileMode
-		owner   int // 0: who runs the test
+		owner   int // 0: the user of the test
 		refused []int
 	}{
 		{file, 0o775, 0, nil},

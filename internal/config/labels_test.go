@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Labels are bounded in number, length and characters, and what is wrong with them is told with its place.
+// Labels have limits of number, length and characters, and mistakes are reported with their place.
 func TestLoad_Labels(t *testing.T) {
 	t.Parallel()
 	load := func(labels string) (*Config, error) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The plugin onnx refuses more threads; so does the configuration, before it is started.
+// The plugin onnx refuses more threads, and so does the configuration, before the plugin starts.
 func TestLoad_ThreadsAreBounded(t *testing.T) {
 	for threads, right := range map[string]bool{"256": true, "257": false, "1024": false} {
 		_, _, err := Load(Source{Flags: map[string][]string{"threads": {threads}}})

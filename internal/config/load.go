@@ -20,32 +20,30 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Source is where settings come from.
+// Source has the inputs of Load.
 type Source struct {
-	// Flags are the flags that were given, without dashes, each with its values in order. Besides those of Settings these
-	// are known: config, plugin-env and those of PipelineFlags. Others are ignored.
-	Flags map[string][]string
-	// Environ is the environment in the form of os.Environ.
+	// Flags are the given flags, without dashes, each with its values in order. Besides those of Settings it knows
+	// config, plugin-env and those of PipelineFlags. Others are ignored.
+	Flags   map[string][]string
 	Environ []string
-	// OtherFlags are flags of the program that are no settings; their variables are left alone.
+	// OtherFlags are flags of the program that are not settings; their variables cause no warning.
 	OtherFlags []string
-	// PID is that of the process. With Hostname it is the default of Instance: several sidecars of a host have names of
-	// their own.
+	// PID is the process ID. With Hostname it is the default of Instance, so that several sidecars of a host have
+	// different names.
 	PID int
 	// Hostname is the first part of the default of Instance.
 	Hostname string
-	// Folder finds the folder of a model, as Finder.Model does: what lies there may say what plugin it is for. nil: none
-	// is looked for.
+	// Folder finds the folder of a model, as Finder.Model does: its content may determine the plugin. nil: it is not
+	// searched for.
 	Folder func(name, dir string, known ...string) (string, error)
 }
 
-// PipelineFlags are the flags, beside those of Settings, that describe pipelines.
+// PipelineFlags are the flags, in addition to those of Settings, that describe pipelines.
 func PipelineFlags() []string {
 	return []string{"pipeline", "table", "columns", "into", "into-table", "index", "overwrite"}
 }
 
-// Reload loads a configuration again whose file was read before. A pipe or a socket in its place is not read: that may
-// take for ever.
+// Reload loads a configuration again from its file. It does not read a pipe or a socket, which could block forever.
 func Reload(src Source, file string) (cfg *Config, warnings []string, err error) {
 	if info, err := os.Stat(file); err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
 		return nil, nil, mistake(file + ": it is no file that can be read again")
@@ -53,10 +51,9 @@ func Reload(src Source, file string) (cfg *Config, warnings []string, err error)
 	return Load(src)
 }
 
-// Load merges defaults, file, environment and flags, each over the one before, and checks the result. Lists
-// (pipelines) replace each other as a whole. The warnings are for a log; they and the error hold no password. The
-// error is an *Error with every mistake that was found; the configuration then is what could be understood and still
-// tells how to log.
+// Load merges defaults, file, environment and flags, in increasing precedence, and checks the result. A list
+// (pipelines) replaces that of a lower layer as a whole. The warnings are for a log; they and the error contain no
+// password. The error is an *Error with all mistakes; the configuration then has the valid parts, including how to log.
 func Load(src Source) (cfg *Config, warnings []string, err error) {
 	l := &loader{cfg: Default(), src: src, env: map[string]string{}}
 	l.cfg.folder = src.Folder
@@ -76,7 +73,7 @@ func Load(src Source) (cfg *Config, warnings []string, err error) {
 	l.tenants()
 	l.finish()
 	for _, p := range l.cfg.check() {
-		// What could not be read is not also missing.
+		// A setting that could not be read is not also reported as missing.
 		if !slices.ContainsFunc(l.problems, func(earlier Problem) bool { return related(earlier.Path, p.Path) }) {
 			l.problems = append(l.problems, p)
 		}
@@ -87,7 +84,7 @@ func Load(src Source) (cfg *Config, warnings []string, err error) {
 	return l.cfg, l.warnings, nil
 }
 
-// related reports whether one path is the other or lies below it.
+// related reports whether two paths are equal or one is below the other.
 func related(a, b string) bool { return a != "" && b != "" && (within(a, b) || within(b, a)) }
 
 type loader struct {
@@ -102,8 +99,7 @@ func (l *loader) fail(place, path string, err error) {
 	l.problems = append(l.problems, Problem{Place: place, Path: path, Message: redactText(shown(err))})
 }
 
-// variable returns the values of a variable: of pipelines, each stands on a line of its own. An empty one counts as
-// unset.
+// variable returns the values of a variable. Pipelines are one per line. An empty variable counts as unset.
 func (l *loader) variable(name string) (values []string) {
 	if name != EnvName("pipeline") {
 		return slices.DeleteFunc([]string{l.env[name]}, func(v string) bool { return v == "" })
@@ -116,7 +112,7 @@ func (l *loader) variable(name string) (values []string) {
 	return values
 }
 
-// flagOf is the flag of a setting, as it is given; "" for none.
+// flagOf returns the flag of a setting with dashes; "": none.
 func flagOf(s *Setting) string {
 	if s.Flag == "" {
 		return ""
@@ -149,18 +145,19 @@ func (l *loader) file() {
 	l.exclude(name, func(path string) bool { _, ok := r.origins[path]; return ok })
 }
 
-// chosenBy warns of a file by which others choose something. No refusal: what some systems mount into a container looks
-// like this, and nobody else is there.
+// chosenBy warns of a file that other users can change. It does not refuse it, because files that some systems mount
+// into a container look like this, without other users.
 func (l *loader) chosenBy(what, name string, mode fs.FileMode) {
 	if others, ok := errors.AsType[*owned.Error](owned.Check(name)); ok && mode != 0 {
 		l.warnings = append(l.warnings, "others choose "+what+": "+others.Error())
 	}
 }
 
-// exclude refuses two settings of one layer that say the same, and has one that was given win over the other below.
+// exclude refuses two settings of one layer that exclude each other. One of this layer clears the other of lower
+// layers.
 func (l *loader) exclude(place string, has func(path string) bool) {
 	drop := func(path string) {
-		_ = l.cfg.put(settingAt(path), path, []string{""}, false) // no text is too short for it
+		_ = l.cfg.put(settingAt(path), path, []string{""}, false) // an empty text is always valid
 		delete(l.cfg.origins, path)
 	}
 	for _, s := range Settings() {
@@ -176,7 +173,7 @@ func (l *loader) exclude(place string, has func(path string) bool) {
 	}
 }
 
-// unknownVariables warns of variables that look like ours and are not.
+// unknownVariables warns of variables that have our prefix but are unknown.
 func (l *loader) unknownVariables() {
 	known := []string{EnvName("config"), EnvName("failpoints")}
 	for i := range Settings() {
@@ -188,7 +185,7 @@ func (l *loader) unknownVariables() {
 		known = append(known, EnvName(flag))
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.env)) {
-		// Kubernetes makes variables for every Service, also for one named embedsidecar.
+		// Kubernetes sets variables for every Service, also for one named embedsidecar.
 		foreign := strings.HasPrefix(name, envPrefix+"SERVICE_") || strings.HasPrefix(name, envPrefix+"PORT") ||
 			strings.HasPrefix(name, pluginEnvPrefix) || strings.HasPrefix(name, envPrefix+"TEST_")
 		if strings.HasPrefix(name, envPrefix) && !slices.Contains(known, name) && !foreign {
@@ -201,7 +198,6 @@ func (l *loader) unknownVariables() {
 	}
 }
 
-// openPasswords warns of passwords on the command line.
 func (l *loader) openPasswords() {
 	for _, flag := range []string{"database-url", "stream-url"} {
 		for _, dsn := range l.src.Flags[flag] {
@@ -213,14 +209,14 @@ func (l *loader) openPasswords() {
 	}
 }
 
-// layer sets what the environment or the command line says. place is what a setting is called there.
+// layer applies the environment or the command line. place returns the name of a setting there.
 func (l *loader) layer(name string, place func(*Setting) string, values func(place string) []string) {
 	given := map[string]bool{}
 	for i := range Settings() {
 		s := &Settings()[i]
 		if at := place(s); at != "" && len(values(at)) > 0 {
 			value := last(values(at))
-			if s.Path == "database.url" { // of several the first is where the others are looked for
+			if s.Path == "database.url" { // of several values, the first is the server of the others
 				value = values(at)[0]
 			}
 			l.put(at, s, s.Path, value)
@@ -245,7 +241,7 @@ func (l *loader) put(place string, s *Setting, path, value string) {
 	l.cfg.origins[path] = origin{place: place}
 }
 
-// set takes KEY=VALUE, for any key of the file, and returns the key. An element of a list must be there.
+// set applies KEY=VALUE, for any key of the file, and returns the key. List elements must exist.
 func (l *loader) set(place, pair string) (path string) {
 	path, value, ok := strings.Cut(pair, "=")
 	s := settingAt(path)
@@ -275,7 +271,7 @@ func last(values []string) string {
 	return values[len(values)-1]
 }
 
-// pipelines takes the pipelines of one layer; if there are any, they replace those of the layers below.
+// pipelines reads the pipelines of one layer; if there are any, they replace those of lower layers.
 func (l *loader) pipelines(place func(flag string) string, values func(flag string) []string) {
 	var specs []pipeline.Spec
 	from := ""
@@ -307,7 +303,7 @@ func (l *loader) pipelines(place func(flag string) string, values func(flag stri
 		l.cfg.replacePipelines(specs)
 		l.cfg.origins["pipelines"] = origin{place: place(from)}
 	}
-	for _, key := range []string{"index", "overwrite"} { // for pipelines that do not say it themselves
+	for _, key := range []string{"index", "overwrite"} { // for pipelines that do not set them
 		v, s := last(values(key)), settingAt("pipelines[]."+key)
 		if v == "" {
 			continue
@@ -318,19 +314,19 @@ func (l *loader) pipelines(place func(flag string) string, values func(flag stri
 		}
 		for i := range l.cfg.Pipelines {
 			if path := index("pipelines", i) + "." + key; l.cfg.Origin(path) == "default" {
-				_ = s.put(l.cfg.owner(path), v) // it was read a moment ago
+				_ = s.put(l.cfg.owner(path), v) // it was already parsed once
 			}
 		}
 	}
 }
 
-// secrets reads the files that hold connection strings.
+// secrets reads the files with connection strings.
 func (l *loader) secrets() {
 	l.secret("database.url_file", l.cfg.Database.URLFile, &l.cfg.Database.URL)
 	l.secret("database.stream_url_file", l.cfg.Database.StreamURLFile, &l.cfg.Database.StreamURL)
 }
 
-// secret reads a file that holds a connection string, if one is named.
+// secret reads a file with a connection string, if it is configured.
 func (l *loader) secret(path, file string, field *string) {
 	if file == "" {
 		return
@@ -348,8 +344,8 @@ func (l *loader) secret(path, file string, field *string) {
 	*field = strings.TrimSpace(string(data))
 }
 
-// readOurs reads a file that may name programs to run, and returns who may write it: nobody where it is no file, such
-// as /dev/null, which names nothing.
+// readOurs reads a file that may name programs to run, and returns its mode: 0 if it is not a regular file, such as
+// /dev/null, which names nothing.
 func readOurs(name string, limit int64) (data []byte, mode fs.FileMode, err error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -367,7 +363,7 @@ func readOurs(name string, limit int64) (data []byte, mode fs.FileMode, err erro
 	return data, mode, err
 }
 
-// finish fills in what depends on other settings.
+// finish sets what depends on other settings.
 func (l *loader) finish() {
 	c := l.cfg
 	for i := range c.Models {
@@ -379,7 +375,7 @@ func (l *loader) finish() {
 	c.settlePipelines()
 }
 
-// UsePipelines takes the place of what was configured, as flags would.
+// UsePipelines replaces the configured pipelines, as flags would.
 func (c *Config) UsePipelines(specs ...pipeline.Spec) {
 	c.replacePipelines(specs)
 	c.settlePipelines()
@@ -390,7 +386,7 @@ func (c *Config) replacePipelines(specs []pipeline.Spec) {
 	maps.DeleteFunc(c.origins, func(path string, _ origin) bool { return strings.HasPrefix(path, "pipelines[") })
 }
 
-// settlePipelines fills in what pipelines do not say.
+// settlePipelines sets the defaults of pipelines.
 func (c *Config) settlePipelines() {
 	c.settleFrom(0)
 	nameAll(c.Pipelines)
@@ -431,8 +427,8 @@ func (c *Config) settleFrom(first int) {
 	}
 }
 
-// nameAll gives names to pipelines that have none or share one with an earlier pipeline. The first on a table is named
-// after the table, "public.docs", the others after table and destination, "public.docs:embedding".
+// nameAll names pipelines without a name or with that of an earlier pipeline. The first one of a table gets the table's
+// name, "public.docs", the others the names of table and destination, "public.docs:embedding".
 func nameAll(specs []pipeline.Spec) {
 	taken := map[string]bool{}
 	for _, spec := range specs {
@@ -447,7 +443,7 @@ func nameAll(specs []pipeline.Spec) {
 			continue
 		}
 		spec.Name = plain
-		if spec.Schema == "" { // In names those that are made of it
+		if spec.Schema == "" { // In names the pipelines of each schema
 			continue
 		}
 		if taken[plain] {
@@ -457,8 +453,7 @@ func nameAll(specs []pipeline.Spec) {
 	}
 }
 
-// instanceOf makes a name of a host's name, which may hold what an instance's name may not, and of the process's
-// number, if that is given.
+// instanceOf makes an instance name from a host name, without invalid characters, and the process ID, if that is given.
 func instanceOf(host string, pid int) string {
 	name := strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {

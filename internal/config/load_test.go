@@ -136,7 +136,7 @@ func TestLoad_WholeFile(t *testing.T) {
 		Queries: Queries{SearchTimeout: 2500 * time.Millisecond},
 		Log:     Log{Level: slog.LevelDebug, Format: "json", Output: "stdout"},
 	}
-	// The text in double quotes is YAML's: \n is a line break there.
+	// In YAML's double quotes, \n is a line break.
 	want.Pipelines[0].Text = "concat_ws(E'\n', title, $'$')"
 	if diff := cmp.Diff(want, c, cmp.FilterPath(func(p cmp.Path) bool {
 		last := p.Last().String()
@@ -435,7 +435,7 @@ func TestLoad_FileForms(t *testing.T) {
 	}
 }
 
-// A thousand mistakes are counted, and the first are listed. A pipe in the place of the file is not waited for.
+// A thousand mistakes are counted, and the first are listed. Reload does not block on a pipe.
 func TestReload_OfWhatIsNoConfiguration(t *testing.T) {
 	t.Parallel()
 	file := write(t, "version: 1\npipelines:\n"+strings.Repeat("- {tabel: docs}\n", 1000))

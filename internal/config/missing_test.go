@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMissing names every plugin, model and file of tokens that is not there, each with its place.
+// TestMissing: every missing plugin, model and tokens file is reported with its place.
 func TestMissing(t *testing.T) {
 	t.Parallel()
 	const file = `auth: {tokens_file: /nowhere/tokens}
@@ -32,7 +32,7 @@ pipelines:
 	}
 }
 
-// TestLoad_ColumnsBesideAText: the text alone would count, and nobody would be told.
+// TestLoad_ColumnsBesideAText: otherwise the text would silently replace the columns.
 func TestLoad_ColumnsBesideAText(t *testing.T) {
 	t.Parallel()
 	_, _, err := Load(Source{Flags: map[string][]string{"config": {write(t, `pipelines:
@@ -44,7 +44,7 @@ func TestLoad_ColumnsBesideAText(t *testing.T) {
 	}
 }
 
-// TestParseDSN_NamesTheDriverToDrop: a URL as SQLAlchemy has it.
+// TestParseDSN_NamesTheDriverToDrop: a URL in the form of SQLAlchemy.
 func TestParseDSN_NamesTheDriverToDrop(t *testing.T) {
 	t.Parallel()
 	for dsn, want := range map[string]string{

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Problem is one mistake in what a user wrote.
+// Problem is one mistake in a user's configuration.
 type Problem struct {
-	Path    string // what is wrong: "workers.count", "--columns", "pipelines[0].into"; "" for the whole
+	Path    string // the setting: "workers.count", "--columns", "pipelines[0].into"; "" for the whole
 	Place   string // where it was set: "embedsidecar.yaml:12:8", "EMBEDSIDECAR_WORKERS", "--workers"; "" when unknown
 	Message string
 }
@@ -23,16 +23,16 @@ func (p Problem) String() string {
 	return strings.Join(append(parts, p.Message), ": ")
 }
 
-// Error is everything that is wrong with a configuration, found in one go. It never holds a password.
+// Error has all mistakes of a configuration. It never contains a password.
 type Error struct {
 	Problems []Problem
-	Hint     string // a way out, or ""
+	Hint     string // what to do, or ""
 }
 
-// mostListed is how many mistakes are listed: a text with thousands of them is of no use to its reader.
+// mostListed is how many mistakes are listed.
 const mostListed = 50
 
-// Error lists the problems, one a line when there are several.
+// Error lists the problems, one per line if there are several.
 func (e *Error) Error() string {
 	if len(e.Problems) == 1 {
 		return e.Problems[0].String()
@@ -49,7 +49,6 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Hints returns the way out, if one is known.
 func (e *Error) Hints() []string {
 	if e.Hint == "" {
 		return nil
@@ -57,7 +56,7 @@ func (e *Error) Hints() []string {
 	return []string{e.Hint}
 }
 
-// shown is an error's text where the subject is already named.
+// shown returns an error's text without the subject.
 func shown(err error) string {
 	if parse, ok := errors.AsType[*ParseError](err); ok {
 		return parse.shown()
@@ -69,8 +68,8 @@ func mistake(message string) error {
 	return &Error{Problems: []Problem{{Message: message}}}
 }
 
-// expand replaces ${VAR} by the variable's value, ${VAR:-default} by the default when the variable is unset or empty,
-// and $$ by $. Any other $ stays, so that SQL such as 'price > $5' needs no escape.
+// expand replaces ${VAR} by the variable's value, ${VAR:-default} by the default if the variable is unset or empty, and
+// $$ by $. Any other $ stays, so SQL such as 'price > $5' needs no escaping.
 func expand(s string, lookup func(string) (string, bool)) (string, error) {
 	var b strings.Builder
 	for {

@@ -13,32 +13,32 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// ModelSettings are what the file says of a model for its plugin, in the words of a manifest. A plugin gets them as
-// variables; what changes a vector changes the model's fingerprint.
+// ModelSettings are a model's settings for its plugin, as its manifest names them. A plugin gets them as variables.
+// Settings that change vectors change the model's fingerprint.
 type ModelSettings struct {
-	// Values are by the name of the plugin's variable without EMBEDSIDECAR_PLUGIN_.
+	// Values are keyed by the plugin's variable without EMBEDSIDECAR_PLUGIN_.
 	Values map[string]string
-	// From names variables of ours, by those of the plugin that get their values: keys.
+	// From maps variables of the plugin to those of our environment with their values: keys.
 	From map[string]string
 }
 
-// String names the settings and hides what they say: a proxy's address may hold a password.
+// String lists the settings without their values: a proxy's address may contain a password.
 func (m ModelSettings) String() string { return strings.Join(slices.Sorted(maps.Keys(m.Values)), ",") }
 
-// GoString keeps %#v from showing what String hides.
+// GoString hides in %#v what String hides.
 func (m ModelSettings) GoString() string { return "config.ModelSettings{" + m.String() + "}" }
 
-// Dims is how many numbers of each vector are kept; 0: all, or the plugin's own setting says it.
+// Dims is the number of dimensions to keep; 0: all, or what the plugin's own setting says.
 func (m ModelSettings) Dims() int { return whole(m.Values["DIMS"]) }
 
-// told is what a file says of a model for its plugin: which one that is may be said further down.
+// told is a plugin setting of a model in a file: the plugin may be named only further down.
 type told struct {
 	name   string
 	values []string
 }
 
-// settle names the plugin of a model that names none, and takes what the file says for it. It hands mistakes to fail,
-// by the names of settings.
+// settle sets the plugin of a model without one, and applies the plugin's settings. It reports mistakes to fail, by
+// setting.
 func (m *Model) settle(usual string, list []told, env *environ, fail func(name string, err error)) {
 	says := func(name string) bool {
 		return slices.ContainsFunc(list, func(t told) bool { return t.name == name })
@@ -49,7 +49,7 @@ func (m *Model) settle(usual string, list []told, env *environ, fail func(name s
 		}
 	}
 	m.Plugin = cmp.Or(m.Plugin, usual)
-	// A plugin without a manifest may stand in for one that has settings of its own.
+	// A plugin without a manifest may replace one with its own settings.
 	of, free := manifest.For(m.Plugin), manifest.Of(m.Plugin) == nil
 	for _, other := range manifest.All() {
 		if free && slices.ContainsFunc(other.Governs, says) {
@@ -83,12 +83,12 @@ func (m *Model) settle(usual string, list []told, env *environ, fail func(name s
 	}
 }
 
-// put reads a value, or the items of a list, as the plugin gets it.
+// put sets a value, or the items of a list, for the plugin.
 func (m *ModelSettings) put(s *manifest.Setting, values []string) error {
 	if m.Values == nil {
 		m.Values, m.From = map[string]string{}, map[string]string{}
 	}
-	switch s.Type { //nolint:exhaustive // the others are one value as it is
+	switch s.Type { //nolint:exhaustive // the others are single values
 	case manifest.Variable:
 		if !isVariable(values[0]) {
 			return errors.New("expected the name of a variable: the key itself does not belong into this file")
@@ -109,7 +109,7 @@ func (m *ModelSettings) put(s *manifest.Setting, values []string) error {
 	return err
 }
 
-// settingValue reads a value as the plugin gets it.
+// settingValue converts a value to the plugin's form.
 func settingValue(s *manifest.Setting, v string) (string, error) {
 	if strings.ContainsRune(v, 0) {
 		return "", errors.New("a value cannot hold a NUL byte")
@@ -134,7 +134,7 @@ func settingValue(s *manifest.Setting, v string) (string, error) {
 	return v, when(v == "", "expected a text that is not empty")
 }
 
-// says reports whether one of a manifest's settings is there.
+// says reports whether one of a manifest's settings is set.
 func (m *ModelSettings) says(of *manifest.Manifest, settings ...string) bool {
 	return slices.ContainsFunc(settings, func(name string) bool {
 		variable := of.VariableOf(name)
@@ -142,8 +142,8 @@ func (m *ModelSettings) says(of *manifest.Manifest, settings ...string) bool {
 	})
 }
 
-// serving is the manifest of the plugin for whose servers, or whatever else it has of its own, the model says
-// something; that of the model's plugin when it says nothing.
+// serving returns the manifest of the plugin whose own settings the model has; without such settings, that of the
+// model's plugin.
 func (m *Model) serving(plugin string) *manifest.Manifest {
 	for _, of := range manifest.All() {
 		own := func(name string) bool { return strings.HasPrefix(name, of.Prefix) }
@@ -155,7 +155,7 @@ func (m *Model) serving(plugin string) *manifest.Manifest {
 	return manifest.For(plugin)
 }
 
-// into adds the settings to the environment of the plugin: they win over variables of the same name.
+// into adds the settings to the plugin's environment: they take precedence over variables of the same name.
 func (m *ModelSettings) into(env, vars map[string]string) {
 	for _, of := range manifest.All() {
 		if of.Key != nil && m.says(of, of.Key.File, of.Key.Env) {
@@ -171,16 +171,16 @@ func (m *ModelSettings) into(env, vars map[string]string) {
 	}
 }
 
-// A call of a plugin whose requests have a timeout may take as long as one of them, with time to spare for a second
-// try and the answer. What is usual for plugins is enough for short ones.
+// If the plugin's own requests have a timeout, a call may take as long as one of them, with time for a retry and the
+// answer. The default is enough for short timeouts.
 const (
 	usualCall   = 30 * time.Second
 	beyondCall  = 15 * time.Second
 	longestCall = time.Hour
 )
 
-// requestTimeout is how long a call may take under the settings of a plugin; 0: as usual. The plugin itself judges
-// them.
+// requestTimeout is the limit of a call under a plugin's settings; 0: the default. It ignores invalid settings, which
+// the plugin reports.
 func requestTimeout(env map[string]string) time.Duration {
 	for _, of := range manifest.All() {
 		timeout, err := time.ParseDuration(env[pluginEnvPrefix+of.VariableOf(of.CallTimeout)])
@@ -191,7 +191,7 @@ func requestTimeout(env map[string]string) time.Duration {
 	return 0
 }
 
-// keys are the keys of servers that this configuration knows.
+// keys returns the API keys in this configuration.
 func (c *Config) keys() []string {
 	var keys []string
 	for _, of := range manifest.All() {

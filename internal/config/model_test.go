@@ -27,7 +27,7 @@ func TestLoad_MistakesInSettingsOfAModel(t *testing.T) {
 	}
 }
 
-// The plugin remote has settings of its own by the same names: it gets them as they are, and onnx gets ours.
+// The plugin remote has its own settings of the same names: it gets their values unchanged, and onnx gets ours.
 func TestLoad_SettingsOfTheModelsPlugin(t *testing.T) {
 	c, _, err := Load(Source{Flags: map[string][]string{"config": {write(t, `
 models:

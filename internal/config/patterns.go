@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Matches reports whether a name is one of a pattern, in which * stands for any text and ? for any sign.
+// Matches reports whether a name matches a pattern, in which * stands for any text and ? for any character.
 func Matches(pattern, name string) bool {
 	p, n := []rune(pattern), []rune(name)
 	star, from, at := -1, 0, 0
@@ -17,7 +17,7 @@ func Matches(pattern, name string) bool {
 			at++
 		case at < len(p) && (p[at] == '?' || p[at] == n[i]):
 			at, i = at+1, i+1
-		case star >= 0: // the star stands for one more
+		case star >= 0: // the star matches one more character
 			from++
 			at, i = star+1, from
 		default:
@@ -27,12 +27,12 @@ func Matches(pattern, name string) bool {
 	return strings.Trim(string(p[at:]), "*") == ""
 }
 
-// IsPattern reports whether a name has signs that stand for others.
+// IsPattern reports whether a name has wildcards.
 func IsPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 
-// Schemas say in which schemas of a database a pipeline of the file is worked: each that matches has one of its own.
+// Schemas says which schemas of a database a pipeline of the file covers: each gets a pipeline of its own.
 type Schemas struct {
-	Match  string // "": the pipeline names its table with its schema
+	Match  string // "": the pipeline is for one table
 	Except []string
 }
 
@@ -43,21 +43,21 @@ func systemSchema(name string) bool {
 	return strings.HasPrefix(name, "pg_") || slices.Contains(systemSchemas, name)
 }
 
-// Takes reports whether a schema is one of those. A name that is not UTF-8, which a database of the encoding SQL_ASCII
-// may have, is none that a pipeline, a metric or a file could bear.
+// Takes reports whether the pipeline covers a schema. It does not cover names that are not UTF-8, which a SQL_ASCII
+// database may have: pipelines, metrics and files cannot have such names.
 func (s *Schemas) Takes(name string) bool {
 	return s.Match != "" && !systemSchema(name) && invalidAt(name) < 0 && Matches(s.Match, name) &&
 		!slices.ContainsFunc(s.Except, func(but string) bool { return Matches(but, name) })
 }
 
-// Schema is a schema of a database, with those of the tables that InSchemas returns which it has.
+// Schema is a schema of a database, with those tables of InSchemas that it has.
 type Schema struct {
 	Name   string
 	Tables []string
 }
 
-// Spread is what In left out.
+// Spread says what In left out.
 type Spread struct {
-	Absent []string // tables that schemas which match do not have
-	Beyond int      // schemas beyond the limit
+	Absent []string // tables that are missing in matching schemas
+	Beyond int      // number of schemas beyond the limit
 }

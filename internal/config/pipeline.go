@@ -14,8 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// defaultSchema is where a source table without a schema is looked for. The search_path of a session is never asked:
-// two sessions could answer differently.
+// defaultSchema is the schema of source tables without one. The search_path is not used: it could differ between
+// sessions.
 const defaultSchema = "public"
 
 // ParsePipeline reads the one-line form of a pipeline:
@@ -24,12 +24,12 @@ const defaultSchema = "public"
 //	public.docs: title, body -> table docs_embedding
 //	"Weird Schema"."Doc""s": "Body Text" -> table "Odd"."t"
 //
-// Identifiers are written as in SQL: without quotes ASCII letters fold to lower case; inside double quotes everything
-// counts and "" is one quote. No identifier may be longer than 63 bytes, for Postgres would cut it silently. A source
-// table without a schema is in public; an embedding table without one is in the schema of its source table, and
-// IntoSchema stays empty.
+// Identifiers are written as in SQL: unquoted ASCII letters fold to lower case; in double quotes every character counts
+// and "" is one quote. No identifier may be longer than 63 bytes, because Postgres would truncate it. A source table
+// without a schema is in public. An embedding table without one is in the schema of its source table, and IntoSchema
+// stays empty.
 //
-// The result is enabled, of the normal lane and named after the table ("public.docs"). Errors are of type *ParseError.
+// The result is enabled, has normal priority and the table's name ("public.docs"). Errors are of type *ParseError.
 func ParsePipeline(s string) (pipeline.Spec, error) {
 	sc := &scanner{what: "pipeline", input: s}
 	spec := newSpec()
@@ -66,9 +66,9 @@ func ParsePipeline(s string) (pipeline.Spec, error) {
 	return spec, nil
 }
 
-// Shortcut makes a pipeline of the flags --table, --columns (given once with commas, or several times), and either
-// --into (a column) or --into-table. It reads identifiers as ParsePipeline does. Errors are of type *ParseError, or
-// plain when a flag is missing.
+// Shortcut makes a pipeline from the flags --table, --columns (once with commas, or several times), and either --into
+// (a column) or --into-table. It reads identifiers as ParsePipeline does. Errors are of type *ParseError, except for a
+// missing flag.
 func Shortcut(table string, columns []string, into, intoTable string) (pipeline.Spec, error) {
 	spec := newSpec()
 	var err error
@@ -104,7 +104,7 @@ func Shortcut(table string, columns []string, into, intoTable string) (pipeline.
 	return spec, nil
 }
 
-// EmbeddingTable returns the usual name of the embedding table of a source table, in its schema; both are written as
+// EmbeddingTable returns the default name of the embedding table of a source table, in its schema; both are written as
 // for Shortcut.
 func EmbeddingTable(table string) (string, error) {
 	const suffix, longest = "_embedding", 63 // bytes of a name
@@ -119,8 +119,8 @@ func EmbeddingTable(table string) (string, error) {
 	return quoteIdent(name + suffix), nil
 }
 
-// FormatPipeline writes the one-line form: ParsePipeline of the result gives the same table, columns and destination.
-// What that form has no words for (text, filter, model, priority) is left out.
+// FormatPipeline returns the one-line form: ParsePipeline of the result gives the same table, columns and destination.
+// It omits what that form cannot express (text, filter, model, priority).
 func FormatPipeline(spec pipeline.Spec) string {
 	var b strings.Builder
 	b.WriteString(tableName(spec.Schema, spec.Table))
@@ -136,11 +136,11 @@ func FormatPipeline(spec pipeline.Spec) string {
 	return b.String()
 }
 
-// FormatDestination writes the part after the arrow: "embedding" or "table docs_embedding".
+// FormatDestination returns the part after the arrow: "embedding" or "table docs_embedding".
 func FormatDestination(spec pipeline.Spec) string {
 	if spec.InSource() {
 		if spec.IntoColumn == "table" {
-			return `"table"` // without quotes it would announce an embedding table
+			return `"table"` // unquoted, it would be the keyword for an embedding table
 		}
 		return quoteIdent(spec.IntoColumn)
 	}
@@ -149,7 +149,7 @@ func FormatDestination(spec pipeline.Spec) string {
 
 func newSpec() pipeline.Spec { return pipeline.Spec{Priority: pipeline.Normal, Enabled: true} }
 
-// tableName writes schema.table as SQL reads it, quoted only where needed.
+// tableName returns schema.table for SQL, quoted only where needed.
 func tableName(schema, table string) string {
 	if schema == "" {
 		return quoteIdent(table)
@@ -157,7 +157,7 @@ func tableName(schema, table string) string {
 	return quoteIdent(schema) + "." + quoteIdent(table)
 }
 
-// LongName is the name of a pipeline when the one of its table is taken: "public.docs:embedding".
+// LongName is the name of a pipeline whose table's name is taken: "public.docs:embedding".
 func LongName(spec pipeline.Spec) string {
 	destination := quoteIdent(spec.IntoColumn)
 	if !spec.InSource() {
@@ -166,7 +166,7 @@ func LongName(spec pipeline.Spec) string {
 	return tableName(spec.Schema, spec.Table) + ":" + destination
 }
 
-// conflict tells what is wrong with parts that are right one by one, or "".
+// conflict describes parts that are valid only without each other, or returns "".
 func conflict(spec pipeline.Spec) string {
 	for _, column := range spec.Columns {
 		if spec.InSource() && column == spec.IntoColumn {
@@ -188,8 +188,8 @@ func ParseTable(name string) (schema, table string, err error) {
 	return schema, table, err
 }
 
-// ParseNames reads names with dots between them, three at most, as those of a schema, a table and a column. Errors are
-// of type *ParseError.
+// ParseNames reads up to three names separated by dots, such as those of a schema, a table and a column. Errors are of
+// type *ParseError.
 func ParseNames(what, s string) (names []string, err error) {
 	const most = 3
 	sc := &scanner{what: what, input: s}
@@ -231,10 +231,10 @@ func parseIdent(what, s string) (string, error) {
 	return name, sc.end("the end of the column's name")
 }
 
-// joinLevels is how many joins may stand one in the other.
+// joinLevels is the maximum nesting of joins.
 const joinLevels = 2
 
-// writtenJoin is a join as a file has it.
+// writtenJoin is a join in a file.
 type writtenJoin struct {
 	Table string            `json:"table"`
 	On    map[string]string `json:"on"`
@@ -243,7 +243,7 @@ type writtenJoin struct {
 	Joins []json.RawMessage `json:"joins"`
 }
 
-// parseJoins reads the joins of a pipeline, which come as JSON.
+// parseJoins reads a pipeline's joins from JSON.
 func parseJoins(text string) (pipeline.Joins, error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal([]byte(text), &list); err != nil {

@@ -12,22 +12,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/secret"
 )
 
-// shownKeys are the settings of a connection string that are safe to show. All others are masked, so that a misspelt
-// "passwd=..." is hidden too.
+// shownKeys are the settings of a connection string that are safe to show. All others are masked, so that a misspelled
+// "passwd=..." is hidden, too.
 var shownKeys = []string{
 	"host", "hostaddr", "port", "dbname", "database", "user", "sslmode", "application_name", "connect_timeout",
 	"target_session_attrs", "service", "search_path", "options", "channel_binding", "sslrootcert", "sslnegotiation",
 }
 
-// RedactDSN returns a connection string, in its URL or its keyword form, without any password: fit for logs and errors.
-// Where it cannot tell for sure where a password ends, nothing but the scheme is left.
+// RedactDSN returns a connection string, in its URL or keyword form, without any password, for logs and errors. If it
+// is unclear where a password ends, only the scheme is left.
 func RedactDSN(dsn string) string {
 	redacted, _ := redactDSN(dsn)
 	return redacted
 }
 
-// HasPassword reports whether a connection string holds a password, or may hold one because its parts cannot be told
-// apart.
+// HasPassword reports whether a connection string contains a password, or may contain one because its parts are
+// ambiguous.
 func HasPassword(dsn string) bool {
 	_, password := redactDSN(dsn)
 	return password
@@ -51,21 +51,20 @@ func redactDSN(dsn string) (redacted string, password bool) {
 	return scheme + redacted, password
 }
 
-// passwordKeys hold secrets.
 var passwordKeys = []string{"password", "sslpassword"}
 
-// hostList is what may stand between user and path: hosts, ports that are numbers, commas, brackets. Anything else in
-// that place may be the end of a password that holds a sign it should have escaped.
+// hostList matches what may stand between user and path: hosts, numeric ports, commas, brackets. Anything else may be
+// the end of a password with an unescaped special character.
 var hostList = regexp.MustCompile(`^(?:(?:\[[0-9A-Fa-f:.%a-z]*\]|[A-Za-z0-9._%-]*)(?::[0-9]*)?(?:,|$))*$`)
 
-// redactURL works on what follows the scheme. It also reports whether a password was there; ok is false when the parts
-// cannot be told apart.
+// redactURL redacts what follows the scheme. It also reports whether there was a password; ok is false if the parts are
+// ambiguous.
 func redactURL(rest string) (redacted string, password, ok bool) {
 	if strings.Count(rest, "@") > 1 {
 		return "", false, false
 	}
 	var user string
-	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' { // libpq's own rule for where a user ends
+	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' { // libpq's rule for the end of the user
 		user, rest = rest[:i], rest[i+1:]
 		if name, _, ok := strings.Cut(user, ":"); ok {
 			user, password = name+":"+secret.Mask, true
@@ -107,8 +106,8 @@ func redactURL(rest string) (redacted string, password, ok bool) {
 	return b.String(), password, true
 }
 
-// redactKeywords reads key = value pairs as libpq does. It also reports whether a password was there; ok is false
-// when the text is not such a list.
+// redactKeywords redacts key = value pairs as libpq reads them. It also reports whether there was a password; ok is
+// false if the text is not such a list.
 func redactKeywords(s string) (redacted string, password, ok bool) {
 	const space = " \t\n\r\v\f"
 	var out []string
@@ -134,7 +133,7 @@ func redactKeywords(s string) (redacted string, password, ok bool) {
 	return strings.Join(out, " "), password, true
 }
 
-// valueEnd returns where the value at the start of s ends.
+// valueEnd returns the end of the value at the start of s.
 func valueEnd(s string) (int, bool) {
 	quoted := strings.HasPrefix(s, "'")
 	i := 0
@@ -154,27 +153,27 @@ func valueEnd(s string) (int, bool) {
 	return len(s), !quoted
 }
 
-// Redactor removes passwords from texts that others made: error messages of drivers, log lines. The zero value and nil
-// know no password of their own and still secret.Mask what looks like one. It is safe for concurrent use.
+// Redactor removes passwords from other programs' texts: error messages of drivers, log lines. The zero value and nil
+// know no passwords, and mask what looks like one. It is safe for concurrent use.
 type Redactor struct {
 	mu      sync.RWMutex
 	secrets []string
 }
 
-// Learn adds what another knows.
+// Learn adds the secrets of another Redactor.
 func (r *Redactor) Learn(other *Redactor) { r.with(other.known()...) }
 
-// known returns the secrets that are known now.
+// known returns the current secrets.
 func (r *Redactor) known() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.secrets
 }
 
-// minSecret keeps very short passwords from turning every text into masks.
+// minSecret is the shortest password that is masked: shorter ones would garble every text.
 const minSecret = 4
 
-// NewRedactor returns a Redactor that also knows the passwords of these connection strings, as written and decoded.
+// NewRedactor returns a Redactor for the passwords of these connection strings, as written and decoded.
 func NewRedactor(dsns ...string) *Redactor {
 	r := &Redactor{}
 	for _, dsn := range dsns {
@@ -183,7 +182,6 @@ func NewRedactor(dsns ...string) *Redactor {
 	return r.with()
 }
 
-// with adds further secrets.
 func (r *Redactor) with(secrets ...string) *Redactor {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,7 +191,7 @@ func (r *Redactor) with(secrets ...string) *Redactor {
 			list = append(list, s)
 		}
 	}
-	// Longest first: a password that begins with another one is masked whole.
+	// Longest first: a password that begins with another one is masked as a whole.
 	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
 	r.secrets = list
 	return r
@@ -201,7 +199,7 @@ func (r *Redactor) with(secrets ...string) *Redactor {
 
 func secretsOf(dsn string) []string {
 	var found []string
-	// words of every other message: masking them would only garble
+	// frequent words of messages: masking them would only garble the text
 	public := []string{"postgres", "password", "embedsidecar"}
 	add := func(s string) {
 		if len(s) >= minSecret && !slices.Contains(found, s) && !slices.Contains(public, s) {
@@ -210,7 +208,7 @@ func secretsOf(dsn string) []string {
 	}
 	if cfg, err := pgconn.ParseConfig(dsn); err == nil {
 		public = append(public, cfg.User, cfg.Database, cfg.Host)
-		add(cfg.Password) // whatever its source: the string, PGPASSWORD, a password file
+		add(cfg.Password) // from the string, PGPASSWORD or a password file
 	}
 	for _, scheme := range []string{"postgres://", "postgresql://"} {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(dsn), scheme)
@@ -243,7 +241,7 @@ func (r *Redactor) Text(s string) string {
 	}
 	if strings.Contains(s, "://") {
 		s = urlInText.ReplaceAllStringFunc(s, func(dsn string) string {
-			bare := strings.TrimRight(dsn, ":,;.)") // signs of the sentence around it
+			bare := strings.TrimRight(dsn, ":,;.)") // punctuation of the sentence around it
 			return RedactDSN(bare) + dsn[len(bare):]
 		})
 	}

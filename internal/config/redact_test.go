@@ -20,7 +20,7 @@ func TestRedactDSN(t *testing.T) {
 		{"postgres://u:s3%40cret@h/db", "postgres://u:xxxxx@h/db"},
 		{"postgres://u:s3?cret@h/db", "postgres://u:xxxxx@h/db"},
 		{"postgres://u:s3#cret@h/db", "postgres://u:xxxxx@h/db"},
-		// Where the password ends cannot be known: nothing is shown.
+		// The end of the password is ambiguous: nothing is shown.
 		{"postgres://u:s3@cret@h/db", "postgres://xxxxx"},
 		{"postgres://u:s3/cret@h/db", "postgres://xxxxx"},
 		{"postgres://u:s3cret/db", "postgres://xxxxx"},
@@ -127,7 +127,7 @@ func TestRedactor(t *testing.T) {
 	}
 }
 
-// FuzzRedactDSN plants a password where the syntax has a place for one: it must never show.
+// FuzzRedactDSN places a password where the syntax allows one: it must never show.
 func FuzzRedactDSN(f *testing.F) {
 	f.Add("s3cret", "user", "host")
 	f.Add("a@b/c?d:e#f", "u:v", "[::1]")

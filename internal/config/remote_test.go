@@ -13,10 +13,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// remotePrefix begins the variables of the plugin remote.
+// remotePrefix is the prefix of the variables of the plugin remote.
 const remotePrefix = pluginEnvPrefix + "REMOTE_"
 
-// remoteFinder is a Finder of a folder that holds the plugin.
+// remoteFinder returns a Finder for a folder with the plugin.
 func remoteFinder(t *testing.T) (Finder, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -93,7 +93,6 @@ pipelines:
 	}
 }
 
-// TestKeysAreForTheirPluginAlone.
 func TestKeysAreForTheirPluginAlone(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)
@@ -137,7 +136,7 @@ func TestRemoteModelsThatAreWrong(t *testing.T) {
 	}
 }
 
-// TestRemoteSettingsAreDescribed: each has its line in the paper.
+// TestRemoteSettingsAreDescribed: each setting has a line in the documentation.
 func TestRemoteSettingsAreDescribed(t *testing.T) {
 	t.Parallel()
 	paper, err := os.ReadFile(filepath.FromSlash("../../docs/remote.md"))
@@ -153,7 +152,7 @@ func TestRemoteSettingsAreDescribed(t *testing.T) {
 	}
 }
 
-// A request that may take long needs a call that may take longer, or the plugin is killed in its middle.
+// A long request timeout raises the call timeout, or the plugin would be killed during the request.
 func TestRemoteModels_CallsMayTakeAsLongAsRequests(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)
@@ -168,7 +167,7 @@ func TestRemoteModels_CallsMayTakeAsLongAsRequests(t *testing.T) {
 		{"", "timeout: 5m", nil, 5*time.Minute + 15*time.Second},
 		{"", "", []string{"EMBEDSIDECAR_PLUGIN_REMOTE_TIMEOUT=1m"}, 75 * time.Second},
 		{"", "timeout: 1h", []string{"EMBEDSIDECAR_PLUGIN_REMOTE_TIMEOUT=1m"}, time.Hour + 15*time.Second},
-		{"", "timeout: soon", nil, 0}, // the plugin complains
+		{"", "timeout: soon", nil, 0}, // the plugin reports it
 		{"", "timeout: 48h", nil, 0},
 		{"call_timeout: 2m", "timeout: 24s", nil, 2 * time.Minute},
 		{"call_timeout: 10s", "timeout: 5m", nil, 10 * time.Second},
@@ -192,7 +191,7 @@ func TestRemoteModels_CallsMayTakeAsLongAsRequests(t *testing.T) {
 	}
 }
 
-// Credentials of AWS reach the plugin for the dialects that sign with them, and for no other.
+// AWS credentials reach the plugin only for the dialects that sign with them.
 func TestRemoteModels_SeeAWS(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)
@@ -214,7 +213,7 @@ func TestRemoteModels_SeeAWS(t *testing.T) {
 	}
 }
 
-// What a server wants besides is keys and values of its own, which the plugin gets as JSON.
+// A plugin gets a server's additional free-form fields as JSON.
 func TestRemoteModels_Fields(t *testing.T) {
 	t.Parallel()
 	find, dir := remoteFinder(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Written is the configuration as the file has it: see In.
+// Written returns the configuration of the file: see In.
 func (c *Config) Written() *Config {
 	if c.written != nil {
 		return c.written
@@ -18,7 +18,7 @@ func (c *Config) Written() *Config {
 	return c
 }
 
-// InSchemas returns the tables of the pipelines that are worked in schemas; none: there are no such pipelines.
+// InSchemas returns the tables of the pipelines with a pattern of schemas.
 func (c *Config) InSchemas() (tables []string) {
 	c = c.Written()
 	for i := range c.schemas {
@@ -29,7 +29,8 @@ func (c *Config) InSchemas() (tables []string) {
 	return tables
 }
 
-// InSchema returns where a file has the pipeline that has this name in a schema that it takes, or -1.
+// InSchema returns the index in the file of the pipeline that the pipeline of a schema with this name comes from, or
+// -1.
 func (c *Config) InSchema(name string) int {
 	c = c.Written()
 	for i := range c.schemas {
@@ -43,10 +44,10 @@ func (c *Config) InSchema(name string) int {
 	return -1
 }
 
-// In returns the configuration for a database with these schemas, the oldest first: in the place of each pipeline that
-// is worked in schemas it has one for each of those that match and have its table, whose name begins with the schema's.
-// A pipeline that names its table with its schema goes before them, and an earlier one before a later one. It returns
-// c itself where it was made of the same schemas.
+// In returns the configuration for a database with these schemas, the oldest first. It replaces each pipeline with a
+// pattern of schemas by one for each matching schema that has its table, with the schema's name as prefix. Pipelines
+// for one table take precedence over them, and earlier ones over later ones. It returns c itself if it was made for the
+// same schemas.
 func (c *Config) In(found []Schema) (in *Config, left Spread) {
 	w := c.Written()
 	if len(w.InSchemas()) == 0 {
@@ -126,7 +127,7 @@ func (c *Config) originsOfPipelines() []map[string]origin {
 	return parts
 }
 
-// schemasAt returns what is said of the schemas of a pipeline of the file; nil: nothing.
+// schemasAt returns the schemas of a pipeline of the file; nil: it has no pattern.
 func (c *Config) schemasAt(i int) *Schemas {
 	if i >= len(c.schemas) || c.schemas[i].Match == "" {
 		return nil
@@ -134,7 +135,7 @@ func (c *Config) schemasAt(i int) *Schemas {
 	return &c.schemas[i]
 }
 
-// checkSchemas checks what a pipeline of the file says of its schemas.
+// checkSchemas checks the pattern of schemas of a pipeline of the file.
 func (c *Config) checkSchemas(i int, fail func(path, format string, args ...any)) {
 	path, spec := index("pipelines", i), &c.Pipelines[i]
 	if i >= len(c.schemas) || c.schemas[i].Match == "" && len(c.schemas[i].Except) == 0 {
@@ -158,7 +159,8 @@ func (c *Config) checkSchemas(i int, fail func(path, format string, args ...any)
 	}
 }
 
-// Rerankers are the models that searches of some pipelines name, the one of all first; without pipelines those of all.
+// Rerankers returns the models for reranking in the searches of some pipelines, the global one first; without names,
+// those of all pipelines.
 func (c *Config) Rerankers(only []string) (names []string) {
 	add := func(name string) {
 		if name != "" && !slices.Contains(names, name) {
@@ -177,7 +179,7 @@ func (c *Config) Rerankers(only []string) (names []string) {
 	return names
 }
 
-// SearchOf returns what the file says of searching a pipeline.
+// SearchOf returns the search configuration of a pipeline.
 func (c *Config) SearchOf(name string) Search {
 	c = c.Written()
 	at := slices.IndexFunc(c.Pipelines, func(s pipeline.Spec) bool { return s.Name == name })

@@ -25,7 +25,7 @@ pipelines:
 		{"embedsidecar", []string{"docs"}},
 		{"pg_temp_3", []string{"docs"}},
 		{"skip_this", []string{"docs"}},
-		{"\xff", []string{"docs"}}, // in a database of the encoding SQL_ASCII
+		{"\xff", []string{"docs"}}, // in a SQL_ASCII database
 		{"Free", []string{"docs"}},
 		{"empty", nil},
 		{"free_beyond", []string{"docs"}},

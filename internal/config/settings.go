@@ -1,9 +1,9 @@
-// Package config knows what a user may set: by flag, by environment, in a YAML file and in the one-line form of a
-// pipeline. It reads, merges and checks all of it, finds plugins and models on disk, and keeps passwords out of sight.
+// Package config reads, merges and checks the configuration: flags, environment, a YAML file and the one-line form of a
+// pipeline. It finds plugins and models on disk, and hides passwords.
 //
-// It refuses what it does not understand (unknown keys, unset variables, text after the end) and reports every mistake
-// at once, each with its place. It talks to no database, prints nothing and reads the environment only through the
-// function it is given.
+// It refuses what it does not know (unknown keys, unset variables, trailing text) and reports all mistakes at once,
+// each with its place. It does not connect to a database, prints nothing and reads the environment only from its
+// arguments.
 package config
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Setting is one thing that a user may set: an entry of settings.yaml, which says what its fields are.
+// Setting is an entry of settings.yaml, which describes its fields.
 type Setting struct {
 	Path        string   `yaml:"path"`
 	Fields      string   `yaml:"set"`
@@ -51,13 +51,13 @@ const (
 	pluginEnvPrefix = "EMBEDSIDECAR_PLUGIN_"
 )
 
-// EnvName returns the environment variable that stands for a flag.
+// EnvName returns the environment variable of a flag.
 func EnvName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Env is the variable that stands for the setting: EMBEDSIDECAR_ and its flag or, without one, its key; "" for elements
-// lists and the version.
+// Env is the environment variable of the setting: EMBEDSIDECAR_ and its flag or, without one, its key; "" for list
+// elements and the version.
 func (s *Setting) Env() string {
 	switch {
 	case s.Flag != "":
@@ -71,8 +71,8 @@ func (s *Setting) Env() string {
 //go:embed settings.yaml
 var table []byte
 
-// Settings returns every setting, in the order of help texts. The table is part of the program: one that cannot be read
-// is a mistake in it, which the first test finds.
+// Settings returns all settings, in the order of help texts. settings.yaml is part of the program, so a mistake in it
+// is a bug, which the first test finds.
 var Settings = sync.OnceValue(func() []Setting {
 	var list, all []Setting
 	if err := yaml.UnmarshalWithOptions(table, &list, yaml.Strict()); err != nil {
@@ -90,7 +90,7 @@ var Settings = sync.OnceValue(func() []Setting {
 	return all
 })
 
-// librarySettings say where the libraries are that plugins load.
+// librarySettings are the settings for paths of the plugins' libraries.
 func librarySettings() (list []Setting) {
 	for _, of := range manifest.All() {
 		if of.Library != nil {
@@ -103,7 +103,7 @@ func librarySettings() (list []Setting) {
 	return list
 }
 
-// settingAt returns the setting of a path, in which lists may have their indexes, or nil.
+// settingAt returns the setting at a path, in which lists may have indexes, or nil.
 func settingAt(path string) *Setting {
 	all, path := Settings(), indexes.ReplaceAllString(path, "[]")
 	for i := range all {
@@ -114,7 +114,7 @@ func settingAt(path string) *Setting {
 	return nil
 }
 
-// Default is the value without any setting, as a user would write it; "" for elements of lists.
+// Default returns the default value, as a user would write it; "" for list elements.
 func (s *Setting) Default() string {
 	if strings.Contains(s.Path, "[]") {
 		return ""
@@ -122,7 +122,7 @@ func (s *Setting) Default() string {
 	return s.text(reflect.ValueOf(Default()).Elem())
 }
 
-// Value is the setting's value in a configuration, as a user would write it, without passwords.
+// Value returns the setting's value in a configuration, as a user would write it, without passwords.
 func (s *Setting) Value(c *Config) string {
 	value := s.text(reflect.ValueOf(c).Elem())
 	if s.Secret {

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Shown is a value of a configuration as it may be seen: without passwords and keys.
+// Shown is a value of a configuration without passwords and keys.
 type Shown struct {
 	Path   string `json:"path"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"` // "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default"
 }
 
-// Show returns what is set, with where, or every value that counts, those that nobody has set among them.
+// Show returns the settings that were set, with their origins, or all settings including defaults.
 func (c *Config) Show(all bool) []Shown {
 	list := []Shown{}
-	shown := *c.Written() // to look at a part of a list may make it
+	shown := *c.Written() // a copy, because access to a list element may make it
 	shown.searches, shown.schemas = slices.Clone(shown.searches), slices.Clone(shown.schemas)
 	c = &shown
 	for i := range Settings() {
@@ -49,7 +49,7 @@ func (c *Config) Show(all bool) []Shown {
 	return list
 }
 
-// partsOf returns the settings of an element of a list.
+// partsOf returns the settings of a list element.
 func partsOf(list string) (parts []*Setting) {
 	for i := range Settings() {
 		if s := &Settings()[i]; strings.HasPrefix(s.Path, list+"[].") {
@@ -59,8 +59,8 @@ func partsOf(list string) (parts []*Setting) {
 	return parts
 }
 
-// partOrigin tells where a part of an element was set. Table, columns and destination may come with the whole, in the
-// form of one line.
+// partOrigin returns where a part of an element was set. Table, columns and destination may come from the one-line form
+// of the whole element.
 func (c *Config) partOrigin(path string) string {
 	element, part, _ := strings.Cut(path, "].")
 	if o, ok := c.origins[path]; ok || !slices.Contains([]string{"table", "columns", "into.column", "into.table"}, part) {
@@ -74,8 +74,8 @@ func (c *Config) partOrigin(path string) string {
 	return cmp.Or(c.origins[element+"]"].place, c.origins[list].place, "default")
 }
 
-// Changes returns the settings in which another configuration differs from this one: those that can be taken over
-// while the program runs, lists as a whole, and those that take effect at the next start.
+// Changes returns the settings in which another configuration differs: those that can be applied while the program
+// runs, lists as a whole, and those that need a restart.
 func (c *Config) Changes(next *Config) (live, restart []string) {
 	now, then := reflect.ValueOf(c).Elem(), reflect.ValueOf(next).Elem()
 	for i := range Settings() {
@@ -106,15 +106,15 @@ func (c *Config) Changes(next *Config) (live, restart []string) {
 	return live, restart
 }
 
-// OnlyPipelines reports whether changes are of pipelines and of what answers about them, and of nothing that what works
-// was started with.
+// OnlyPipelines reports whether all changes are of pipelines and of what answers about them, and of nothing that
+// running workers depend on.
 func OnlyPipelines(changes []string) bool {
 	return !slices.ContainsFunc(changes, func(path string) bool {
 		return path != "pipelines" && path != "publication.column_lists" && !strings.HasPrefix(path, "http.admin.")
 	})
 }
 
-// Keeping returns the configuration with the settings of another that take effect at a start.
+// Keeping returns the configuration with the restart settings of the running one.
 func (c *Config) Keeping(running *Config) *Config {
 	kept := *c
 	if c.written != nil {
@@ -135,7 +135,7 @@ func (c *Config) Keeping(running *Config) *Config {
 	return &kept
 }
 
-// AtStart reports whether a setting takes effect at a start only.
+// AtStart reports whether a setting takes effect only at a start.
 func AtStart(path string) bool {
 	s := settingAt(path)
 	return s != nil && s.Restart

@@ -16,7 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// loadText loads a file of this content.
+// loadText loads a file with this content.
 func loadText(t *testing.T, content string, src Source) (*Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "embedsidecar.yaml")
@@ -53,7 +53,7 @@ func TestStarter_IsAConfiguration(t *testing.T) {
 	}
 }
 
-// Whatever the comments of the starter show works when it is uncommented, but for what excludes each other.
+// Everything in the starter's comments is valid when uncommented, except for settings that exclude each other.
 func TestStarter_CommentsAreRight(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -124,7 +124,7 @@ pipelines:
 	}
 }
 
-// The schema takes every configuration that the program takes, and refuses what an editor should underline.
+// The schema accepts every configuration that the program accepts, and refuses what an editor should underline.
 func TestJSONSchema(t *testing.T) {
 	t.Parallel()
 	body, err := json.Marshal(JSONSchema())

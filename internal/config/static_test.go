@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Who names the plugin of folders, or none, gets the one that runs what the folder holds.
+// If no plugin, or a plugin for folders, is named, the folder's content determines the plugin.
 func TestEmbedder_TheFolderTellsThePlugin(t *testing.T) {
 	root := tree(t, "bin/embedsidecar", "bin/plugins/embedsidecar-static", "bin/plugins/embedsidecar-onnx",
 		"bin/plugins/embedsidecar-toy", "-lib/libonnxruntime.so", "models/table/", "models/encoder/")

@@ -10,10 +10,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Several reports whether there may be more than one database.
 func (c *Config) Several() bool { return len(c.Databases) > 0 }
 
-// For is the configuration of one of several databases, which names it alone.
+// For returns the configuration of one of several databases.
 func (c *Config) For(dsn, stream, slot string) *Config {
 	one := *c
 	one.Databases = nil
@@ -23,7 +22,7 @@ func (c *Config) For(dsn, stream, slot string) *Config {
 	return &one
 }
 
-// DatabaseName is what the only database is called, here or on its server.
+// DatabaseName returns the configured name of the only database, or its name on the server.
 func (c *Config) DatabaseName() string {
 	if c.Tenant != "" {
 		return c.Tenant
@@ -35,14 +34,14 @@ func (c *Config) DatabaseName() string {
 	return dsn.Database
 }
 
-// WithDatabase is a connection string that leads to another database of the same server.
+// WithDatabase returns a connection string for another database of the same server.
 func WithDatabase(dsn, name string) string {
 	for _, scheme := range []string{"postgres://", "postgresql://"} {
 		if !strings.HasPrefix(dsn, scheme) {
 			continue
 		}
 		u, err := url.Parse(dsn)
-		if err != nil { // it cannot be used anyway
+		if err != nil { // it is invalid anyway
 			return dsn
 		}
 		u.Path, u.RawPath = "/"+name, ""
@@ -56,7 +55,7 @@ func WithDatabase(dsn, name string) string {
 	return strings.TrimSpace(dsn + " dbname='" + quoted + "'")
 }
 
-// tenants reads what names several databases: in the file, or as --database-url that is given more than once.
+// tenants reads the list of databases: from the file, or from a repeated --database-url.
 func (l *loader) tenants() {
 	c := l.cfg
 	if urls := l.src.Flags["database-url"]; len(urls) > 1 {
@@ -86,9 +85,9 @@ func (l *loader) tenants() {
 	}
 }
 
-// checkTenants checks what names several databases.
+// checkTenants checks the list of databases.
 func (c *Config) checkTenants(fail func(path, format string, args ...any)) {
-	const derived = len("_4294967295") // what names of slots have behind that of the configuration
+	const derived = len("_4294967295") // suffix of the derived slot names
 	if c.Several() && len(c.Slot.Name)+derived > maxIdent {
 		fail("slot.name", "with several databases it has at most %d bytes: the slot of each is named after it", maxIdent-derived)
 	}

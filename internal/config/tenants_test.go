@@ -31,7 +31,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// A star stands for whatever was cut out of a name.
+// A star matches any text that was cut out of a name.
 func TestMatches_AStarStandsForAnything(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -43,7 +43,7 @@ func TestMatches_AStarStandsForAnything(t *testing.T) {
 	})
 }
 
-// Whatever a database is called, the string leads to it, and to the same server as before.
+// With any database name, the string leads to that database on the same server.
 func TestWithDatabase_LeadsToIt(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{

@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// place is what may stand at one place of a file: a value or a list of values, keys, or a list of places.
+// place is a node of a file's structure: a value or a list of values, a mapping, or a list of nodes.
 type place struct {
 	*Setting // of the value; nil: none
 
@@ -17,7 +17,7 @@ type place struct {
 	item   *place
 }
 
-// below returns the place at a path below another, making those on the way.
+// below returns the node at a path below another, and makes missing ones.
 func (p *place) below(path string) *place {
 	for name := range strings.SplitSeq(path, ".") {
 		name, list := strings.CutSuffix(name, "[]")
@@ -37,7 +37,8 @@ func (p *place) below(path string) *place {
 	return p
 }
 
-// filePlaces are those of a configuration. A model takes the settings of all manifests; Model.settle judges them.
+// filePlaces returns the structure of a configuration. A model accepts the settings of all manifests; Model.settle
+// checks them.
 func filePlaces() *place {
 	root := &place{}
 	for i := range Settings() {
@@ -47,7 +48,7 @@ func filePlaces() *place {
 	for _, of := range manifest.All() {
 		for _, s := range of.Settings {
 			kind := "told"
-			switch s.Type { //nolint:exhaustive // the others are one value
+			switch s.Type { //nolint:exhaustive // the others are single values
 			case manifest.List:
 				kind = "told list"
 			case manifest.JSON:
@@ -59,19 +60,19 @@ func filePlaces() *place {
 	return root
 }
 
-// toldJSON is the type of a setting that is keys and values as somebody else wants them.
+// toldJSON is the type of a plugin setting with free-form keys and values.
 const toldJSON = "told keys and values"
 
-// takesKeys reports whether the value at a place may be keys and values that nobody here knows.
+// takesKeys reports whether the node may hold free-form keys and values.
 func (p *place) takesKeys() bool { return p.Setting != nil && (p.Type == toldJSON || p.takesLabels()) }
 
-// takesLabels reports whether the value is names and values that the user has chosen.
+// takesLabels reports whether the node holds labels.
 func (p *place) takesLabels() bool { return p.Setting != nil && p.Type == "labels" }
 
-// takesJoins reports whether the value is a list of joins.
+// takesJoins reports whether the node holds a list of joins.
 func (p *place) takesJoins() bool { return p.Setting != nil && p.Type == "joins" }
 
-// takesList and takesValue report what the value at a place may be.
+// takesList and takesValue report whether the node may hold a list or a value.
 func (p *place) takesList() bool {
 	return p.item != nil || p.takesJoins() || p.Setting != nil && (itemTypes[p.Type] != nil || p.Type == "told list")
 }
@@ -80,7 +81,7 @@ func (p *place) takesValue() bool {
 	return p.Setting != nil && (types[p.Type] != nil || p.Type == "told") && !p.takesJoins() && !p.takesLabels()
 }
 
-// want names what may stand here, for messages.
+// want describes the expected value, for messages.
 func (p *place) want() string {
 	var forms []string
 	if p.takesValue() {
@@ -95,14 +96,14 @@ func (p *place) want() string {
 	return strings.Join(forms, " or ")
 }
 
-// keys names what a mapping has.
+// keys returns the keys of a mapping.
 func (p *place) keys() []string { return slices.Sorted(maps.Keys(p.fields)) }
 
-// indexes are those of lists in a path.
+// indexes matches list indexes in a path.
 var indexes = regexp.MustCompile(`\[[0-9]+\]`)
 
-// JSONSchema describes the file for editors and validators, in the words of JSON Schema 2020-12. It is made of the
-// table that the reader of the file goes by, so it knows the same keys.
+// JSONSchema describes the file for editors and validators, in JSON Schema 2020-12. It is generated from the same table
+// that the reader of the file uses.
 func JSONSchema() map[string]any {
 	doc := filePlaces().schema()
 	doc["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -110,7 +111,7 @@ func JSONSchema() map[string]any {
 	return doc
 }
 
-// schema says of a place of a file what may stand there.
+// schema returns the JSON schema of a node.
 func (p *place) schema() map[string]any {
 	var forms []map[string]any
 	scalar := map[string]any{"type": []string{"string", "number", "boolean"}}
@@ -167,7 +168,7 @@ func (p *place) schema() map[string]any {
 	if p.Setting == nil || p.Usage == "" {
 		return doc
 	}
-	doc = maps.Clone(doc) // what stands at several places is described at each
+	doc = maps.Clone(doc) // a setting at several places is described at each
 	doc["description"] = p.Usage
 	if value := p.Default(); value != "" {
 		doc["default"] = value

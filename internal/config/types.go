@@ -19,7 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// types read a text as a value of the setting's field. Lists have types of their own: see itemTypes.
+// types parse a text as a value of the setting's field. Lists have their own types: see itemTypes.
 var types = map[string]func(s *Setting, v string) (any, error){
 	"text":       func(_ *Setting, v string) (any, error) { return v, nil },
 	"name":       func(_ *Setting, v string) (any, error) { return v, when(v == "", "expected a text that is not empty") },
@@ -74,7 +74,7 @@ func when(wrong bool, format string, args ...any) error {
 	return nil
 }
 
-// put reads a text and sets the field of its owner.
+// put parses a text and sets the field of its owner.
 func (s *Setting) put(owner reflect.Value, v string) error {
 	if strings.ContainsRune(v, 0) {
 		return errors.New("a value cannot hold a NUL byte")
@@ -104,7 +104,7 @@ func (s *Setting) put(owner reflect.Value, v string) error {
 	return nil
 }
 
-// fields are what the setting sets: most often one, of a table's name two, of a whole element itself.
+// fields returns the fields that the setting sets: usually one, two for a table's name, or the owner itself.
 func (s *Setting) fields(owner reflect.Value) (list []reflect.Value) {
 	for path := range strings.FieldsSeq(s.Fields) {
 		field := owner
@@ -119,7 +119,7 @@ func (s *Setting) fields(owner reflect.Value) (list []reflect.Value) {
 	return list
 }
 
-// text writes the value of the field as a user would.
+// text returns the value of the field as a user would write it.
 func (s *Setting) text(owner reflect.Value) string {
 	if s.Type == "version" || s.Type == "pipeline" {
 		return ""
@@ -164,20 +164,20 @@ func (s *Setting) text(owner reflect.Value) string {
 	return fmt.Sprint(fields[0].Interface())
 }
 
-// choose returns the place of a value among the choices.
+// choose returns the index of a value among the choices.
 func (s *Setting) choose(v string) (int, error) {
 	_, err := oneOf(v, s.Choices...)
 	return slices.Index(s.Choices, v), err
 }
 
-// urgency is a lane, or an expression over a row that names one.
+// urgency is a priority, or an expression over a row that returns one.
 type urgency struct {
 	lane       pipeline.Lane
 	expression string
 }
 
-// parseUrgency reads one of the choices, or an expression: one word that is no name of a lane would be a column, and is
-// more likely a mistake.
+// parseUrgency reads one of the choices, or an expression. It refuses a single word that is not a priority: it would be
+// a column, but is more likely a mistake.
 func parseUrgency(s *Setting, v string) (any, error) {
 	v = strings.TrimSpace(v)
 	for lane := range pipeline.Urgent + 1 {
@@ -209,7 +209,7 @@ func parseLevel(s *Setting, v string) (any, error) {
 	return level, level.UnmarshalText([]byte(v))
 }
 
-// parseLabels reads labels, which come as JSON: a number or a boolean stands for how it is written.
+// parseLabels reads labels from JSON: numbers and booleans become text.
 func parseLabels(text string) (pipeline.Labels, error) {
 	var said map[string]any
 	decoder := json.NewDecoder(strings.NewReader(text))
@@ -230,7 +230,7 @@ func parseLabels(text string) (pipeline.Labels, error) {
 	return labels, when(problem != "", "%s", problem)
 }
 
-// itemTypes read an item of a list. Columns may also be a text, with commas between them.
+// itemTypes parse an item of a list. Columns may also be a text with commas.
 var itemTypes = map[string]func(string) (string, error){
 	"columns":   func(v string) (string, error) { return parseIdent("", v) },
 	"idents":    func(v string) (string, error) { return parseIdent("", v) },
@@ -239,7 +239,7 @@ var itemTypes = map[string]func(string) (string, error){
 	"variables": func(v string) (string, error) { return v, when(!isVariable(v), "%q is no name of a variable", v) },
 }
 
-// putList reads the items of a list and sets the field of its owner.
+// putList parses the items of a list and sets the field of its owner.
 func (s *Setting) putList(owner reflect.Value, items []string) error {
 	var list []string
 	for i, item := range items {
@@ -254,12 +254,12 @@ func (s *Setting) putList(owner reflect.Value, items []string) error {
 		field.Set(reflect.ValueOf(list))
 		return nil
 	}
-	written, err := json.Marshal(list) // so that what has it can be compared
+	written, err := json.Marshal(list) // so that the owner stays comparable
 	field.SetString(string(written))
 	return err
 }
 
-// itemError is a mistake in one element of a list.
+// itemError is a mistake in a list element.
 type itemError struct {
 	index int
 	err   error
@@ -267,7 +267,7 @@ type itemError struct {
 
 func (e *itemError) Error() string { return index("", e.index) + ": " + e.err.Error() }
 
-// index writes the path of an element of a list.
+// index returns the path of a list element.
 func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 func parseBool(s string) (bool, error) {
@@ -280,7 +280,7 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("expected true or false, not %q", s)
 }
 
-// whole is a bound of the table, 0 for none.
+// whole returns a limit of the table, 0 for none.
 func whole(bound string) int {
 	n, _ := strconv.Atoi(bound)
 	return n
@@ -324,7 +324,7 @@ func parseShare(s string) (float64, error) {
 	return share, when(err != nil || !(share > 0 && share <= 1), "expected a number above 0, up to 1, not %q", s)
 }
 
-// parseDuration reads 500ms, 30s, 5m, 1h30m.
+// parseDuration reads durations such as 500ms, 30s, 5m, 1h30m.
 func parseDuration(s *Setting, v string) (any, error) {
 	d, err := time.ParseDuration(v)
 	if err != nil {
@@ -365,7 +365,7 @@ var units = []struct {
 	{"B", 1},
 }
 
-// parseSize reads 64MiB, 1.5GiB, 100kB; a bare number is bytes.
+// parseSize reads sizes such as 64MiB, 1.5GiB, 100kB; a bare number is bytes.
 func parseSize(s *Setting, v string) (any, error) {
 	size, low, high := bytesOf(v), bytesOf(s.Low), bytesOf(s.High)
 	if math.IsNaN(size) {
@@ -374,7 +374,7 @@ func parseSize(s *Setting, v string) (any, error) {
 	return int64(size), when(size < low || size > high, "expected a size from %s to %s, not %s", s.Low, s.High, v)
 }
 
-// bytesOf returns how many bytes a text says; NaN if it is no size.
+// bytesOf returns the number of bytes in a text; NaN if it is not a size.
 func bytesOf(s string) float64 {
 	number, factor := s, int64(1)
 	for _, unit := range units {
@@ -411,7 +411,7 @@ func oneOf(s string, choices ...string) (string, error) {
 		choices[last], s)
 }
 
-// checkSlot knows Postgres' rule for names of slots.
+// checkSlot checks Postgres' rules for slot names.
 func checkSlot(name string) error {
 	return when(name == "" || len(name) > maxIdent || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "",
 		"a slot's name has 1 to %d of a-z, 0-9 and _, not %q", maxIdent, name)
@@ -439,17 +439,17 @@ func checkListen(address string) error {
 	return when(strings.ContainsAny(host, " /@"), "expected HOST:PORT, as in 127.0.0.1:7471, not %q", address)
 }
 
-// basePath is a path that stands in links, cookies and patterns of proxies as it is.
+// basePath matches a path that needs no escaping in links, cookies and proxy patterns.
 var basePath = regexp.MustCompile(`^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$`)
 
-// parseBasePath reads the path under which a proxy shows pages, and takes the slash at its end away.
+// parseBasePath reads the path under which a proxy serves the pages, and removes a trailing slash.
 func parseBasePath(v string) (string, error) {
 	path := strings.TrimRight(v, "/")
 	return path, when(path != "" && !basePath.MatchString(path),
 		"expected a path such as /tools/embedsidecar, of letters, digits, dots, - and _, not %q", v)
 }
 
-// parsePattern reads a pattern of names of schemas.
+// parsePattern reads a pattern of schema names.
 func parsePattern(v string) (string, error) {
 	return v, when(v == "" || invalidAt(v) >= 0 || strings.ContainsAny(v, "\"%") || len(strings.Trim(v, "*")) > maxIdent,
 		"expected a pattern of names as they are stored, without quotes, in which * stands for any text and ? for any sign, not %q", v)

@@ -53,7 +53,7 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// Each setting is whole: what it sets is there, and what help prints as a default is what its type takes.
+// Each setting is consistent: its field exists, and its type accepts its default.
 func TestSettings(t *testing.T) {
 	flags, paths := map[string]bool{}, map[string]bool{}
 	for i := range Settings() {
@@ -72,7 +72,7 @@ func TestSettings(t *testing.T) {
 		}
 		flags[s.Flag], paths[s.Path] = true, true
 		c := Default()
-		_ = s.text(c.owner(strings.Replace(s.Path, "[]", "[0]", 1))) // its field is there, or this panics
+		_ = s.text(c.owner(strings.Replace(s.Path, "[]", "[0]", 1))) // panics if the field does not exist
 		if value := s.Default(); value != "" {
 			if err := s.put(reflect.ValueOf(c).Elem(), value); err != nil {
 				t.Errorf("%s: its default %q: %v", s.Path, value, err)
@@ -162,7 +162,7 @@ func TestApplicationName(t *testing.T) {
 	if got := instanceOf("\t", 0); got != "sidecar" {
 		t.Error(got)
 	}
-	// Several sidecars of a host have names of their own, also of one with a long name.
+	// Several sidecars of a host have different names, also with a long host name.
 	c.Instance = instanceOf(strings.Repeat("h", 100), 4711)
 	if got := c.ApplicationName(); len(got) != 63 || !strings.HasSuffix(got, "h-4711") {
 		t.Error(got)

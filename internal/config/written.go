@@ -14,7 +14,7 @@ import (
 //go:embed starter.yaml
 var starter string
 
-// Starter is a file to begin with: these pipelines, or an example, and in comments what else there is.
+// Starter returns an initial file: these pipelines, or an example, with other settings as comments.
 func Starter(specs []pipeline.Spec) string {
 	if specs = slices.Clone(specs); len(specs) == 0 {
 		specs = []pipeline.Spec{{
@@ -22,14 +22,14 @@ func Starter(specs []pipeline.Spec) string {
 		}}
 	}
 	for i, p := range specs {
-		specs[i] = newSpec() // the rest is as usual, or said by the flags of the next call, too
+		specs[i] = newSpec() // the rest has defaults, or comes from the flags of the next call
 		specs[i].Schema, specs[i].Table, specs[i].Columns, specs[i].Chunking = p.Schema, p.Table, p.Columns, p.Chunking
 		specs[i].IntoColumn, specs[i].IntoSchema, specs[i].IntoTable = p.IntoColumn, p.IntoSchema, p.IntoTable
 	}
 	return strings.Replace(starter, "  # PIPELINES\n", Written(specs...), 1)
 }
 
-// Written is a list of pipelines as a file has it, without joins, labels, and what is said of schemas and searches.
+// Written returns a list of pipelines in YAML, without joins, labels, schemas and searches.
 func Written(specs ...pipeline.Spec) string {
 	var b strings.Builder
 	for _, p := range specs {
@@ -38,7 +38,7 @@ func Written(specs ...pipeline.Spec) string {
 	return b.String()
 }
 
-// elementText is an element of a list as a file has it: what its settings say otherwise than those of a fresh one.
+// elementText returns a list element in YAML: the settings that differ from those of fresh.
 func elementText(list string, owner, fresh reflect.Value) string {
 	var keys []string
 	values, below := map[string]string{}, map[string][]string{}
@@ -63,7 +63,7 @@ func elementText(list string, owner, fresh reflect.Value) string {
 	return "  - " + strings.Join(lines, "    ")
 }
 
-// written is the value as a file has it.
+// written returns the value in YAML.
 func (s *Setting) written(owner reflect.Value) string {
 	switch v := s.fields(owner)[0].Interface().(type) {
 	case []string:
@@ -72,14 +72,14 @@ func (s *Setting) written(owner reflect.Value) string {
 		}
 		return "[" + strings.Join(lists.Map(v, Quoted), ", ") + "]"
 	case string:
-		if s.Type == "texts" { // of JSON already
+		if s.Type == "texts" { // it is JSON already
 			return strings.ReplaceAll(v, "$", "$$")
 		}
 	}
 	return Quoted(s.text(owner))
 }
 
-// Quoted writes a text so that YAML takes none of its signs for one of its own.
+// Quoted quotes a text for YAML.
 func Quoted(s string) string {
 	plain := strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_.") == ""
 	if plain && !slices.Contains([]string{"", "null", "true", "false"}, s) {
@@ -87,7 +87,7 @@ func Quoted(s string) string {
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // a text
+		panic(err) // cannot happen for a text
 	}
-	return strings.ReplaceAll(string(b), "$", "$$") // of a variable it would be the beginning
+	return strings.ReplaceAll(string(b), "$", "$$") // a $ could begin a variable
 }

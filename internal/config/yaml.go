@@ -21,31 +21,30 @@ import (
 // maxFile keeps a wrong path, to a dump or a device, from filling the memory.
 const maxFile = 4 << 20
 
-// maxDepth is deeper than any file we understand; it ends aliases that contain themselves. maxNested is what the parser
-// is given, which takes the square of it in memory; maxNodes ends aliases that contain others many times.
+// maxDepth is deeper than any valid file, and stops aliases that contain themselves. maxNested limits the parser's
+// memory, which grows with the square of the nesting. maxNodes stops aliases that contain others many times.
 const (
 	maxDepth  = 16
 	maxNested = 500
 	maxNodes  = 1_000_000
 )
 
-// reader walks over a YAML file along the places that it may have. It goes on after a mistake, so that one run finds
-// them all.
+// reader traverses a YAML file along its structure. It continues after a mistake, to report all of them at once.
 type reader struct {
 	name     string // of the file
 	lines    []string
-	lookup   func(string) (string, bool) // of variables; nil: there are none, and a $ is a $
+	lookup   func(string) (string, bool) // of variables; nil: no variables, and $ is literal
 	put      func(s *Setting, path string, values []string, list bool) error
 	anchors  map[string]ast.Node
-	nodes    int // that were read so far
+	nodes    int // number of nodes read so far
 	problems []Problem
 	origins  map[string]origin
 }
 
-// origin is where a value was set: a flag, a variable, or a place in a file, with its line and a caret below it.
+// origin is where a value was set: a flag, a variable, or a position in a file, with its line and a caret below it.
 type origin struct{ place, excerpt string }
 
-// read hands what a file says to put.
+// read passes the values of a file to put.
 func (r *reader) read(data []byte, root *place) {
 	r.anchors, r.origins, r.lines = map[string]ast.Node{}, map[string]origin{}, strings.Split(string(data), "\n")
 	switch at := invalidAt(string(data)); {
@@ -79,10 +78,10 @@ func (r *reader) read(data []byte, root *place) {
 	}
 }
 
-// anchors collects what aliases may name.
+// anchors collects the targets of aliases.
 type anchors map[string]ast.Node
 
-// Visit makes anchors a visitor of nodes.
+// Visit implements ast.Visitor.
 func (a anchors) Visit(node ast.Node) ast.Visitor {
 	if n, ok := node.(*ast.AnchorNode); ok {
 		a[n.Name.GetToken().Value] = n.Value
@@ -90,7 +89,7 @@ func (a anchors) Visit(node ast.Node) ast.Visitor {
 	return a
 }
 
-// parse is the parser behind a border: it has never panicked on our fuzzing, and a file of a user must not be the
+// parse recovers from panics of the parser. It has never panicked in our fuzzing, but a user's file must not be the
 // first.
 func parse(data []byte) (file *ast.File, err error) {
 	defer func() {
@@ -104,7 +103,7 @@ func parse(data []byte) (file *ast.File, err error) {
 	return parser.ParseBytes(data, 0)
 }
 
-// nested reports whether lists and mappings are too deep for the parser. Brackets in texts and comments do not count.
+// nested reports whether lists and mappings are too deep for the parser. It ignores brackets in texts and comments.
 func nested(data []byte) bool {
 	if bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) <= maxNested {
 		return false
@@ -140,7 +139,7 @@ func (r *reader) syntax(err error) {
 	r.fail("", located.GetToken(), message)
 }
 
-// tooDeep reports whether a node lies too deep, which is a mistake.
+// tooDeep reports a mistake if a node is nested too deeply.
 func (r *reader) tooDeep(node ast.Node, path string, depth int) bool {
 	if depth > maxDepth {
 		r.fail(path, node.GetToken(), "the file is nested too deeply, or an alias contains itself")
@@ -191,7 +190,7 @@ func (r *reader) walk(node ast.Node, path string, p *place, depth int) {
 	}
 }
 
-// json hands keys and values on that nobody here knows, as JSON.
+// json passes on free-form keys and values as JSON.
 func (r *reader) json(node ast.Node, path string, p *place, depth int) {
 	value, ok := r.plain(node, path, depth)
 	if !ok {
@@ -205,7 +204,7 @@ func (r *reader) json(node ast.Node, path string, p *place, depth int) {
 	r.set(p.Setting, path, node, []string{string(text)}, false)
 }
 
-// plain is a node as JSON has it: null stays null.
+// plain converts a node for JSON: null stays null.
 func (r *reader) plain(node ast.Node, path string, depth int) (value any, ok bool) {
 	if r.tooDeep(node, path, depth) {
 		return nil, false
@@ -245,7 +244,7 @@ func (r *reader) plain(node ast.Node, path string, depth int) (value any, ok boo
 	return r.scalar(node, path)
 }
 
-// set hands a value on.
+// set passes on a value.
 func (r *reader) set(s *Setting, path string, node ast.Node, values []string, list bool) {
 	r.origins[path] = r.origin(node.GetToken())
 	if err := r.put(s, path, values, list); err != nil {
@@ -262,7 +261,7 @@ func unquotedHint(path string) string {
 	return ""
 }
 
-// mapping reads keys and values; seen keeps the keys that were there already. (The parser refuses a key twice.)
+// mapping reads keys and values; seen has the previous keys. (The parser refuses a repeated key.)
 func (r *reader) mapping(node ast.Node, path string, p *place, depth int, seen map[string]bool) {
 	if r.tooDeep(node, path, depth) {
 		return
@@ -274,7 +273,7 @@ func (r *reader) mapping(node ast.Node, path string, p *place, depth int, seen m
 		switch {
 		case entry.Key.IsMergeKey():
 			merges = append(merges, entry.Value)
-		case seen[key], path == "" && strings.HasPrefix(key, "x-"): // a place for anchors and for other programs
+		case seen[key], path == "" && strings.HasPrefix(key, "x-"): // reserved for anchors and other programs
 		case !known && strings.Contains(entry.Value.GetToken().Value, "->"):
 			r.fail(path, entry.Key.GetToken(), fmt.Sprintf("unknown key %q%s", key, unquotedHint(path)))
 		case !known:
@@ -284,7 +283,7 @@ func (r *reader) mapping(node ast.Node, path string, p *place, depth int, seen m
 			r.walk(entry.Value, strings.TrimPrefix(path+"."+key, "."), next, depth+1)
 		}
 	}
-	// What is merged in (<<: *anchor) counts only where the mapping itself says nothing.
+	// Merged keys (<<: *anchor) apply only if the mapping itself lacks them.
 	for _, merged := range merges {
 		if target, ok := r.unwrap(merged, path); !ok {
 			continue
@@ -304,7 +303,7 @@ func (r *reader) sequence(n *ast.SequenceNode, path string, p *place, depth int)
 	var values []string
 	for i, value := range n.Values {
 		if p.item != nil {
-			_ = r.put(nil, index(path, i), nil, false) // it is there, whatever it says
+			_ = r.put(nil, index(path, i), nil, false) // makes the element, whatever it contains
 			r.walk(value, index(path, i), p.item, depth+1)
 			continue
 		}
@@ -323,7 +322,7 @@ func (r *reader) sequence(n *ast.SequenceNode, path string, p *place, depth int)
 	}
 }
 
-// unwrap follows anchors, aliases and tags to the node that holds the content.
+// unwrap follows anchors, aliases and tags to the node with the content.
 func (r *reader) unwrap(node ast.Node, path string) (ast.Node, bool) {
 	if r.nodes++; r.nodes > maxNodes {
 		r.fail(path, nil, "the file says too much, with its aliases")
@@ -352,7 +351,7 @@ func (r *reader) unwrap(node ast.Node, path string) (ast.Node, bool) {
 	return nil, false
 }
 
-// scalar returns the text of a single value, with variables put in.
+// scalar returns the text of a single value, with variables expanded.
 func (r *reader) scalar(node ast.Node, path string) (string, bool) {
 	var text string
 	switch n := node.(type) {
@@ -366,7 +365,7 @@ func (r *reader) scalar(node ast.Node, path string) (string, bool) {
 	case *ast.NullNode:
 		r.fail(path, node.GetToken(), noValue)
 		return "", false
-	default: // numbers, booleans: as they were written
+	default: // numbers, booleans: as written
 		text = node.GetToken().Value
 	}
 	if r.lookup == nil {
@@ -387,10 +386,10 @@ func (r *reader) reject(path string, at *token.Token, err error) {
 	r.fail(path, at, shown(err))
 }
 
-// fail notes a mistake with its place, and shows the line unless it may hold a password.
+// fail records a mistake with its place, and shows the line unless it may contain a password.
 func (r *reader) fail(path string, at *token.Token, message string) {
 	o := r.origin(at)
-	if strings.Contains(message, "\n") { // it shows the text itself
+	if strings.Contains(message, "\n") { // it includes the text
 		o.excerpt = ""
 	}
 	r.problems = append(r.problems, Problem{Path: path, Place: o.place, Message: redactText(message) + o.excerpt})

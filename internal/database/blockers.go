@@ -11,24 +11,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
-// Blocker is an open transaction of the cluster that something of ours waits for: the making of a slot, the
-// beginning of a scan, or a change that is to be queued.
+// Blocker is an open transaction of the cluster that blocks us: the creation of a slot, the start of a scan, or the
+// queueing of a change.
 type Blocker struct {
 	PID         int32    `json:"pid,omitempty"` // of its session
-	GID         string   `json:"gid,omitempty"` // of one that is prepared, and has no session
+	GID         string   `json:"gid,omitempty"` // of a prepared transaction, which has no session
 	Database    string   `json:"database"`
 	Role        string   `json:"role"`
 	Application string   `json:"application,omitempty"`
 	State       string   `json:"state,omitempty"`       // of the session, if the role may see it
 	AgeSeconds  *float64 `json:"age_seconds,omitempty"` // nil: the owner of the schema may not see it
-	Words       string   `json:"words"`                 // all of it, as people read it
+	Words       string   `json:"words"`                 // the whole description as text
 }
 
-// String says who it is and how to find it, and nothing of what it does.
+// String identifies the blocker and how to find it, without its query.
 func (b Blocker) String() string { return b.Words }
 
-// Blockers returns the open transactions of the cluster that have an id, the oldest first: all that the making of a
-// slot waits for, or with the id of a scan's barrier those that the scan waits for.
+// Blockers returns the open transactions of the cluster that have an id, the oldest first: all that block the creation
+// of a slot, or with the id of a scan's barrier those that block the scan.
 func Blockers(ctx context.Context, db Reader, before string) ([]Blocker, error) {
 	const most = 10
 	args := pgx.StrictNamedArgs{"before": Given(before), "most": most}
@@ -36,7 +36,7 @@ func Blockers(ctx context.Context, db Reader, before string) ([]Blocker, error) 
 	return list, wrap.Errorf(err, "list open transactions")
 }
 
-// QueueHolders returns the open transactions of others that may hold what the queue needs, the oldest first.
+// QueueHolders returns others' open transactions that may hold locks on the queue, the oldest first.
 func QueueHolders(ctx context.Context, db Reader) ([]Blocker, error) {
 	const most = 10
 	list, err := Collect(ctx, db, "queue_holders", pgx.RowToStructByPos[Blocker], pgx.StrictNamedArgs{"most": most})
@@ -44,13 +44,13 @@ func QueueHolders(ctx context.Context, db Reader) ([]Blocker, error) {
 }
 
 // LockHolders describes the other sessions and prepared transactions that hold a lock on one of the tables, at most
-// ten; nil: on any, of a kind that keeps readers or writers out.
+// ten. With nil tables, it returns those that hold a lock on any table that blocks readers or writers.
 func LockHolders(ctx context.Context, db Reader, tables []uint32) ([]string, error) {
 	list, err := Collect(ctx, db, "lock_holders", pgx.RowTo[string], pgx.StrictNamedArgs{"tables": tables})
 	return list, wrap.Errorf(err, "list locks")
 }
 
-// heldError is an error of a statement that gave way to a lock, with those who may hold it.
+// heldError is the error of a statement that failed on a lock, with the possible holders.
 type heldError struct {
 	error
 	holders []string
@@ -64,7 +64,7 @@ func (e heldError) Hints() []string {
 		"a prepared transaction: COMMIT PREPARED or ROLLBACK PREPARED")
 }
 
-// NameHolders adds to the error of a statement that gave way to a lock who may hold it.
+// NameHolders adds the possible holders to the error of a statement that failed on a lock.
 func NameHolders(ctx context.Context, db Reader, err error) error {
 	if !LockedOut(err) {
 		return err
@@ -76,13 +76,13 @@ func NameHolders(ctx context.Context, db Reader, err error) error {
 	return heldError{err, holders}
 }
 
-// Named are blockers in words.
+// Named returns the blockers' descriptions.
 func Named(list []Blocker) []string {
 	return lists.Map(list, func(b Blocker) string { return b.String() })
 }
 
-// WatchBlockers looks who blocks, after a few seconds and then again and again, until ctx ends, and tells if somebody
-// does: anyone who waits says for whom.
+// WatchBlockers calls look after a few seconds and then repeatedly, until ctx ends, and calls tell when there are
+// blockers.
 func WatchBlockers(ctx context.Context, look func(ctx context.Context) ([]Blocker, error), tell func(list []Blocker)) {
 	const first, again, longest = 3 * time.Second, 10 * time.Second, time.Minute
 	for pause := first; ; pause = min(max(2*pause, again), longest) {

@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_APreparedTransactionHoldsTheQueue: who holds the queue is named where no session does.
+// TestP10_APreparedTransactionHoldsTheQueue: the blocker is reported even if it has no session.
 func TestP10_APreparedTransactionHoldsTheQueue(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -7,30 +7,30 @@ import (
 	"hash"
 )
 
-// Hashed is the kind of a value that stands for a longer one: it is the SHA-256 of that. We never ask for pgoutput's
-// binary values, whose kind this is.
+// Hashed is the kind of a value that was replaced by its SHA-256. pgoutput uses this kind for binary values, which we
+// never request.
 const Hashed = 'b'
 
 const (
-	longKept    = 8 << 10   // bytes of a value that is always handed on as it came, such as one of a key
-	longestKept = 512 << 10 // of one that is as long as there is room: the text of a vector has less
+	longKept    = 8 << 10   // bytes of a value that is always passed on unchanged, such as a key
+	longestKept = 512 << 10 // of one that is passed on if there is room: the text of a vector is shorter
 	roomForLong = 4 << 20
 )
 
 var errChange = errors.New("a change in the stream is not what pgoutput writes")
 
-// change is a frame with a change of a row whose long values are hashed as they come. Other parts are copied.
+// change is a frame with a row change whose long values are hashed while they are read. Other parts are copied.
 type change struct {
-	rest    int // of the frame, to read
-	columns int // of the tuple, to read
+	rest    int // bytes of the frame still to read
+	columns int // columns of the tuple still to read
 	keep    int // bytes to copy
 	hash    int // bytes to hash
 	begun   bool
 	sum     hash.Hash
-	short   []byte // what becomes of it
+	short   []byte // the shortened frame
 }
 
-// shorten reads the frame to its end. An error loses nothing.
+// shorten reads the frame to its end. It can be called again after an error.
 func (c *change) shorten(r *bufio.Reader) error {
 	for {
 		switch {
@@ -60,7 +60,7 @@ func (c *change) shorten(r *bufio.Reader) error {
 	}
 }
 
-// column begins with the next one.
+// column starts the next column.
 func (c *change) column(r *bufio.Reader) error {
 	const null, unchanged, header = 'n', 'u', 5
 	h, err := c.peek(r, 1)
@@ -94,7 +94,7 @@ func (c *change) column(r *bufio.Reader) error {
 	return err
 }
 
-// value copies or hashes what has come of one.
+// value copies or hashes the bytes of a value that have arrived.
 func (c *change) value(r *bufio.Reader) error {
 	if _, err := r.Peek(1); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (c *change) value(r *bufio.Reader) error {
 	return err
 }
 
-// peek looks at the next bytes of the frame.
+// peek returns the next bytes of the frame.
 func (c *change) peek(r *bufio.Reader, n int) ([]byte, error) {
 	if n > c.rest {
 		return nil, errChange
@@ -126,9 +126,9 @@ func (c *change) peek(r *bufio.Reader, n int) ([]byte, error) {
 	return r.Peek(n)
 }
 
-// take copies what was looked at.
+// take copies the bytes that were peeked.
 func (c *change) take(r *bufio.Reader, h []byte) {
 	c.rest -= len(h)
 	c.short = append(c.short, h...)
-	_, _ = r.Discard(len(h)) // they are there
+	_, _ = r.Discard(len(h)) // they are buffered
 }

@@ -1,8 +1,8 @@
-// Package database opens connections to Postgres that all read and print values the same way.
+// Package database opens Postgres connections that all read and print values the same way.
 //
-// Keys and hashes are made of the text Postgres prints for a value, in the replication stream and in queries alike.
-// That text depends on session settings, so every connection of this program is made here and nowhere else. A
-// connection whose settings did not take is closed, never used.
+// Keys and hashes are computed from the text that Postgres prints for a value, in the replication stream as well as in
+// queries. That text depends on session settings, so all connections of this program are made here. A connection whose
+// settings did not take effect is closed without being used.
 package database
 
 import (
@@ -28,23 +28,22 @@ import (
 // Options says how to connect. The zero value is usable.
 type Options struct {
 	ApplicationName string // shown in pg_stat_activity; "" means embedsidecar
-	// of the pool; 0: what the URL says (pool_max_conns), else 4 or the number of CPUs if more
+	// maximum size of the pool; 0: what the URL says (pool_max_conns), else 4 or the number of CPUs if more
 	MaxConns       int32
 	ConnectTimeout time.Duration // of one attempt; 0: what the URL says (connect_timeout), else 10 s
-	// IdleInTransaction is how long the server lets one of our transactions sit idle before it ends the session, so that a
-	// stopped sidecar does not keep a user's row locked. 0 means 15 s; negative means no limit.
+	// IdleInTransaction is how long one of our transactions may sit idle before the server ends the session. It keeps a
+	// stopped sidecar from holding locks on users' rows. 0 means 15 s; negative means no limit.
 	IdleInTransaction time.Duration
-	// TrustedOwners are roles whose objects may be used as if they were the connecting role's own, beside those that are
-	// trusted anyway; see Connect.
+	// TrustedOwners are additional roles whose objects are used as if they were the connecting role's own; see Connect.
 	TrustedOwners []string
-	// Via is a connection string whose host, port, encryption and database are used in place of the other's: the way
-	// around a pooler.
+	// Via is a connection string whose host, port, encryption and database replace those of the other: it bypasses a
+	// pooler.
 	Via string
-	// Thrifty has connections closed when none was used for 0.1 s, in place of each after 30 s.
+	// Thrifty closes all connections after 0.1 s without use, instead of each after 30 s.
 	Thrifty bool
-	// Patience is how long an answer may take until a pool asks the server whether it works at it; 0 means 20 s.
+	// Patience is how long an answer may take before the pool checks whether the server works on it; 0 means 20 s.
 	Patience time.Duration
-	// CatalogOnly has nothing looked at before: the caller reads the catalog, and nothing in the schema embedsidecar.
+	// CatalogOnly skips the trust check: the caller reads the catalog, and nothing in the schema embedsidecar.
 	CatalogOnly bool
 	Log         *slog.Logger // nil: silent
 }
@@ -57,8 +56,8 @@ const (
 	defaultIdleInTransaction = 15 * time.Second
 )
 
-// formatting is what a session must print and read by. Poolers know some of these parameters and refuse others; see
-// pooled. The values are also what verifySession expects, so that a pooler which swallows them is noticed.
+// formatting holds the settings by which a session prints and reads values. Poolers know some of these parameters and
+// refuse others; see pooled. verifySession expects the same values, so it notices a pooler that drops them.
 var formatting = map[string]string{
 	"client_encoding":    "UTF8", // SQL_ASCII databases: see afterConnect
 	"datestyle":          "ISO, MDY",
@@ -66,44 +65,44 @@ var formatting = map[string]string{
 	"intervalstyle":      "postgres",
 	"extra_float_digits": "3",
 	"bytea_output":       "hex",
-	// Unqualified names in a user's text expression mean what they mean in pg_catalog, no matter who runs it. Left out,
-	// pg_temp would be searched before it for tables and types, and a trigger may have made some.
+	// Unqualified names in a user's text expression resolve in pg_catalog, whichever role runs it. If pg_temp were left
+	// out, it would be searched first for tables and types, and a trigger may have made some.
 	"search_path": OwnPath,
 }
 
 // OwnPath is the search_path of our sessions.
 const OwnPath = "pg_catalog, pg_temp"
 
-// conduct is how a session behaves beyond formatting.
+// conduct holds the other session settings.
 var conduct = map[string]string{
-	// A row hidden by row-level security must be an error: taken for a deleted row it would cost the user a vector.
+	// A row hidden by row-level security must cause an error: taken for a deleted row, it would cost the user a vector.
 	"row_security": "off",
-	// Plans for "the usual parameters" have turned a claim of a few rows into a scan of the queue.
+	// Generic plans have turned a claim of a few rows into a scan of the queue.
 	"plan_cache_mode": "force_custom_plan",
 	"jit":             "off",
-	// Shorter than deadlock_timeout: where we and a user wait for each other, we are the ones who give way.
+	// Shorter than deadlock_timeout: in a deadlock with a user, our statement fails first.
 	"lock_timeout":                  "500ms",
 	"default_transaction_isolation": "read committed",
 	"default_transaction_read_only": "off",
-	"idle_session_timeout":          "0", // a pool's connection and a held advisory lock are idle by nature
+	"idle_session_timeout":          "0", // the idle connections of a pool and held advisory locks are intended
 	"standard_conforming_strings":   "on",
-	// Names of types as the server writes them are compared, and texts and filters must mean the same no matter who
-	// evaluates them.
+	// The server's names of types are compared, and texts and filters must mean the same whoever evaluates them.
 	"quote_all_identifiers": "off",
 	"transform_null_equals": "off",
 	"array_nulls":           "on",
 	"xmloption":             "content",
 	"xmlbinary":             "base64",
-	// a default meant for applications would end what reads a whole table; ours have contexts
+	// a default for applications would cancel statements that read a whole table; ours have contexts
 	"statement_timeout": "0",
-	// The server's side of dial: a host that vanishes in the middle of what it tells holds its locks for 25 s, not for
-	// the 2 hours of a default. Over a Unix socket the server takes them for nothing.
+	// The server's side of dial: a session whose client host vanishes keeps its locks for 25 s, not for the 2 hours of
+	// the default. The server ignores these settings on a Unix socket.
 	"tcp_keepalives_idle":     strconv.Itoa(keepIdle),
 	"tcp_keepalives_interval": strconv.Itoa(keepInterval),
 	"tcp_keepalives_count":    strconv.Itoa(keepCount),
 }
 
-// After how many seconds of silence a connection is probed, how often, and how many probes in vain end it.
+// A silent connection is probed after keepIdle seconds, every keepInterval seconds, and ends after keepCount failed
+// probes.
 const (
 	keepIdle     = 10
 	keepInterval = 5
@@ -116,19 +115,19 @@ var tracked = map[string]bool{
 	"standard_conforming_strings": true,
 }
 
-// Connect opens a pool and proves it with one connection. It returns *Error when no connection can be made.
+// Connect opens a pool and tests it with one connection. It returns *Error when no connection can be made.
 //
-// Every connection has the settings of this package and knows pgvector's types vector (as pgvector.Vector, also in
-// arrays and in binary) and sparsevec (as pipeline.Sparse, to send), if the extension is installed. After CREATE
+// Every connection has the settings of this package. If the extension is installed, it knows pgvector's types vector
+// (as pgvector.Vector, also in arrays and in binary) and sparsevec (as pipeline.Sparse, to send). After CREATE
 // EXTENSION, pool.Reset makes the connections again.
 //
-// Before anything of ours is touched, each connection looks whether the schema embedsidecar and what is in it belong
-// to somebody who is trusted: a superuser, the role itself, a role that may act as it anyway, or one of
-// TrustedOwners. Connections that a pool opens within 10 s of a look share it. Whatever else it finds there, or a
-// trigger, rule or view in the place of a table, ends the connection with an error of kind Untrusted.
+// Before it touches anything of ours, each connection checks that the schema embedsidecar and its contents belong to a
+// trusted role: a superuser, the role itself, a role whose privileges include the role's, or one of TrustedOwners.
+// Connections that a pool opens within 10 s of a check share it. Any other object in the schema, and any trigger, rule
+// or view in place of a table, ends the connection with an error of kind Untrusted.
 //
-// A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the
-// role, as the script of sql/roles.sql has them; see Pooled and Conduct.
+// A PgBouncer is recognized by the parameters that it refuses. The settings it cannot carry must then be defaults of
+// the role, as the script of sql/roles.sql sets them; see Pooled and Conduct.
 func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) {
 	cfg, err := parse(dsn, o)
 	if err != nil {
@@ -150,7 +149,7 @@ func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) 
 			delete(cfg.ConnConfig.RuntimeParams, name)
 		}
 	}
-	// Statements prepared in one transaction may be unknown in the next, which can run on another server connection.
+	// Statements prepared in one transaction may be missing in the next, which can run on another server connection.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	return open(ctx, cfg, o.Thrifty)
 }
@@ -158,7 +157,7 @@ func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) 
 func open(ctx context.Context, cfg *pgxpool.Config, thrifty bool) (*pgxpool.Pool, error) {
 	after := tidy
 	var pool *pgxpool.Pool
-	if thrifty { // nothing looks at a pool that nobody uses, of which there are many
+	if thrifty { // nothing else checks an unused pool, and there may be many
 		unused := time.AfterFunc(thriftyIdle, func() { closeIdle(pool) }) //nolint:contextcheck // the pool calls it with none
 		unused.Stop()                                                     // until the first use
 		after = func(conn *pgx.Conn) {                                    //nolint:contextcheck // as above
@@ -180,7 +179,7 @@ func open(ctx context.Context, cfg *pgxpool.Config, thrifty bool) (*pgxpool.Pool
 	return pool, nil
 }
 
-// closeIdle closes the connections of a pool that nobody uses.
+// closeIdle closes the unused connections of a pool.
 func closeIdle(pool *pgxpool.Pool) {
 	const limit = 2 * time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), limit) //nolint:forbidigo // the pool calls it with none
@@ -190,20 +189,20 @@ func closeIdle(pool *pgxpool.Pool) {
 	}
 }
 
-// Pooled reports whether the pool talks to a connection pooler in place of a server. Nothing that belongs to a
-// session (LISTEN, advisory locks, temporary tables, SET) may then be used outside of one transaction.
+// Pooled reports whether the pool connects to a pooler instead of a server. Session state (LISTEN, advisory locks,
+// temporary tables, SET) may then be used only within one transaction.
 func Pooled(pool *pgxpool.Pool) bool {
 	return !direct(pool.Config().ConnConfig)
 }
 
-// direct reports whether connections of a configuration lead to a server: through a pooler few settings are carried.
+// direct reports whether connections of a configuration reach a server: a pooler carries few settings.
 func direct(c *pgx.ConnConfig) bool {
 	_, carried := c.RuntimeParams["search_path"]
 	return carried
 }
 
-// Wrap returns err as *Error if it is a failure to get a connection, so that errors of a pool that reconnects
-// later read like those of Connect. Any other error is returned as it is.
+// Wrap returns err as *Error if it is a failure to get a connection. Errors of a pool that reconnects then read like
+// those of Connect. Any other error is returned unchanged.
 func Wrap(err error) error {
 	var connect *pgconn.ConnectError
 	var ours *Error
@@ -213,8 +212,8 @@ func Wrap(err error) error {
 	return classify(err, *connect.Config)
 }
 
-// parse reads a URL or key=value pairs, as libpq does, and adds the settings. Its error never repeats the text: what
-// cannot be parsed cannot be redacted either.
+// parse reads a URL or key=value pairs, as libpq does, and adds the settings. Its error never repeats the text, because
+// text that cannot be parsed cannot be redacted either.
 func parse(dsn string, o Options) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -223,7 +222,7 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 	if o.MaxConns > 0 {
 		cfg.MaxConns = o.MaxConns
 	}
-	// What the work of a moment has opened is closed soon after it.
+	// Connections opened for a burst of work are closed soon after it.
 	if !strings.Contains(dsn, "pool_max_conn_idle_time") {
 		cfg.MaxConnIdleTime, cfg.HealthCheckPeriod = usualIdle, usualIdle/2
 	}
@@ -256,7 +255,7 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 	return cfg, nil
 }
 
-// configure adds what a pool's and a replication connection have in common.
+// configure applies what pool connections and replication connections have in common.
 func configure(c *pgconn.Config, o Options) {
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, defaultConnectTimeout)
 	if o.ConnectTimeout > 0 {
@@ -264,14 +263,14 @@ func configure(c *pgconn.Config, o Options) {
 	}
 	c.DialFunc = dial
 	if c.ValidateConnect == nil {
-		// With several hosts in the URL this finds the primary; with one it turns a standby into a clear error.
+		// With several hosts in the URL this finds the primary. With one host, a standby causes a clear error.
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	c.OnNotification = notified
 	if c.RuntimeParams == nil {
 		c.RuntimeParams = map[string]string{}
 	}
-	// Names are case-insensitive in Postgres: a spelling of the user's would otherwise be sent beside ours.
+	// Names are case-insensitive in Postgres: another spelling by the user would be sent in addition to ours.
 	for name, value := range c.RuntimeParams {
 		if lower := strings.ToLower(name); lower != name {
 			delete(c.RuntimeParams, name)
@@ -292,21 +291,21 @@ func configure(c *pgconn.Config, o Options) {
 	}
 }
 
-// dial opens a connection. The default of 2 hours would leave one to a vanished server looking healthy.
+// dial opens a connection. With the default of 2 hours, a connection to a vanished server would look healthy.
 func dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: keepIdle * time.Second, Interval: keepInterval * time.Second, Count: keepCount,
 	}}).DialContext(ctx, network, addr)
 }
 
-// afterConnect finishes a new connection of the pool: encoding, proof of the settings, types. It returns when the
+// afterConnect completes a new connection of the pool: encoding, check of the settings, types. It returns when the
 // server was started.
 func afterConnect(ctx context.Context, conn *pgx.Conn) (server string, err error) {
 	ascii, err := rawEncoding(ctx, conn.PgConn())
 	if err != nil {
 		return "", err
 	}
-	if direct(conn.Config()) { // a pooler hands the session on to others
+	if direct(conn.Config()) { // a pooler passes the session on to other clients
 		if err := unlimited(ctx, conn.PgConn()); err != nil {
 			return "", err
 		}
@@ -342,9 +341,9 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) (server string, err error
 	return server, tablesOnly(ctx, conn)
 }
 
-// tablesOnly has the server refuse views and foreign tables in the place of tables, where it can (PostgreSQL 17, and
-// the last minor releases before): the owner of a table may put one there at any moment, and its functions would run
-// with the rights of our role.
+// tablesOnly makes the server refuse views and foreign tables in place of tables, where it can (PostgreSQL 17, and the
+// last minor releases before). The owner of a table may replace it at any moment, and the view's functions would run
+// with our role's privileges.
 func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
 	var before *string
 	err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+
@@ -358,9 +357,8 @@ const (
 	restricted  = "view, foreign-table"
 )
 
-// unlimited takes away what a default of the role or the database may say of the length of transactions, which nobody
-// can in a start-up packet: versions before 17 do not know the setting. To a walsender every transaction that it
-// decodes is one.
+// unlimited removes a transaction_timeout that is a default of the role or the database. A start-up packet cannot do
+// so, because versions before 17 do not know the setting. To a walsender, every transaction it decodes counts.
 func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
 	if limited, err := limitsTransactions(conn); err != nil || !limited {
 		return err
@@ -383,8 +381,8 @@ func majorOf(conn *pgconn.PgConn) (major int, err error) {
 	return major, nil
 }
 
-// rawEncoding switches a connection to a SQL_ASCII database to the bytes as they are, and reports whether it did.
-// Asked for UTF-8, the server would refuse to send a value that is not, and in such a database any value may be.
+// rawEncoding switches a connection to a SQL_ASCII database to raw bytes, and reports whether it did. Asked for UTF-8,
+// the server would refuse to send invalid values, which such a database may hold.
 func rawEncoding(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 	if conn.ParameterStatus("server_encoding") != "SQL_ASCII" {
 		return false, nil
@@ -398,8 +396,8 @@ func rawEncoding(ctx context.Context, conn *pgconn.PgConn) (bool, error) {
 // checked names the settings in the order in which afterConnect reads them.
 var checked = [...]string{
 	"datestyle", "timezone", "intervalstyle", "extra_float_digits", "bytea_output", "search_path", "client_encoding",
-	"row_security",                // left on, rows hidden by a policy would be taken for deleted ones
-	"standard_conforming_strings", // off, backslashes in literals would mean something else
+	"row_security",                // if on, rows hidden by a policy would be taken for deleted ones
+	"standard_conforming_strings", // if off, backslashes in literals would be escapes
 }
 
 // wanted returns what a setting must be.
@@ -410,8 +408,8 @@ func wanted(name string) string {
 	return conduct[name]
 }
 
-// verifySession returns *Error of kind Pooler when a setting is not what was asked for. A server always takes them; a
-// pooler told to ignore start-up parameters does not.
+// verifySession returns *Error of kind Pooler when a setting has not the requested value. A server always applies it; a
+// pooler that ignores start-up parameters does not.
 func verifySession(got [len(checked)]string, ascii bool, role string) error {
 	var wrong []string
 	for i, name := range checked {
@@ -422,10 +420,10 @@ func verifySession(got [len(checked)]string, ascii bool, role string) error {
 				want = "SQL_ASCII"
 			}
 		case "datestyle":
-			// The order of day and month only matters for reading dates; printing ISO is what counts.
+			// The order of day and month only matters for reading dates.
 			have, want = strings.Split(have, ",")[0], "ISO"
 		case "extra_float_digits":
-			if have == "1" || have == "2" { // all print the shortest digits that give the same number, since PostgreSQL 12
+			if have == "1" || have == "2" { // since PostgreSQL 12 all print the shortest exact digits
 				have = want
 			}
 		case "timezone":

@@ -36,7 +36,7 @@ var awkwardText = []string{
 	"pg_catalog, pg_temp", "off",
 }
 
-// spoil makes every setting of ours wrong by default for the database.
+// spoil sets wrong database defaults for all our settings.
 func spoil(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	for _, set := range []string{
@@ -64,7 +64,7 @@ func connect(t *testing.T, dsn string) *pgxpool.Pool {
 	return pool
 }
 
-// TestConnect_AThriftyPoolKeepsWhatIsUsed: what was used last is closed, what is in use goes on.
+// TestConnect_AThriftyPoolKeepsWhatIsUsed: unused connections are closed, and those in use continue.
 func TestConnect_AThriftyPoolKeepsWhatIsUsed(t *testing.T) {
 	t.Parallel()
 	dsn := newDB(t)
@@ -86,7 +86,7 @@ func TestConnect_AThriftyPoolKeepsWhatIsUsed(t *testing.T) {
 	others := connect(t, dsn)
 	left := func(want int) {
 		t.Helper()
-		testenv.Eventually(t, 20*time.Second, func() (bool, string) { // sooner than others look after their pools
+		testenv.Eventually(t, 20*time.Second, func() (bool, string) { // sooner than other pools check
 			n := 0
 			err := others.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'thrifty' "+
 				"AND datname = current_database()").Scan(&n)
@@ -136,8 +136,8 @@ func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {
 	}
 }
 
-// TestConnect_WorkInSequenceTakesOneConnection: a connection is free as soon as it is released, also one whose session
-// had to be tidied.
+// TestConnect_WorkInSequenceTakesOneConnection: a released connection is free immediately, even if its session had to
+// be reset.
 func TestConnect_WorkInSequenceTakesOneConnection(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]database.Options{"usual": {}, "thrifty": {Thrifty: true}} {
@@ -164,8 +164,8 @@ func TestConnect_WorkInSequenceTakesOneConnection(t *testing.T) {
 	}
 }
 
-// TestP5_AHostThatVanishesHoldsItsLocksForSeconds: the server asks whether who connected is still there, whatever its
-// defaults are, in an ordinary session, after it was tidied, and in one for replication.
+// TestP5_AHostThatVanishesHoldsItsLocksForSeconds: the server probes its clients, whatever its defaults are: in an
+// ordinary session, after a reset, and in a replication session.
 func TestP5_AHostThatVanishesHoldsItsLocksForSeconds(t *testing.T) {
 	t.Parallel()
 	dsn := newDB(t)
@@ -182,7 +182,7 @@ func TestP5_AHostThatVanishesHoldsItsLocksForSeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		database.Used(tx) // the next one gets the session as it was made
+		database.Used(tx) // the session is reset for its next use
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -198,8 +198,8 @@ func TestP5_AHostThatVanishesHoldsItsLocksForSeconds(t *testing.T) {
 	}
 }
 
-// TestP9_AProcessThatStandsStillHoldsNoCheckpointForEver: the server gives a stream up that reads nothing, though its
-// machine answers. Until then a checkpoint waits that is to take the WAL from its slot.
+// TestP9_AProcessThatStandsStillHoldsNoCheckpointForEver: the server ends a stream that does not read, even if its
+// machine answers probes. Until then, a checkpoint that has to remove the slot's WAL waits.
 func TestP9_AProcessThatStandsStillHoldsNoCheckpointForEver(t *testing.T) {
 	t.Parallel()
 	conn, err := database.ConnectReplication(t.Context(), newDB(t), database.Options{})
@@ -213,7 +213,7 @@ func TestP9_AProcessThatStandsStillHoldsNoCheckpointForEver(t *testing.T) {
 	}
 }
 
-// What comes of a message counts before it is whole, and however much of it is read past.
+// Heard counts incomplete and skipped messages.
 func TestHeard_CountsWhatComes(t *testing.T) {
 	t.Parallel()
 	conn, err := database.ConnectReplication(t.Context(), newDB(t), database.Options{})
@@ -241,7 +241,7 @@ func TestConnect_TransactionsMayLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if version < 170000 {
-		return // it knows no such limit
+		return // no such limit
 	}
 	if _, err := admin.Exec(t.Context(), `ALTER DATABASE "`+name+`" SET transaction_timeout = '1h'`); err != nil {
 		t.Fatal(err)
@@ -341,8 +341,8 @@ func TestConnect_VectorsTravelInBinaryFromAnySchema(t *testing.T) {
 	}
 }
 
-// pooler is a stand-in for PgBouncer: it refuses the start-up parameters that PgBouncer does not know and passes the
-// rest on. With ignore it drops them instead, as with ignore_startup_parameters.
+// pooler simulates PgBouncer: it refuses the start-up parameters that PgBouncer does not know and passes on the others.
+// With ignore it drops them instead, like ignore_startup_parameters.
 func pooler(t *testing.T, dsn string, ignore bool) string {
 	t.Helper()
 	target, err := pgconn.ParseConfig(dsn)
@@ -443,7 +443,7 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// what the script has must do
+	// the settings of the script must be enough
 	roles := sqlfiles.Roles(u.User.Username(), "another", "another", "another", "another")
 	for line := range strings.SplitSeq(roles, "\n") {
 		if strings.HasPrefix(line, "ALTER ROLE") {
@@ -460,7 +460,7 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 	}
 }
 
-// TestRowOfView: a view may have more columns than are read of it, and NULL is zero.
+// TestRowOfView: a view may have more columns than fields, and NULL becomes the zero value.
 func TestRowOfView(t *testing.T) {
 	t.Parallel()
 	type told struct {

@@ -15,22 +15,22 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Kind tells why there is no connection.
+// Kind is the reason why there is no connection.
 type Kind string
 
 // The kinds of connection errors.
 const (
-	BadURL      Kind = "bad_url"     // the URL cannot be read
-	Unreachable Kind = "unreachable" // nobody answers, or the answer came too late; later it may work
-	Starting    Kind = "starting"    // the server starts, stops or recovers; later it may work
-	Full        Kind = "full"        // no connection or walsender is free; later it may work
-	Auth        Kind = "auth"        // unknown role, wrong password, or pg_hba.conf does not let us in
+	BadURL      Kind = "bad_url"     // the URL cannot be parsed
+	Unreachable Kind = "unreachable" // no answer, or it came too late; a retry may succeed
+	Starting    Kind = "starting"    // the server starts, stops or recovers; a retry may succeed
+	Full        Kind = "full"        // no connection or walsender is free; a retry may succeed
+	Auth        Kind = "auth"        // unknown role, wrong password, or pg_hba.conf rejects us
 	NoDatabase  Kind = "no_database" // the server has no such database
-	Permission  Kind = "permission"  // the role may not: no CONNECT, or no REPLICATION
-	TLS         Kind = "tls"         // no encryption where it is asked for, or a certificate that is not trusted
-	Standby     Kind = "standby"     // the server cannot write
-	Pooler      Kind = "pooler"      // something between us and the server does not pass on what we need
-	// our objects, or what hangs on them, are those of somebody whom nobody has said to trust
+	Permission  Kind = "permission"  // the role lacks a privilege: CONNECT, or REPLICATION
+	TLS         Kind = "tls"         // no encryption although required, or an untrusted certificate
+	Standby     Kind = "standby"     // the server is read-only
+	Pooler      Kind = "pooler"      // something between us and the server drops what we need
+	// our objects, or objects attached to them, belong to a role that is not trusted
 	Untrusted Kind = "untrusted"
 	Other     Kind = "other"
 )
@@ -39,24 +39,22 @@ const (
 type Error struct {
 	Kind Kind
 	Err  error
-	Hint []string // ways out, each a sentence or a statement to run
+	Hint []string // what to do, each a sentence or a statement to run
 	// Trust are the owners whom --trust-owner would have to name.
 	Trust []string
 }
 
 func (e *Error) Error() string { return "connect to database: " + e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hints returns the ways out.
 func (e *Error) Hints() []string { return e.Hint }
 
-// Owners are those whom --trust-owner would have to name.
+// Owners are the owners that --trust-owner would have to name.
 func (e *Error) Owners() []string { return e.Trust }
 
-// Temporary reports whether the same attempt may succeed later without anybody changing the configuration. A wrong
-// password counts as temporary too: passwords are rotated on both sides, and never at the same moment.
+// Temporary reports whether a retry may succeed without a change of the configuration. A wrong password counts as
+// temporary too: passwords are rotated on both sides, but never at the same moment.
 func (e *Error) Temporary() bool {
 	switch e.Kind {
 	case Unreachable, Starting, Full, Auth, Standby:
@@ -69,8 +67,7 @@ func (e *Error) Temporary() bool {
 
 var directHint = []string{"replication needs a direct connection to the server: give its URL with --stream-url (EMBEDSIDECAR_STREAM_URL)"}
 
-// unreadable turns an error of parsing into one that repeats nothing of the text, except the name of a file that is
-// not there.
+// unreadable returns an error of parsing without the text, except for the name of a missing file.
 func unreadable(err error) error {
 	e := &Error{
 		Kind: BadURL, Err: errors.New(
@@ -86,19 +83,19 @@ func unreadable(err error) error {
 	return e
 }
 
-// refusedParameter reports whether something in between refused a start-up parameter that every supported server knows.
+// refusedParameter reports whether a pooler refused a start-up parameter that every supported server knows.
 func refusedParameter(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && strings.Contains(strings.ToLower(pg.Message), "unsupported startup parameter")
 }
 
-// classify turns what pgx returns into *Error.
+// classify turns an error of pgx into *Error.
 func classify(err error, cfg pgconn.Config) error {
 	if done, ok := errors.AsType[*Error](err); ok {
 		return done
 	}
 	if errors.Is(err, context.Canceled) {
-		return err // the caller changed its mind: that is no fault of the database
+		return err // the caller cancelled: not an error of the database
 	}
 	e := &Error{Kind: Other, Err: fmt.Errorf("role %q, database %q at %s: %w", cfg.User, cfg.Database, address(cfg),
 		cause(err, address(cfg)))}
@@ -111,7 +108,7 @@ func classify(err error, cfg pgconn.Config) error {
 	case errors.As(err, &pg):
 		e.Kind = serverKind(pg)
 	case errors.Is(err, context.DeadlineExceeded), pgconn.Timeout(err), cutOff(err):
-		e.Kind = Unreachable // also when it was the TLS handshake that nobody answered, or a server that was just ending
+		e.Kind = Unreachable // also for a TLS handshake without an answer, and a server that was just stopping
 	case strings.Contains(text, "tls") || strings.Contains(text, "x509") || strings.Contains(text, "TLS"):
 		e.Kind = TLS
 	case strings.Contains(text, "read only connection"):
@@ -126,9 +123,8 @@ func classify(err error, cfg pgconn.Config) error {
 	return e
 }
 
-// IsTransient reports whether an error, of a statement as well as of a connection, is of the kind that goes away by
-// itself: no server, one that starts, stops or is full, a connection that broke, or a lock that somebody else held
-// for too long.
+// IsTransient reports whether an error, of a statement or of a connection, may go away by itself: no server, one that
+// starts, stops or is full, a broken connection, or a lock timeout.
 func IsTransient(err error) bool {
 	if err == nil {
 		return false
@@ -141,12 +137,12 @@ func IsTransient(err error) bool {
 			pgerrcode.IsInsufficientResources(pg.Code) ||
 			LockedOut(err) || pgerrcode.IsTransactionRollback(pg.Code)
 	}
-	_, file := errors.AsType[*fs.PathError](err) // its cause is of the system, too
+	_, file := errors.AsType[*fs.PathError](err) // its cause is also an error of the system
 	_, network := errors.AsType[net.Error](err)
 	return !file && (network || cutOff(err) || pgconn.SafeToRetry(err))
 }
 
-// cutOff reports whether the system, and not the other side's program, ended a connection or its attempt.
+// cutOff reports whether the system, and not the peer's program, ended a connection or its attempt.
 func cutOff(err error) bool {
 	var number syscall.Errno
 	return errors.As(err, &number) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
@@ -217,9 +213,9 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 	return nil
 }
 
-// cause leaves out what pgconn says more than once: role and database, and the same of every attempt. There are
-// several when a host has several addresses, and when sslmode lets it try with and without TLS; then what the server
-// said counts, if it said something.
+// cause removes what pgconn repeats: role, database, and the common text of the attempts. There are several attempts
+// when a host has several addresses, or when sslmode allows it to try with and without TLS. What the server said takes
+// precedence.
 func cause(err error, at string) error {
 	inner := err
 	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok && connect.Unwrap() != nil {
@@ -242,7 +238,7 @@ func cause(err error, at string) error {
 	return toldError{err, strings.Join(texts, "; ")}
 }
 
-// attemptText words one attempt, without the address if that is told anyway.
+// attemptText returns the text of one attempt, without the address if the caller prints it anyway.
 func attemptText(err error, at string) string {
 	text := err.Error()
 	pg, said := errors.AsType[*pgconn.PgError](err)
@@ -265,7 +261,7 @@ func attemptText(err error, at string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// toldError is an error in other words.
+// toldError is an error with another text.
 type toldError struct {
 	error
 	text string

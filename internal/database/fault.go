@@ -8,34 +8,34 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Fault is what an error of a statement is the fault of. Functions and triggers of the user's may raise any error the
-// server knows: one that leaves the session alive tells what it looks like, and only another try without the row can
-// tell whether that is so.
+// Fault is the apparent cause of a statement's error. Users' functions and triggers may raise any error that the server
+// knows. So an error that does not end the session shows only what it looks like, and only a retry without the row can
+// confirm the cause.
 type Fault int
 
 // The faults.
 const (
-	Unjudged    Fault = iota // not the server's word: no error, or one of ours, of the network or of a context
+	Unjudged    Fault = iota // not a server error: nil, our own, of the network or of a context
 	Ended                    // the server ended the session
-	Locked                   // a lock was not to be had in time
-	Conflict                 // it lost against another transaction: the same may succeed the next time
-	Canceled                 // it took too long, or somebody cancelled it
-	Forbidden                // the role may not
-	Schema                   // what the statement names is not there, or is something else
-	Unavailable              // what the server needs for it is not to be had: room, files, other servers
-	Data                     // a value, or what somebody raises for one
+	Locked                   // could not obtain a lock in time
+	Conflict                 // lost against another transaction: a retry may succeed
+	Canceled                 // took too long, or was cancelled
+	Forbidden                // the role lacks a privilege
+	Schema                   // an object that the statement names is missing or of another kind
+	Unavailable              // a resource is missing: memory, disk space, files, another server
+	Data                     // a value, or an error that a user's code raised
 )
 
-// schemaStates say that something is not what the statement takes it for.
+// schemaStates are the SQLSTATEs of a missing object or one of another kind.
 var schemaStates = []string{
 	pgerrcode.UndefinedColumn, pgerrcode.UndefinedTable, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject,
 	pgerrcode.InvalidSchemaName,
 	pgerrcode.DatatypeMismatch,
 	pgerrcode.InvalidColumnReference,       // an embedding table has lost its key
-	pgerrcode.ObjectNotInPrerequisiteState, // a view stands in the place of a table
+	pgerrcode.ObjectNotInPrerequisiteState, // a view has replaced a table
 }
 
-// Judge finds out what an error is the fault of.
+// Judge returns the apparent cause of an error.
 func Judge(err error) Fault {
 	if errors.Is(err, ErrLocked) {
 		return Locked
@@ -65,19 +65,18 @@ func Judge(err error) Fault {
 	return Data
 }
 
-// RowsFault reports whether an error of a statement may be the fault of one of its rows. Whether it is, the statement
-// without that row tells.
+// RowsFault reports whether one row may have caused a statement's error. A retry without that row confirms it.
 func RowsFault(err error) bool {
 	return slices.Contains([]Fault{Forbidden, Schema, Unavailable, Data}, Judge(err))
 }
 
-// OfStatement reports whether an error is the server's word about a statement, or what the statement calls, rather than
-// about the session, a lock, another transaction or a server that has no room: another statement may do well.
+// OfStatement reports whether an error is about one statement or what it calls, rather than about the session, a lock,
+// another transaction or a full server: another statement may succeed.
 func OfStatement(err error) bool {
 	switch Judge(err) {
 	case Forbidden, Schema, Data, Canceled:
 		return true
-	case Unavailable: // functions of the user's may raise what they like; room is the server's as a whole
+	case Unavailable: // users' functions may raise any error; running out of room concerns the whole server
 		pg, ok := errors.AsType[*pgconn.PgError](err)
 		return ok && !pgerrcode.IsInsufficientResources(pg.Code)
 	case Unjudged, Ended, Locked, Conflict:
@@ -85,16 +84,15 @@ func OfStatement(err error) bool {
 	return false
 }
 
-// ErrLocked means that another session has locked a table; later the same may work.
+// ErrLocked means that another session has locked a table. A retry may succeed.
 var ErrLocked = errors.New("a table is locked by another session")
 
-// LockedOut reports whether a statement gave way to a lock of another session: none of it happened, and the same may
-// succeed later.
+// LockedOut reports whether a statement failed on a lock of another session. It had no effect, and a retry may succeed.
 func LockedOut(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return Judge(err) == Locked || ok && pg.Code == pgerrcode.DeadlockDetected
 }
 
-// Vanished reports whether a statement met something in the catalogs that another session was just dropping ("cache
-// lookup failed", "could not open relation"): the same statement, begun again, sees what is there now.
+// Vanished reports whether another session dropped an object while a statement looked it up ("cache lookup failed",
+// "could not open relation"). A retry sees the current catalogs.
 func Vanished(err error) bool { return HasCode(err, pgerrcode.InternalError) }

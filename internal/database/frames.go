@@ -11,42 +11,41 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
-// What comes through a slot may be of any size, and anybody who may log in can put logical messages into it: a million
-// in a second, or one of a gigabyte. So a frame of the stream is looked at before anything else is done with it.
-// Messages that cannot be ours are read past; now and then a stub tells how many. Of a change that is larger than
-// LargestChange the long values are hashed as they come, and their hashes handed on in their place.
+// Anything can come through a slot, and any role that can log in can write logical messages: a million a second, or one
+// of a gigabyte. So each frame of the stream is checked before it is read in full. Messages that cannot be ours are
+// skipped, and stubs report their number. In a change larger than LargestChange, long values are hashed while they are
+// read and replaced by their hashes.
 const (
-	// LargestChange is the largest change of a row that is handed on as it came.
+	// LargestChange is the largest row change that is passed on unchanged.
 	LargestChange = 1 << 20
 	largestOther  = 256 << 20
 )
 
-// Stub is the type of what stands for messages of the stream that are not handed on: after it come the type that they
-// had, and how many they were in four bytes.
+// Stub is the message type that replaces skipped messages. It is followed by their type and their number in four bytes.
 const Stub = 0
 
 const (
 	frameHeader = 5             // type and length
 	dataHeader  = 1 + 8 + 8 + 8 // of XLogData: its type, start, end, time
 	stubSize    = 1 + 1 + 4     // Stub, the type, how many
-	copyData    = 'd'           // a frame of the stream
-	xLogData    = 'w'           // with WAL in it
-	message     = 'M'           // of pgoutput
+	copyData    = 'd'           // message type of a frame of the stream
+	xLogData    = 'w'           // a frame with WAL
+	message     = 'M'           // a logical message of pgoutput
 	readAhead   = 64 << 10
-	mostDropped = 10_000 // that one stub stands for
-	mostHints   = 64     // of a transaction that are handed on: each is a signature to be checked
+	mostDropped = 10_000 // messages per stub
+	mostHints   = 64     // hints per transaction that are passed on: each has a signature to check
 )
 
-// frames shortens what a server sends on a replication connection. It changes nothing else.
+// frames shortens the server's side of a replication connection: see above. It changes nothing else.
 type frames struct {
 	r       *bufio.Reader
-	head    []byte       // comes before what is left
-	left    int          // of this frame, to hand on
-	skip    int          // of this frame, to read past
-	change  *change      // that is being shortened
-	wait    []byte       // the last frame by which somebody waits, not handed on yet: it stands for all before
-	dropped uint32       // messages that no stub has told of yet
-	hints   int          // of the transaction that have been handed on
+	head    []byte       // goes out before the rest
+	left    int          // bytes of this frame still to pass on
+	skip    int          // bytes of this frame still to skip
+	change  *change      // the change that is being shortened
+	wait    []byte       // the last frame that someone waits for, not passed on yet: it replaces the earlier ones
+	dropped uint32       // skipped messages that no stub has reported yet
+	hints   int          // hints of the transaction passed on so far
 	heard   atomic.Int64 // bytes that the server sent
 	last    [dataHeader]byte
 	stubbed [frameHeader + dataHeader + stubSize]byte
@@ -107,14 +106,14 @@ func (f *frames) Read(p []byte) (int, error) {
 	}
 }
 
-// begin looks at the next frame and decides how it is handed on.
+// begin reads the header of the next frame and decides how to pass it on.
 func (f *frames) begin() error {
 	const withType = frameHeader + dataHeader + 1
 	h, err := f.r.Peek(frameHeader)
 	if err != nil {
 		return err
 	}
-	size := int(binary.BigEndian.Uint32(h[1:])) + 1 // the type is not counted
+	size := int(binary.BigEndian.Uint32(h[1:])) + 1 // the size does not include the type
 	var kind byte
 	if h[0] == copyData && size >= withType {
 		if h, err = f.r.Peek(withType); err != nil {
@@ -151,13 +150,13 @@ func (f *frames) begin() error {
 	return nil
 }
 
-// message decides about a logical message by its flags, prefix and the length of its content. It reports
-// whether that is done: one to be handed on is like any other frame.
+// message handles a logical message by its flags, prefix and content length. It returns false if the message is passed
+// on like any other frame.
 func (f *frames) message(size int) (handled bool, err error) {
 	const (
 		flags  = frameHeader + dataHeader + 1
 		prefix = flags + 1 + 8
-		most   = 64 // of a prefix of ours and what comes after
+		most   = 64 // length of one of our prefixes and the rest
 	)
 	h, err := f.r.Peek(min(size, prefix+most))
 	if err != nil {
@@ -185,12 +184,12 @@ func (f *frames) message(size int) (handled bool, err error) {
 	return true, nil
 }
 
-// handWait hands the frame on by which somebody waits.
+// handWait passes on the last frame that someone waits for.
 func (f *frames) handWait() {
 	f.head, f.wait = f.wait, f.wait[:0]
 }
 
-// stub has one handed on with the header that was kept last.
+// stub passes on a stub with the last header that was kept.
 func (f *frames) stub(kind byte, count uint32) {
 	f.head = append(f.stubbed[:0], copyData)
 	f.head = binary.BigEndian.AppendUint32(f.head, frameHeader-1+dataHeader+stubSize)

@@ -14,18 +14,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
-// framed is one message of a server.
+// framed returns one message of a server.
 func framed(typ byte, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{typ}, uint32(len(body)+4)), body...)
 }
 
-// streamed is a message of pgoutput in the stream.
+// streamed returns a message of pgoutput in the stream.
 func streamed(body []byte) []byte {
 	header := append([]byte{xLogData}, "position"+"endofwal"+"thetime."...)
 	return framed(copyData, append(header, body...))
 }
 
-// logical is a logical message.
+// logical returns a logical message.
 func logical(transactional bool, prefix string, content int) []byte {
 	b := []byte{message, 0}
 	if transactional {
@@ -36,7 +36,7 @@ func logical(transactional bool, prefix string, content int) []byte {
 	return streamed(append(b, make([]byte, content)...))
 }
 
-// value is one of a tuple; one of the kind Hashed is the hash of what is given.
+// value returns a value of a tuple; with the kind Hashed, the hash of text.
 func value(kind byte, text string) []byte {
 	if kind == Hashed {
 		sum := sha256.Sum256([]byte(text))
@@ -46,7 +46,7 @@ func value(kind byte, text string) []byte {
 	return append(b, text...)
 }
 
-// changed is a change of a row.
+// changed returns a change of a row.
 func changed(kind byte, tuples ...[][]byte) []byte {
 	b := append([]byte{kind}, "oid."...)
 	for _, values := range tuples {
@@ -56,12 +56,12 @@ func changed(kind byte, tuples ...[][]byte) []byte {
 	return streamed(b)
 }
 
-// stub stands for what is not handed on.
+// stub returns the replacement of skipped messages.
 func stub(kind byte, count uint32) []byte {
 	return streamed(binary.BigEndian.AppendUint32([]byte{Stub, kind}, count))
 }
 
-// comes checks what is handed on of what a server sends, in whatever portions that comes.
+// comes checks what is passed on of a server's stream, whatever portions it arrives in.
 func comes(t *testing.T, sent, want []byte) {
 	t.Helper()
 	for name, r := range map[string]io.Reader{
@@ -86,7 +86,7 @@ func comes(t *testing.T, sent, want []byte) {
 	}
 }
 
-// summed joins stubs of messages, which may be cut anywhere.
+// summed joins stubs of messages, whose number per stub may vary.
 func summed(frames []byte) (sum []byte) {
 	var count uint32
 	head := stub(message, 0)
@@ -102,7 +102,7 @@ func summed(frames []byte) (sum []byte) {
 	return binary.BigEndian.AppendUint32(sum, count)
 }
 
-// faltering gives 1,000 bytes and then a timeout, and so on.
+// faltering alternates between 1,000 bytes and a timeout.
 type faltering struct {
 	r    io.Reader
 	late bool
@@ -136,7 +136,7 @@ func TestP9_FramesOfStrangersAreReadPast(t *testing.T) {
 		bytes.Join(append(ours, ours[0], ours[1], stub(message, uint32(len(strange)+2))), nil))
 }
 
-// Of those who wait the last one is handed on, once there is nothing else to read and before anything else is.
+// Of several waiting frames only the last is passed on, when there is nothing else to read, but before anything else.
 func TestP9_OneFrameStandsForAllWhoWait(t *testing.T) {
 	t.Parallel()
 	wait, strange, change := logical(false, walmsg.Wait, 0), logical(false, "outbox", 1),
@@ -150,7 +150,7 @@ func TestP9_OneFrameStandsForAllWhoWait(t *testing.T) {
 	}
 }
 
-// BenchmarkFrames_OfStrangers reads past messages of strangers, a small one each time.
+// BenchmarkFrames_OfStrangers skips strangers' small messages.
 func BenchmarkFrames_OfStrangers(b *testing.B) {
 	strange := bytes.Repeat(logical(false, "outbox", 1), 1000)
 	buf := make([]byte, 8192)
@@ -163,7 +163,7 @@ func BenchmarkFrames_OfStrangers(b *testing.B) {
 	}
 }
 
-// TestP9_FramesOfStrangersTakeNoMemory is what the benchmark measures, judged.
+// TestP9_FramesOfStrangersTakeNoMemory checks the memory of that benchmark.
 func TestP9_FramesOfStrangersTakeNoMemory(t *testing.T) {
 	f := newFrames(&endless{of: bytes.Repeat(logical(false, "outbox", 1), 1000)})
 	buf := make([]byte, 8192)
@@ -172,7 +172,7 @@ func TestP9_FramesOfStrangersTakeNoMemory(t *testing.T) {
 	}
 }
 
-// endless gives the same again and again.
+// endless repeats the same bytes.
 type endless struct {
 	of []byte
 	at int

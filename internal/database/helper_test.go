@@ -12,11 +12,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// slowly lets a connection take its time: a server that stands still for a while is not what these tests are about.
+// slowly sets a long connection timeout: these tests are not about servers that hang for a while.
 const slowly = "&connect_timeout=120"
 
 func TestMain(m *testing.M) {
-	// Which names there are is a matter of where a machine stands. Here there are none.
+	// Which names exist depends on the machine's network. Here none do.
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
@@ -28,9 +28,9 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Main(m, goleak.IgnoreCurrent()))
 }
 
-// noNames answers every question about a name: there is none.
+// noNames answers every DNS query with NXDOMAIN.
 func noNames(server net.PacketConn) {
-	question := make([]byte, 512) //nolint:mnd // the most that DNS sends by UDP
+	question := make([]byte, 512) //nolint:mnd // the maximum of DNS by UDP
 	for {
 		n, from, err := server.ReadFrom(question)
 		if err != nil {
@@ -39,7 +39,7 @@ func noNames(server net.PacketConn) {
 		if n > 3 {
 			question[2] |= 0x80                       // a response
 			question[3] = question[3]&0xf0 | 3        // NXDOMAIN
-			_, _ = server.WriteTo(question[:n], from) // a client that is gone asks again
+			_, _ = server.WriteTo(question[:n], from) // a client that is gone retries
 		}
 	}
 }
@@ -50,7 +50,7 @@ func newDB(t *testing.T) string {
 	return testenv.DB(t, testenv.Empty()).URL(testenv.Superuser) + slowly
 }
 
-// asciiDB is newDB for a database that does not know what its bytes mean.
+// asciiDB is newDB for a SQL_ASCII database.
 func asciiDB(t *testing.T) string {
 	t.Helper()
 	return testenv.DB(t, testenv.Encoding("SQL_ASCII")).URL(testenv.Superuser) + slowly

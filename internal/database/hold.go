@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Hold keeps others away from what one may do at a time: it locks the table, which serves nothing else, until release
-// is called. It returns nil if somebody else holds it. An advisory lock would not do: any login can take those. The
-// transaction that it keeps open has neither snapshot nor transaction id, so vacuum and slots do not wait for it.
+// Hold gives one session at a time exclusive access: it locks the table, which has no other use, until release is
+// called. It returns nil if another session holds it. An advisory lock would not do, because any login can take those.
+// The open transaction has neither a snapshot nor a transaction id, so vacuum and slots do not wait for it.
 func Hold(ctx context.Context, pool *pgxpool.Pool, table string) (release func(), err error) {
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
@@ -21,7 +21,7 @@ func Hold(ctx context.Context, pool *pgxpool.Pool, table string) (release func()
 	release = func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		_ = tx.Rollback(closing) // the lock goes with the transaction, or with its connection
+		_ = tx.Rollback(closing) // the lock ends with the transaction or the connection
 	}
 	for _, sql := range []string{
 		"SET LOCAL idle_in_transaction_session_timeout = 0", "LOCK TABLE " + table + " IN EXCLUSIVE MODE NOWAIT",

@@ -13,20 +13,19 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Line is a connection beside those of a pool, for pieces of work that come one after the other and are so small that
-// what surrounds them would cost more than they do; what is larger says so by PlanOnce. All go to the same server
-// process, which is warm; its session says once what else each transaction is told: that statements are planned once
-// and find every row by an index, as PlanOnce has it, and that a commit waits for no replica. Code of users must not
-// run so: see Anew.
+// Line is a connection outside the pool for a series of small transactions, whose setup would otherwise cost more than
+// their work. All of them use the same warm server process. Its session is set up once: statements are planned once, as
+// PlanOnce does, every row is found by an index, and a commit does not wait for a replica. Larger transactions say so
+// with PlanOnce. Users' code must not run with these settings: see Anew.
 //
-// It is for one goroutine at a time. Between two pieces of work one may listen on it.
+// Only one goroutine may use it at a time. Between transactions, Listen may use the connection.
 type Line struct {
-	pool    *pgxpool.Pool // straight to a server
+	pool    *pgxpool.Pool // connects to a server, not a pooler
 	timeout time.Duration // of a statement; 0: none
 
-	free   chan struct{}                      // is full while nobody uses the connection
-	wanted atomic.Int32                       // by so many: who listens makes room
-	pause  atomic.Pointer[context.CancelFunc] // of who listens
+	free   chan struct{}                      // full while the connection is unused
+	wanted atomic.Int32                       // number of callers waiting; Listen yields to them
+	pause  atomic.Pointer[context.CancelFunc] // interrupts Listen
 	conn   *pgx.Conn
 	until  time.Time
 }
@@ -38,11 +37,11 @@ func NewLine(pool *pgxpool.Pool, timeout time.Duration) *Line {
 	return l
 }
 
-// Anew is a condition that has code of users run as it does elsewhere: for the rest of the transaction statements are
-// planned as ever. It holds always, and belongs where it is looked at before that code runs.
+// Anew is an SQL condition that is always true. Evaluated before users' code runs, it restores normal planning for the
+// rest of the transaction.
 var Anew = "(SELECT (row(" + strings.TrimPrefix(planAnew, "SELECT ") + ")) IS NOT NULL)"
 
-// Conn returns the line's connection. The caller tells with Failed when it is done with it, and what went wrong.
+// Conn returns the line's connection. The caller returns it with Failed, which takes the error, if any.
 func (l *Line) Conn(ctx context.Context) (DB, error) {
 	l.take()
 	conn, err := l.connected(ctx)
@@ -53,7 +52,7 @@ func (l *Line) Conn(ctx context.Context) (DB, error) {
 	return lined{conn}, nil
 }
 
-// take waits until nobody uses the connection. Who listens is interrupted.
+// take waits until the connection is unused, and interrupts Listen.
 func (l *Line) take() {
 	l.wanted.Add(1)
 	if pause := l.pause.Load(); pause != nil {
@@ -63,12 +62,12 @@ func (l *Line) take() {
 	l.wanted.Add(-1)
 }
 
-// Listen has heed told of every notification on a channel until ctx ends, or the connection does; then it returns an
-// error. heed is called with "" when what was said before may have gone unheard. Nothing of it is kept: anybody may
-// notify, as often as he likes.
+// Listen calls heed for every notification on a channel until ctx ends, or until the connection fails; then it returns
+// an error. It calls heed with "" when earlier notifications may have been missed. Nothing is stored: any role can send
+// any number of notifications.
 func (l *Line) Listen(ctx context.Context, channel string, heed func(payload string)) error {
-	const longest = 10 * time.Second // who waits for longer is taken for one whose answer is lost
-	defer l.Close(ctx)               // what nobody reads would stay in the server's one queue
+	const longest = 10 * time.Second // a waiter reconnects after this long, in case the connection is dead
+	defer l.Close(ctx)               // unread notifications would stay in the server's shared queue
 	for on := (*pgx.Conn)(nil); ctx.Err() == nil; {
 		reading, pause := context.WithTimeout(ctx, longest)
 		l.pause.Store(&pause)
@@ -86,7 +85,7 @@ func (l *Line) Listen(ctx context.Context, channel string, heed func(payload str
 	return nil
 }
 
-// listen reads what the line is told. on is the connection on which it listens already.
+// listen reads notifications. on is the connection that already listens.
 func (l *Line) listen(ctx, reading context.Context, on *pgx.Conn, channel string, heed func(string)) (*pgx.Conn,
 	error,
 ) {
@@ -125,7 +124,7 @@ func (l *Line) connected(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// Failed takes a new connection the next time if there was an error, unless the server has merely refused a statement.
+// Failed returns the connection. It closes it first if err is set and is not just a rejected statement.
 func (l *Line) Failed(ctx context.Context, err error) {
 	if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && !refused {
 		l.end(ctx)

@@ -6,14 +6,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// heedKey is where a connection keeps who heeds what it is told.
+// heedKey is the CustomData key of a connection's notification handler.
 const heedKey = "embedsidecar.heed"
 
-// Heed has the payload of each notification that a connection gets handed to heed, by anyone who reads from the
-// connection at that moment. Nothing is kept: anybody may notify, as often as he likes.
+// Heed sets the handler of a connection's notifications. It runs in whichever goroutine reads from the connection.
+// Nothing is stored: any role can send any number of notifications.
 func Heed(conn *pgconn.PgConn, heed func(payload string)) { conn.CustomData()[heedKey] = heed }
 
-// Hear waits until a connection is notified, or until ctx ends: then it returns false, and the connection goes on.
+// Hear waits for a notification. When ctx ends first, it returns false and the connection stays usable.
 func Hear(ctx context.Context, conn *pgconn.PgConn) (heard bool, err error) {
 	err = conn.WaitForNotification(ctx)
 	if err != nil && ctx.Err() != nil && !conn.IsClosed() {
@@ -22,8 +22,7 @@ func Hear(ctx context.Context, conn *pgconn.PgConn) (heard bool, err error) {
 	return err == nil, err
 }
 
-// notified hands a notification on. Nobody may have asked for it: a trigger of the user's may LISTEN in a session of
-// ours.
+// notified passes a notification to the handler, if there is one: a user's trigger may LISTEN in our session.
 func notified(conn *pgconn.PgConn, n *pgconn.Notification) {
 	if heed, asked := conn.CustomData()[heedKey].(func(payload string)); asked {
 		heed(n.Payload)

@@ -9,8 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// TestP9_NotificationsAreNotKept: any role that may log in can notify, and pgx remembers what nobody has asked it for
-// yet.
+// TestP9_NotificationsAreNotKept: any role that can log in can notify, and by default pgx keeps unread notifications.
 func TestP9_NotificationsAreNotKept(t *testing.T) {
 	t.Parallel()
 	const flood = 200_000
@@ -28,7 +27,7 @@ func TestP9_NotificationsAreNotKept(t *testing.T) {
 	}
 	kept := func() (n int) {
 		over, cancel := context.WithCancel(t.Context())
-		cancel() // what is there already is given all the same
+		cancel() // pending notifications are returned even so
 		for {
 			if _, err := conn.Conn().WaitForNotification(over); err != nil {
 				return n
@@ -47,7 +46,7 @@ func TestP9_NotificationsAreNotKept(t *testing.T) {
 	if n := kept(); n != 0 || heard != flood {
 		t.Errorf("%d notifications are kept, %d of %d heard", n, heard, flood)
 	}
-	// One that comes while the connection waits ends the waiting.
+	// A notification that arrives while the connection waits ends the wait.
 	if _, err := pool.Exec(t.Context(), "SELECT pg_notify('flood', 'one more')"); err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +57,8 @@ func TestP9_NotificationsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestLine_ListensBetweenPiecesOfWork: work and what is told share one session, none keeps the other waiting, and a
-// line that was lost says that something may have gone unheard.
+// TestLine_ListensBetweenPiecesOfWork: work and notifications share one session without delays, and after a lost
+// connection the handler learns that it may have missed notifications.
 func TestLine_ListensBetweenPiecesOfWork(t *testing.T) {
 	t.Parallel()
 	const pieces = 200
@@ -118,7 +117,7 @@ func TestLine_ListensBetweenPiecesOfWork(t *testing.T) {
 		t.Error(err)
 	}
 	left := 1
-	for until := time.Now().Add(time.Minute); left > 0 && time.Now().Before(until); { // nobody would read what it is told
+	for until := time.Now().Add(time.Minute); left > 0 && time.Now().Before(until); { // unread notifications would pile up
 		err := pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", last).Scan(&left)
 		if err != nil {
 			t.Fatal(err)

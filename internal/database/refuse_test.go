@@ -144,7 +144,7 @@ func TestIsTransient(t *testing.T) {
 	}
 }
 
-// refusing returns an address where nobody listens, and nobody else can as long as the test runs: it is taken.
+// refusing returns an address that refuses connections. It is reserved while the test runs.
 func refusing(t *testing.T) string {
 	t.Helper()
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -163,7 +163,7 @@ func refusing(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
 }
 
-// resetting is a stand-in for a server that is killed: it takes connections, and resets them at their first message.
+// resetting simulates a server that is killed: it accepts connections, and resets them at their first message.
 func resetting(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

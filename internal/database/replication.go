@@ -16,7 +16,7 @@ import (
 )
 
 // ConnectReplication opens a connection that may create slots and stream changes of the database in dsn. Its session
-// prints values exactly as those of Connect do. It returns *Error; kind Pooler when something between us and the
+// prints values exactly as those of Connect do. It returns *Error, of kind Pooler when something between us and the
 // server does not speak the replication protocol.
 func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgConn, error) {
 	parsed, err := parse(dsn, o)
@@ -25,8 +25,9 @@ func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgC
 	}
 	cfg := &parsed.ConnConfig.Config
 	cfg.RuntimeParams["replication"] = "database"
-	// A process that stands still answers probes all the same. A server that has something to send it, or is about to end
-	// the session because the slot keeps too much WAL, would wait for it for ever, and a checkpoint for that.
+	// A hung process still answers TCP probes. Without this, a server that has data to send, or ends the session
+	// because the slot keeps too much WAL, would wait for it forever, and a checkpoint would wait for the server
+	// process.
 	cfg.RuntimeParams["tcp_user_timeout"] = strconv.Itoa(int(unreadFor.Milliseconds()))
 	var heard *atomic.Int64
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
@@ -48,8 +49,8 @@ func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgC
 
 const heardKey = "embedsidecar.heard"
 
-// Heard returns how many bytes the server has sent on a connection of ConnectReplication, with those of messages that
-// have come in part, or are not handed on.
+// Heard returns how many bytes the server has sent on a connection of ConnectReplication, including incomplete and
+// skipped messages.
 func Heard(conn *pgconn.PgConn) int64 {
 	if heard, ok := conn.CustomData()[heardKey].(*atomic.Int64); ok {
 		return heard.Load()
@@ -57,10 +58,10 @@ func Heard(conn *pgconn.PgConn) int64 {
 	return 0
 }
 
-// unreadFor is for how long the stream may leave unread what the server sends, as while nothing can be queued.
+// unreadFor is how long the stream may leave data from the server unread, for example while the queue is unavailable.
 const unreadFor = 5 * time.Minute
 
-// OwnSlot is a name for a slot of one database's own: all databases of a server share the names of slots.
+// OwnSlot returns the slot name of one database: all databases of a server share the names of slots.
 func OwnSlot(database string) string {
 	const longest = 63
 	name := strings.Map(func(r rune) rune {
@@ -72,8 +73,8 @@ func OwnSlot(database string) string {
 	return name[:min(longest, len(name))]
 }
 
-// prove finishes a replication connection and makes sure that it is one: a pooler told to ignore the start-up
-// parameter hands out an ordinary session, to which IDENTIFY_SYSTEM is a syntax error.
+// prove tests that a connection is a replication connection: a pooler that ignores the start-up parameter returns an
+// ordinary session, to which IDENTIFY_SYSTEM is a syntax error.
 func prove(ctx context.Context, conn *pgconn.PgConn) error {
 	if _, err := conn.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll(); err != nil {
 		var pg *pgconn.PgError
@@ -86,8 +87,8 @@ func prove(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := unlimited(ctx, conn); err != nil {
 		return err
 	}
-	// A default of the role (ALTER ROLE ... SET role) may make it act as another; whether it may replicate is no matter
-	// of membership.
+	// A default of the role (ALTER ROLE ... SET role) may change the current role, and the REPLICATION attribute is not
+	// inherited by membership.
 	if _, err := conn.Exec(ctx, "SET ROLE NONE").ReadAll(); err != nil {
 		return fmt.Errorf("set role: %w", err)
 	}

@@ -13,28 +13,30 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// defaultPatience is longer than any answer of a server that is well takes on its way, and not than a statement.
+// defaultPatience is longer than a healthy server's answer takes on the network, but not longer than statements may
+// run.
 const defaultPatience = 20 * time.Second
 
-// sockets are the open connections of a pool. One that has waited for an answer for too long is closed if no server
-// works at that answer: its host vanished, and another took over, or something on the way lost what was asked. Neither
-// ever says so, and statements have no deadline: they may take hours. What asks is a connection of its own, so that a
-// pool whose every connection waits is helped, too. Behind a pooler the server that works is not known.
+// sockets are the open connections of a pool. A connection that has waited too long for an answer is closed if no
+// server process works on that answer: the host vanished and another took over, or the request was lost on the way.
+// Neither case causes an error, and statements have no deadline because they may take hours. The check uses its own
+// connection, so it works even when every connection of the pool waits. It does not work behind a pooler, which hides
+// the server process.
 type sockets struct {
 	patience time.Duration
 	config   *pgx.ConnConfig
 
 	mu    sync.Mutex
 	open  map[*socket]struct{}
-	timer *time.Timer // runs while one is open
+	timer *time.Timer // runs while a connection is open
 }
 
-// socket is one of them.
+// socket is one connection of a pool.
 type socket struct {
 	net.Conn
 	of     *sockets
-	asked  atomic.Int64 // since when it waits for more of an answer, in Unix nanoseconds; 0: it does not
-	pid    uint32       // of the server's process, 0 while the connection is being made
+	asked  atomic.Int64 // Unix nanoseconds since which it waits for an answer; 0: it does not wait
+	pid    uint32       // of the server process; 0 while connecting
 	server string       // when the server was started; both guarded by of.mu
 }
 
@@ -53,7 +55,7 @@ func (s *sockets) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return one, nil
 }
 
-// know notes where a connection that has been made leads to.
+// know records which server process a new connection leads to.
 func (s *sockets) know(conn *pgconn.PgConn, server string) {
 	raw := conn.Conn()
 	if encrypted, ok := raw.(*tls.Conn); ok {
@@ -82,7 +84,7 @@ func (c *socket) Close() error {
 	return c.Conn.Close()
 }
 
-// look closes connections whose answer will never come.
+// look closes connections that will never get an answer.
 func (s *sockets) look() {
 	waiting := map[*socket]int64{}
 	s.mu.Lock()
@@ -104,8 +106,9 @@ func (s *sockets) look() {
 	}
 }
 
-// dead returns those of a server that is no more, and of those that wait the ones whose answer no server works at. The
-// server's side of these ends, too: in the middle of what it was told it keeps its locks for as long as TCP waits.
+// dead returns the connections to a server that has since restarted, and those waiting for an answer that no server
+// process works on. It also ends the server side of the latter: a process in the middle of sending keeps its locks
+// until TCP gives up.
 func (s *sockets) dead(waiting map[*socket]int64) (list []*socket) {
 	//nolint:forbidigo // a timer calls it with none
 	ctx, cancel := context.WithTimeout(context.Background(), defaultConnectTimeout)
@@ -118,8 +121,8 @@ func (s *sockets) dead(waiting map[*socket]int64) (list []*socket) {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	var server string
-	var busy []uint32 // processes that have work and wait for no client
-	var left []uint32 // those of connections that are given up
+	var busy []uint32 // PIDs of processes that do not wait for a client
+	var left []uint32 // PIDs of the connections to close
 	if err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_postmaster_start_time()::text, ARRAY(SELECT a.pid::oid
 		FROM pg_catalog.pg_stat_get_activity(NULL) AS a WHERE a.wait_event_type IS DISTINCT FROM 'Client')`).
 		Scan(&server, &busy); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP1_AnAnswerThatBreaksOff loses the rest of an answer whose beginning has come: the connection stays open, and no
-// one says that nothing will follow. A statement that takes much longer than an answer may is waited for.
+// TestP1_AnAnswerThatBreaksOff: the rest of an answer is lost, and the connection stays open without an error. A
+// statement that runs much longer than an answer may take is not cancelled.
 func TestP1_AnAnswerThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())
@@ -30,7 +30,7 @@ func TestP1_AnAnswerThatBreaksOff(t *testing.T) {
 	}
 	asking, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	// So large rows leave the server as they are made.
+	// With rows this large, the server sends each as soon as it is computed.
 	rows, err := pool.Query(asking, "SELECT repeat('x', 20000), pg_sleep(0.2) FROM generate_series(1, 5)")
 	if err != nil {
 		t.Fatal(err)
@@ -49,8 +49,8 @@ func TestP1_AnAnswerThatBreaksOff(t *testing.T) {
 	}
 }
 
-// TestP1_WhatAVanishedConnectionHeldIsFree loses a connection in the middle of what it tells: the server waits for the
-// rest, with locks, and no timeout of the server's counts for that.
+// TestP1_WhatAVanishedConnectionHeldIsFree: a connection is lost while it sends. The server waits for the rest while
+// holding locks, and none of its timeouts apply.
 func TestP1_WhatAVanishedConnectionHeldIsFree(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())

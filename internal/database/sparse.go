@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// sparseCodec sends pgvector's type sparsevec. What is stored is read from the raw bytes of an answer
+// sparseCodec sends pgvector's type sparsevec. Stored vectors are read from the raw bytes of an answer
 // (pipeline.Stored).
 type sparseCodec struct{}
 
@@ -40,7 +40,7 @@ func (e encodeSparse) Encode(value any, buf []byte) ([]byte, error) {
 	if err == nil && e.text {
 		return v.AppendText(buf), nil
 	}
-	return raw, err // also when text is tried because binary could not be had
+	return raw, err // also when text is tried because binary is not available
 }
 
 func (sparseCodec) PlanScan(*pgtype.Map, uint32, int16, any) pgtype.ScanPlan { return nil }

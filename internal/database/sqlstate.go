@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// HasCode reports whether err is an answer of the server with one of the SQLSTATEs.
+// HasCode reports whether err is a server error with one of the given SQLSTATEs.
 func HasCode(err error, codes ...string) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -17,11 +17,11 @@ func HasCode(err error, codes ...string) bool {
 	return slices.Contains(codes, pg.Code)
 }
 
-// Denied reports whether err says that the role may not.
+// Denied reports whether err says that the role lacks a privilege.
 func Denied(err error) bool { return HasCode(err, pgerrcode.InsufficientPrivilege) }
 
-// SQLState describes a server's error without its message, which may hold values of a row: a trigger may put in what it
-// likes.
+// SQLState describes a server error without its message. The message may hold row values, because a trigger can raise
+// any text.
 func SQLState(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return "SQLSTATE " + pg.Code

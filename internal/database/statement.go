@@ -13,14 +13,14 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// DB is a pool, a connection or a transaction. What needs less of it asks for less.
+// DB is a pool, a connection or a transaction. Callers that need less take one of the smaller interfaces.
 type DB interface {
 	Beginner
 	Querier
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Beginner begins transactions; within one, savepoints.
+// Beginner begins transactions, or savepoints within one.
 type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
@@ -37,16 +37,16 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Collect returns what a query of sql/queries says in each row.
+// Collect runs a query of sql/queries and returns its rows.
 func Collect[T any](ctx context.Context, db Reader, query string, scan pgx.RowToFunc[T], args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, sqlfiles.Query(query), args...)
 	return pgx.CollectRows(rows, scan)
 }
 
-// fieldsOf remembers the fields of a struct by the columns that they stand for.
+// fieldsOf caches the fields of structs by column name.
 var fieldsOf sync.Map // of map[string]int, by reflect.Type
 
-// fields finds the fields of a struct by the tag db, or by the name in small letters.
+// fields returns the fields of a struct by their tag db, or by their name in lower case.
 func fields(t reflect.Type) map[string]int {
 	known, _ := fieldsOf.Load(t)
 	if found, ok := known.(map[string]int); ok {
@@ -56,7 +56,7 @@ func fields(t reflect.Type) map[string]int {
 	for i := range t.NumField() {
 		found[strings.ToLower(t.Field(i).Name)] = i
 	}
-	for i := range t.NumField() { // last: what a tag says comes before a name
+	for i := range t.NumField() { // last: a tag takes precedence over a name
 		if tag := t.Field(i).Tag.Get("db"); tag != "" {
 			found[tag] = i
 		}
@@ -65,8 +65,8 @@ func fields(t reflect.Type) map[string]int {
 	return found
 }
 
-// RowOfView reads a row of a view into a struct, by the names of its columns (or the tag db of a field). NULL is zero,
-// and a column for which there is no field is left out: a view may have more.
+// RowOfView reads a row of a view into a struct, by column name (or the tag db of a field). NULL becomes the zero
+// value. Columns without a field are ignored: a view may have more.
 func RowOfView[T any](row pgx.CollectableRow) (v T, err error) {
 	into := reflect.ValueOf(&v).Elem()
 	known, columns := fields(into.Type()), row.FieldDescriptions()
@@ -93,7 +93,7 @@ func RowOfView[T any](row pgx.CollectableRow) (v T, err error) {
 	return v, nil
 }
 
-// Given is a parameter that is NULL in place of what is zero.
+// Given returns a parameter that is NULL when v is the zero value.
 func Given[T comparable](v T) *T {
 	if v == *new(T) {
 		return nil
@@ -101,15 +101,15 @@ func Given[T comparable](v T) *T {
 	return &v
 }
 
-// Quote writes a name, or a name and its schema, for use in SQL.
+// Quote quotes a name, or a schema and a name, for use in SQL.
 func Quote(names ...string) string { return pgx.Identifier(names).Sanitize() }
 
-// QuoteAll writes names with commas between them.
+// QuoteAll quotes names and separates them by commas.
 func QuoteAll(names []string) string {
 	return strings.Join(lists.Map(names, func(name string) string { return Quote(name) }), ", ")
 }
 
-// Literal writes a string constant for statements that take no parameters (DDL, and what is printed for people).
+// Literal writes a string constant for statements that take no parameters (DDL, and printed statements).
 func Literal(s string) string {
 	if strings.Contains(s, `\`) {
 		return " E'" + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "'", "''") + "'"
@@ -117,8 +117,8 @@ func Literal(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// Extended runs one statement by the extended protocol. Exec without arguments would take the simple one, which runs
-// several.
+// Extended runs one statement by the extended protocol. Exec without arguments would use the simple protocol, which
+// allows several.
 func Extended(ctx context.Context, tx pgx.Tx, sql string) error {
 	rows, err := tx.Query(ctx, sql, pgx.QueryExecModeExec)
 	if err != nil {

@@ -16,17 +16,17 @@ const tries = 50 // half a minute
 
 type briefly struct{}
 
-// Briefly is the context of a reader who rather tells of a lock than waits for it: all that gives way to locks under it
-// is tried again for about three seconds in all.
+// Briefly returns a context for readers that should report a lock rather than wait for it: everything that runs under
+// it retries on locks for about three seconds in total.
 func Briefly(ctx context.Context) context.Context {
 	left := &atomic.Int32{}
 	left.Store(tries / 10) //nolint:mnd // of half a minute
 	return context.WithValue(ctx, briefly{}, left)
 }
 
-// UntilUnlocked repeats f while it gives way to locks of other sessions, for about half a minute or as Briefly says,
-// and a few times when what it reads vanished. Each try gives way after the session's lock_timeout: one long wait could
-// make a user who waits for us the one who must give way.
+// UntilUnlocked retries f while it fails on locks of other sessions, for about half a minute or as Briefly says. It
+// also retries a few times when an object vanished while f read it. Each try fails after the session's lock_timeout:
+// one long wait could make a user who waits for us the deadlock victim.
 func UntilUnlocked(ctx context.Context, f func() error) error {
 	const few, pause = 5, 100 * time.Millisecond
 	left, brief := ctx.Value(briefly{}).(*atomic.Int32)
@@ -45,10 +45,10 @@ func UntilUnlocked(ctx context.Context, f func() error) error {
 	}
 }
 
-// Isolation are the options of a transaction that a batch begins.
+// Isolation holds the options of a transaction that a batch begins.
 var Isolation = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 
-// Begin begins a transaction of ours: through a pooler with the settings of Conduct, in one round trip.
+// Begin starts a transaction. Through a pooler, it applies the settings of Conduct in the same round trip.
 func Begin(ctx context.Context, db Beginner) (pgx.Tx, error) {
 	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {
 		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " +
@@ -57,8 +57,7 @@ func Begin(ctx context.Context, db Beginner) (pgx.Tx, error) {
 	return db.Begin(ctx)
 }
 
-// BeginSnapshot begins a transaction that only reads, everything as it is at one moment: through a pooler with the
-// settings of Conduct.
+// BeginSnapshot starts a read-only transaction with one snapshot. Through a pooler, it applies the settings of Conduct.
 func BeginSnapshot(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
 	if Pooled(pool) {
 		return pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; " +
@@ -67,7 +66,7 @@ func BeginSnapshot(ctx context.Context, pool *pgxpool.Pool) (pgx.Tx, error) {
 	return pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 }
 
-// ReadOnly runs f in a transaction that is rolled back, whatever it did.
+// ReadOnly runs f in a transaction and always rolls it back.
 func ReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	tx, err := Begin(ctx, db)
 	if err != nil {
@@ -77,12 +76,12 @@ func ReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	return f(tx)
 }
 
-// Transact runs f in a transaction, again while it gives way to locks of other sessions.
+// Transact runs f in a transaction, and retries it while it fails on locks of other sessions.
 func Transact(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	return UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, db, f) })
 }
 
-// RetryReadOnly is ReadOnly, again while it gives way to locks of other sessions; each time f begins again.
+// RetryReadOnly is ReadOnly with retries while f fails on locks of other sessions. Each retry runs f from the start.
 func RetryReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	return UntilUnlocked(ctx, func() error { return ReadOnly(ctx, db, f) })
 }

@@ -51,7 +51,7 @@ func TestUntilUnlocked_GivesWayAndTriesAgain(t *testing.T) {
 	}
 }
 
-// What was dropped while a statement read of it is not there the next time.
+// A retry sees that an object that vanished during a statement is gone.
 func TestUntilUnlocked_BeginsAnewWhereSomethingVanished(t *testing.T) {
 	t.Parallel()
 	pool := connect(t, newDB(t))
@@ -75,7 +75,7 @@ func TestUntilUnlocked_BeginsAnewWhereSomethingVanished(t *testing.T) {
 	}
 }
 
-// Who only looks tells of a lock soon, however many things it keeps from being read.
+// Read-only commands report a lock soon, however many objects are locked.
 func TestP10_WhoLooksWaitsBrieflyForLocks(t *testing.T) {
 	t.Parallel()
 	tries := 0

@@ -12,11 +12,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
-// Stranger is a thing among our objects that somebody made, or may change, whom a session has no reason to trust.
+// Stranger is something among our objects that a role without our trust made or may change.
 type Stranger struct {
 	Thing   string // with its kind: schema embedsidecar
 	Problem string
-	Owner   string // who could use it; "" when it is not about a role
+	Owner   string // the role that could use it; "" when it is not about a role
 }
 
 func (s Stranger) String() string {
@@ -26,24 +26,24 @@ func (s Stranger) String() string {
 	return fmt.Sprintf("%s %s role %q", s.Thing, s.Problem, s.Owner)
 }
 
-// trustedKey is where a connection keeps the names of the roles that its user trusts.
+// trustedKey is the CustomData key of the roles that a connection's user trusts.
 const trustedKey = "embedsidecar.trusted"
 
-// Trusted returns the roles that the user of a connection has named as trusted.
+// Trusted returns the roles that the user of a connection trusts explicitly.
 func Trusted(conn *pgx.Conn) []string {
 	names, _ := conn.PgConn().CustomData()[trustedKey].([]string)
 	return append([]string{}, names...)
 }
 
-// Strangers looks for things that are not to be touched: in the schema embedsidecar and, beside it, among some tables.
-// It reads nothing but the catalogue.
+// Strangers looks for objects that must not be touched: in the schema embedsidecar and among the given tables. It reads
+// only the catalog.
 func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Stranger, error) {
 	args := pgx.StrictNamedArgs{"trusted": Trusted(conn), "tables": append([]uint32{}, tables...)}
 	found, err := Collect(ctx, conn, "strangers", pgx.RowToStructByName[Stranger], args)
 	return found, wrap.Errorf(err, "look for objects of strangers")
 }
 
-// InWords names strangers' things in one text, and the roles that could use them.
+// InWords joins the strangers' objects into one text, and returns the roles that could use them.
 func InWords(found []Stranger) (text string, owners []string) {
 	texts := make([]string, len(found))
 	for i, s := range found {
@@ -55,8 +55,8 @@ func InWords(found []Stranger) (text string, owners []string) {
 	return strings.Join(texts, "; "), owners
 }
 
-// trust refuses a database whose schema embedsidecar a stranger has made or may change: a view in the place of a
-// table, or a trigger, would run with the rights of our role.
+// trust refuses a database in which a stranger made or may change the schema embedsidecar: a view in place of a table,
+// or a trigger, would run with our role's privileges.
 func trust(ctx context.Context, conn *pgx.Conn) error {
 	found, err := Strangers(ctx, conn)
 	if err != nil || len(found) == 0 {
@@ -75,8 +75,8 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// maskedBy is the role that a session works as because the owner of the database wants it so (ALTER DATABASE ... SET
-// role), or NULL, also where that role could do all that the session can.
+// maskedBy is the role that a session runs as because the database owner set it (ALTER DATABASE ... SET role). It is
+// NULL without such a setting, or if that role has all the privileges of the session.
 const maskedBy = `CASE WHEN current_user <> session_user THEN (SELECT r.rolname::text
 	FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_database AS d ON d.oid = s.setdatabase
 		CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
@@ -86,8 +86,8 @@ const maskedBy = `CASE WHEN current_user <> session_user THEN (SELECT r.rolname:
 			WHEN pg_catalog.current_setting('server_version_num')::integer < 160000
 			THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)) END`
 
-// unmasked refuses a session that is masked as a role that its user does not trust: what belongs to that role would
-// count as the session's own, and its code can take back the rights of the role that logged in.
+// unmasked refuses a session that runs as a role that its user does not trust: that role's objects would count as the
+// session's own, and its code can get back the privileges of the login role.
 func unmasked(conn *pgx.Conn, role string) error {
 	if role == "" || slices.Contains(Trusted(conn), role) {
 		return nil
@@ -105,16 +105,15 @@ func unmasked(conn *pgx.Conn, role string) error {
 	}
 }
 
-// looks has the connections of a pool share a look: a pool opens many, and planning the look costs each more than the
-// rest of its beginning.
+// looks shares one trust check between the connections of a pool: a pool opens many, and planning the check costs each
+// more than the rest of its setup.
 type looks struct {
-	turn  chan struct{} // holds one element while nobody looks
-	until time.Time     // the last look that found nothing stands for others until then
+	turn  chan struct{} // holds one element while no check runs
+	until time.Time     // the last check without a finding is valid until then
 }
 
-// Shareable is for how long a look that found nothing stands for others. A schema that is not there yet, anybody may
-// make who can make one in this database; into one that is there, nobody brings a thing who could not have done so
-// before.
+// Shareable is how long a check without a finding stays valid. If the schema does not exist yet, any role with CREATE
+// on this database can make it at any moment. If it exists, only roles that could already do so can add to it.
 const (
 	Shareable      = 10 * time.Second
 	shareableEmpty = time.Second
@@ -126,7 +125,7 @@ func newLooks() *looks {
 	return l
 }
 
-// trust is the function of that name, for one connection of many.
+// trust is the shared version of the function trust.
 func (l *looks) trust(ctx context.Context, conn *pgx.Conn) error {
 	select {
 	case <-l.turn:
@@ -139,7 +138,7 @@ func (l *looks) trust(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	const query = "SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'embedsidecar'"
-	if there, err := conn.Exec(ctx, query); err != nil { // before the look, which then includes it
+	if there, err := conn.Exec(ctx, query); err != nil { // before the check, which then includes it
 		return err
 	} else if there.RowsAffected() > 0 {
 		share = Shareable
@@ -151,14 +150,14 @@ func (l *looks) trust(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// TrustOwners tells how to say that a role may be used by the owners of what it meets.
+// TrustOwners is the hint to let a role use objects of the given owners.
 func TrustOwners(role string, owners ...string) string {
 	return fmt.Sprintf("or trust %s with all privileges of %q: --trust-owner %s (EMBEDSIDECAR_TRUST_OWNER)",
 		strings.Join(owners, " and "), role, strings.Join(owners, ","))
 }
 
-// trustHint tells what to do about objects of owners that a role does not trust. From PostgreSQL 16 on, a member may
-// lack the right to act as the role, which a GRANT that does not name it leaves as it is.
+// trustHint lists what to do about objects of owners that a role does not trust. From PostgreSQL 16 on, membership may
+// lack the SET option, and a GRANT that does not name the option leaves it unchanged.
 func trustHint(role string, owners []string, major int) []string {
 	if len(owners) == 0 {
 		return []string{"ask its owner to remove it; embedsidecar creates no such objects"}

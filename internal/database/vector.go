@@ -8,9 +8,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// registerVectors makes a connection send pgvector.Vector and pipeline.Sparse, alone and in arrays, in binary. The
-// numbers of the types come from the catalogue, since the extension's schema is seldom in our search_path; 0: the
-// server has no such type. What is stored is read from the raw bytes of an answer (pipeline.Stored).
+// registerVectors makes a connection send pgvector.Vector and pipeline.Sparse, alone and in arrays, in binary. The OIDs
+// come from the catalog, because the extension's schema is rarely in our search_path; 0: the server has no such type.
+// Stored vectors are read from the raw bytes of an answer (pipeline.Stored).
 func registerVectors(m *pgtype.Map, vector, array, sparse, sparseArray uint32) {
 	register := func(name string, oid, array uint32, codec pgtype.Codec, one, several any) {
 		t := &pgtype.Type{Name: name, OID: oid, Codec: codec}

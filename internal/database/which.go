@@ -9,7 +9,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Which tells a database from all others, whatever address leads to it. It is the same after a failover.
+// Which identifies a database, whatever address leads to it. It stays the same after a failover.
 func Which(ctx context.Context, pool *pgxpool.Pool) (which string, err error) {
 	err = pool.QueryRow(ctx, sqlfiles.Query("which_database")).Scan(&which)
 	return which, wrap.Errorf(err, "ask which database it is")

@@ -9,9 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Words are an error's, but for a server's message that may hold text of a row: of that only its SQLSTATE and its
-// length are told. A user's expression, trigger or type raises what it likes, under any SQLSTATE, to anyone who runs
-// the program.
+// Words returns the text of an error. Of a server's message that may hold row text it reports only SQLSTATE and length:
+// users' expressions, triggers and types may raise any text, under any SQLSTATE.
 func Words(err error) string {
 	text := err.Error()
 	for _, pg := range serverErrors(err) {
@@ -23,7 +22,7 @@ func Words(err error) string {
 	return text
 }
 
-// serverErrors are all answers of a server within an error.
+// serverErrors returns all server errors within an error.
 func serverErrors(err error) (list []*pgconn.PgError) {
 	switch e := err.(type) { //nolint:errorlint // one step at a time
 	case *pgconn.PgError:
@@ -38,8 +37,8 @@ func serverErrors(err error) (list []*pgconn.PgError) {
 	return list
 }
 
-// mayHoldText reports whether a message may be made of values: those of functions other than ours, of which the server
-// gives a context, and those of the classes that speak of values.
+// mayHoldText reports whether a message may contain values: the server gives a context (another function raised it), or
+// its class is about values.
 func mayHoldText(pg *pgconn.PgError) bool {
 	if pg.Where != "" {
 		return !strings.HasPrefix(pg.Where, "PL/pgSQL function embedsidecar.")

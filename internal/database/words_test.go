@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestTrust_WordsOfARowStayInIt: what a user's function, trigger or cast says may be a row's text, whatever its
+// TestTrust_WordsOfARowStayInIt: a message of a user's function, trigger or cast may contain row text, whatever its
 // SQLSTATE.
 func TestTrust_WordsOfARowStayInIt(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ func TestSigterm_GivesBackWhatItHolds(t *testing.T) {
 			`SELECT concat_ws(' ', row_key, state, attempt, losses, lost_leases, error_class, error_code, error_message)
 				FROM embedsidecar.task
 			WHERE state NOT IN ('todo', 'retrying') OR error_code <> 'locked' OR attempt > 0 OR losses > 0 OR lost_leases > 0`)
-		if len(held) > 0 && !c.said("leases left to run out") { // a server that does not answer cannot be given anything
+		if len(held) > 0 && !c.said("leases not given back") { // a server that does not answer cannot be given anything
 			t.Errorf("after a SIGTERM %d tasks are not as they were: %q\n%s", len(held), held[:min(len(held), 5)], c.tail())
 		}
 		if n := r.count(`SELECT count(*) FROM embedsidecar.worker`); n > 0 && !c.said("left in the registry") {

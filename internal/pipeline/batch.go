@@ -2,21 +2,21 @@ package pipeline
 
 import "fmt"
 
-// Batch says when a pipeline has texts embedded by batch jobs of its provider.
+// Batch says when a pipeline uses batch jobs of its provider.
 type Batch struct {
 	When string `json:"when,omitempty"` // BatchBackfill; else: never
 	Over int    `json:"over,omitempty"` // rows of a scan; 0: the default
 }
 
-// BatchBackfill is when scans make jobs.
+// BatchBackfill means that scans make jobs.
 const BatchBackfill = "backfill"
 
 const defaultOver = 10_000
 
-// On reports whether jobs are made.
+// On reports whether jobs are used.
 func (b Batch) On() bool { return b.When == BatchBackfill }
 
-// Rows is how many rows a scan must find for them, and one more.
+// Rows is how many rows a scan must exceed to use jobs.
 func (b Batch) Rows() int {
 	if b.Over == 0 {
 		return defaultOver
@@ -24,7 +24,7 @@ func (b Batch) Rows() int {
 	return b.Over
 }
 
-// Mistake returns what is wrong with it, or "".
+// Mistake returns what is wrong with the setting, or "".
 func (b Batch) Mistake() string {
 	if b.Over != 0 && !b.On() {
 		return "over has no effect without when: backfill"
@@ -32,7 +32,7 @@ func (b Batch) Mistake() string {
 	return ""
 }
 
-// String is it as configurations spell it; "": there is none.
+// String returns the setting as in a configuration; "": off.
 func (b Batch) String() string {
 	if !b.On() {
 		return ""
@@ -40,7 +40,7 @@ func (b Batch) String() string {
 	return fmt.Sprintf("when: %s, over: %d", b.When, b.Rows())
 }
 
-// Row is it as the row of a pipeline has it; nil: there is none.
+// Row returns the value for the pipeline's row; nil: off.
 func (b Batch) Row() *Batch {
 	if !b.On() {
 		return nil
@@ -48,7 +48,7 @@ func (b Batch) Row() *Batch {
 	return &b
 }
 
-// PriceOf is the price that a backfill of so many texts has.
+// PriceOf returns the price for a backfill of so many texts.
 func (b Batch) PriceOf(p Price, texts int64) Price {
 	if b.On() && texts > int64(b.Rows()) {
 		p.Million = p.Batch

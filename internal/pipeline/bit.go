@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// StoredBit is a bit for each number: 1 where it is above zero.
+// StoredBit has one bit per dimension: 1 if the number is positive.
 const StoredBit Stored = "bit"
 
-// bitVector is of a type of the server's own. Its distances and binary_quantize are pgvector's.
+// bitVector is a built-in type of the server. Its distances and binary_quantize are pgvector's.
 var bitVector = vectorType{
 	name: StoredBit, pgvector: "0.7", oid: pgtype.BitOID,
 	bits: 1, widest: widestDense, indexable: 64000,
@@ -23,7 +23,7 @@ var bitVector = vectorType{
 		}
 		return 0
 	},
-	given: func(bit float32) float32 { return 2*bit - 1 }, // a vector of zeros alone would be refused
+	given: func(bit float32) float32 { return 2*bit - 1 }, // zero vectors would be refused
 	send:  sendDense, parseText: parseBits, parseBinary: parseBinaryBits,
 }
 
@@ -41,7 +41,7 @@ func parseBits(text []byte) ([]float32, error) {
 	return bits, nil
 }
 
-// parseBinaryBits reads bits, eight in a byte, behind their count.
+// parseBinaryBits reads bits, eight in a byte, after their count.
 func parseBinaryBits(b []byte) (vector []float32, ok bool) {
 	const head = 4
 	if len(b) < head {

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// Budget is the most that is spent on tokens, by a pipeline or by all that have a model; 0: there is no such limit.
+// Budget limits the tokens of a pipeline, or of all pipelines with a model; 0: no limit.
 type Budget struct {
 	TokensPerDay int     `json:"tokens_per_day,omitempty"`
-	Tokens       int     `json:"tokens,omitempty"` // in all
+	Tokens       int     `json:"tokens,omitempty"` // in total
 	MoneyPerDay  float64 `json:"money_per_day,omitempty"`
 	Money        float64 `json:"money,omitempty"`
-	DayIn        string  `json:"zone,omitempty"` // the time zone in which days begin; "": UTC
+	DayIn        string  `json:"zone,omitempty"` // the time zone of days; "": UTC
 }
 
-// None reports whether nothing is limited.
+// None reports whether there is no limit.
 func (b Budget) None() bool {
 	b.DayIn = ""
 	return b == Budget{}
 }
 
-// Mistake returns what is wrong with a budget of a model that has this price, or "".
+// Mistake returns what is wrong with a budget of a model with this price, or "".
 func (b Budget) Mistake(price float64) string {
 	switch {
 	case b.None() && b.DayIn != "":
@@ -33,7 +33,7 @@ func (b Budget) Mistake(price float64) string {
 	return ""
 }
 
-// Zone is the time zone in which days begin.
+// Zone is the time zone of days.
 func (b Budget) Zone() string {
 	if b.DayIn == "" {
 		return usualZone
@@ -41,7 +41,7 @@ func (b Budget) Zone() string {
 	return b.DayIn
 }
 
-// String is the budget as configurations spell it; "": there is none.
+// String returns the budget as in a configuration; "": none.
 func (b Budget) String() string {
 	var parts []string
 	add := func(name string, value any, is bool) {
@@ -57,7 +57,7 @@ func (b Budget) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Row is the budget as the row of a pipeline has it; nil: there is none.
+// Row returns the budget for the pipeline's row; nil: none.
 func (b Budget) Row() *Budget {
 	if b.None() {
 		return nil

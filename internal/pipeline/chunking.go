@@ -11,31 +11,31 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
 )
 
-// Chunking says how the texts of a pipeline are cut into chunks, each with a vector of its own. The zero value: not
+// Chunking says how the texts of a pipeline are divided into chunks, each with its own vector. The zero value means not
 // at all.
 type Chunking struct {
 	Strategy string `json:"strategy,omitempty"` // one of Chunk...; "": none
-	Tokens   int    `json:"tokens,omitempty"`   // most tokens of a chunk, its context line included
-	// most tokens, or with ByCharacters characters, that a chunk repeats of the one before it
+	Tokens   int    `json:"tokens,omitempty"`   // most tokens of a chunk, including its context line
+	// most tokens, or with ByCharacters characters, that a chunk repeats of the previous one
 	Overlap int `json:"overlap,omitempty"`
-	// of ByCharacters: most characters of a chunk, and where to cut, as a JSON array of texts; "": the usual ones
+	// of ByCharacters: most characters of a chunk, and separators, as a JSON array; "": the default ones
 	Characters int    `json:"characters,omitempty"`
 	Separators string `json:"separators,omitempty"`
-	// SQL expression over the row that begins each chunk's context line; "": none
+	// SQL expression over the row for the beginning of each chunk's context line; "": none
 	Context string `json:"context,omitempty"`
-	// of ByCharacters: what stands between a context and its chunk; "": an empty line
+	// of ByCharacters: the text between context and chunk; "": an empty line
 	Between string `json:"between,omitempty"`
-	NoText  bool   `json:"no_text,omitempty"` // the text of chunks is not stored, only where it is
+	NoText  bool   `json:"no_text,omitempty"` // the texts of chunks are not stored, only their positions
 }
 
-// The strategies, as they are written.
+// The strategies in configurations.
 const (
 	ChunkTokens    = "tokens"
 	ChunkSentences = "sentences"
 	ChunkMarkdown  = "markdown"
 	ChunkCharacter = "character"
 	ChunkRecursive = "recursive"
-	ChunkWhole     = "whole" // a text is one chunk: for embedding tables with the text beside the vector
+	ChunkWhole     = "whole" // a text is one chunk: for embedding tables that also store the text
 )
 
 // Limits of the settings.
@@ -45,18 +45,18 @@ const (
 	MaxChunkTokens     = 8192
 
 	DefaultChunkCharacters = 1000
-	MaxChunkCharacters     = 4 << 20 // no longer text is cut
+	MaxChunkCharacters     = 4 << 20 // no longer text is divided
 )
 
-// On reports whether texts are cut.
+// On reports whether texts are chunked.
 func (c Chunking) On() bool { return c.Strategy != "" }
 
-// ByCharacters reports whether texts are cut as the text splitters of LangChain do it.
+// ByCharacters reports whether texts are divided as by LangChain's text splitters.
 func (c Chunking) ByCharacters() bool {
 	return c.Strategy == ChunkCharacter || c.Strategy == ChunkRecursive || c.Strategy == ChunkWhole
 }
 
-// Cuts returns the separators of ByCharacters, in the order in which they are tried.
+// Cuts returns the separators of ByCharacters, in the order of use.
 func (c Chunking) Cuts() []string {
 	var list []string
 	if json.Unmarshal([]byte(c.Separators), &list) == nil && len(list) > 0 {
@@ -68,7 +68,7 @@ func (c Chunking) Cuts() []string {
 	return []string{"\n\n", "\n", " ", ""}
 }
 
-// Settings say how texts are cut.
+// Settings returns the settings for package chunk.
 func (c Chunking) Settings() chunk.Settings {
 	s := chunk.Settings{Strategy: chunk.Strategy(c.Strategy), Tokens: c.Tokens, Overlap: c.Overlap}
 	if c.ByCharacters() {
@@ -80,7 +80,7 @@ func (c Chunking) Settings() chunk.Settings {
 	return s
 }
 
-// Joined returns the separator of which a run counts as one in the text of a chunk; "": there is none.
+// Joined returns the separator whose repetitions count as one in the text of a chunk; "": none.
 func (c Chunking) Joined() string {
 	if c.Strategy != ChunkCharacter {
 		return ""
@@ -88,7 +88,7 @@ func (c Chunking) Joined() string {
 	return c.Cuts()[0]
 }
 
-// ChunkingMistake returns what is wrong with how texts shall be cut, or "".
+// ChunkingMistake returns what is wrong with the chunking, or "".
 func (s Spec) ChunkingMistake() string {
 	if s.Chunking.On() && s.InSource() {
 		return "chunks need an embedding table (into: {table: NAME}): a column of the row holds one vector"
@@ -139,7 +139,7 @@ func (c Chunking) byCharactersMistake() string {
 	return ""
 }
 
-// name is the strategy with what is particular to it, in letters and digits.
+// name is the strategy with its specific settings, in letters and digits.
 func (c Chunking) name() string {
 	if !c.ByCharacters() {
 		return c.Strategy
@@ -149,8 +149,8 @@ func (c Chunking) name() string {
 	return c.Strategy + hex.EncodeToString(sum[:enough])
 }
 
-// ChunkedHash is the text hash, in the ledger, of a row whose text is cut: it covers all that chunks are made of. The
-// number is that of the way of cutting: it changes when the same settings begin to give other chunks.
+// ChunkedHash is the text hash in the ledger of a row with chunks: it covers everything that chunks are made of. Its
+// version changes when the same settings begin to give other chunks.
 func (c Chunking) ChunkedHash(text, context string) [sha256.Size]byte {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "chunks 1 %s %d %d %t %d\n", c.name(), c.Tokens, c.Overlap, c.NoText, len(context))
@@ -159,15 +159,14 @@ func (c Chunking) ChunkedHash(text, context string) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// ChunkedHashExpression returns the SQL of ChunkedHash, of two text expressions.
+// ChunkedHashExpression returns the SQL of ChunkedHash for two text expressions.
 func (c Chunking) ChunkedHashExpression(text, context string) string {
 	context = "coalesce(" + context + ", '')"
 	return fmt.Sprintf(`sha256(convert_to('chunks 1 %s %d %d %t ' || octet_length(convert_to(%s, pg_client_encoding()::name)) || E'\n' || %s || %s, pg_client_encoding()::name))`,
 		c.name(), c.Tokens, c.Overlap, c.NoText, context, context, text)
 }
 
-// ContextExpression returns the SQL that makes the beginning of a context line from the row called r; NULL where
-// there is none.
+// ContextExpression returns the SQL for the beginning of the context line of the row r; NULL without a context.
 func (p *Pipeline) ContextExpression() string {
 	if strings.TrimSpace(p.Chunking.Context) == "" {
 		return "NULL::text"

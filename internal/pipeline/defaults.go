@@ -2,13 +2,12 @@ package pipeline
 
 import "time"
 
-// How pipelines are worked where nobody says otherwise: the configuration, the worker and the sidecar have it from
-// here.
+// The defaults of pipelines, for the configuration, the worker and the sidecar.
 const (
-	DefaultLoops        = 3 // batches of a pipeline in work at once
+	DefaultLoops        = 3 // concurrent batches of a pipeline
 	DefaultBatchRows    = 256
 	DefaultLease        = 30 * time.Second
-	DefaultCacheBytes   = 16 << 20 // of vectors, for each model
+	DefaultCacheBytes   = 16 << 20 // of vectors, per model
 	DefaultDrainTimeout = 20 * time.Second
 
 	DefaultMaxAttempts  = 8

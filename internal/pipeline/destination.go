@@ -6,22 +6,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Destination is where a pipeline's vectors go, beside the source table itself. Two of one source table are the same
-// if they are equal.
+// Destination is where a pipeline's vectors go, relative to the source table. Destinations of one source table are the
+// same if they are equal.
 type Destination struct {
 	Column        string // of the source table; "": an embedding table
 	Schema, Table string // of the embedding table
 }
 
-// Form is how a destination is made, as the catalogue has it. rows goes by it, and by InSource.
+// Form is how a destination is made, according to the catalog. Package rows depends on it, and on InSource.
 type Form struct {
-	IntoOID     uint32 // of the embedding table that was looked at; 0: there is none, or it is not known
-	IntoOwners  string // OwnersOf it, when it was looked at
+	IntoOID     uint32 // of the embedding table at the last check; 0: there is none, or unknown
+	IntoOwners  string // OwnersOf it at the last check
 	IntoParts   bool   // it is partitioned
-	IntoNumber  int16  // of the column that was looked at; 0: an embedding table, or it is not known
-	Stored      Stored // the type of the vectors, or what it is to be
+	IntoNumber  int16  // of the column at the last check; 0: an embedding table, or unknown
+	Stored      Stored // the type of the vectors, existing or planned
 	Chunked     bool   // the embedding table has the columns of chunks: text_hash is that of a chunk
-	HashIndexed bool   // it has an index by text_hash
+	HashIndexed bool   // it has an index on text_hash
 }
 
 // Destination returns where the vectors go.
@@ -32,17 +32,17 @@ func (s Spec) Destination() Destination {
 	return Destination{Schema: cmp.Or(s.IntoSchema, s.Schema), Table: s.IntoTable}
 }
 
-// InSource reports whether vectors stand in the source row itself. Then a write-back changes a row of users': it is
-// locked first, their triggers run, the change comes back through the slot, and no text may read the column.
+// InSource reports whether vectors are stored in the source row itself. A write-back then changes a user's row: it
+// locks the row first, fires the user's triggers, and comes back through the slot, and no text may read the column.
 func (s Spec) InSource() bool { return s.IntoColumn != "" }
 
-// Into returns the embedding table's name, quoted. It has no meaning for a column destination.
+// Into returns the embedding table's quoted name. It is meaningless for a column.
 func (s Spec) Into() string {
 	d := s.Destination()
 	return pgx.Identifier{d.Schema, d.Table}.Sanitize()
 }
 
-// VectorTable returns the name of the table that holds the vectors, quoted.
+// VectorTable returns the quoted name of the table with the vectors.
 func (s Spec) VectorTable() string {
 	if s.InSource() {
 		return s.Source()
@@ -50,7 +50,7 @@ func (s Spec) VectorTable() string {
 	return s.Into()
 }
 
-// VectorColumn returns the name of the column of that table that holds them.
+// VectorColumn returns the name of that table's column with the vectors.
 func (s Spec) VectorColumn() string {
 	if s.InSource() {
 		return s.IntoColumn
@@ -58,10 +58,10 @@ func (s Spec) VectorColumn() string {
 	return "embedding"
 }
 
-// VectorOf returns the SQL of the vector of the row called alias, of the table that holds them.
+// VectorOf returns the SQL of the vector in that table's row called alias.
 func (s Spec) VectorOf(alias string) string { return alias + "." + quote(s.VectorColumn()) }
 
-// DestinationObject returns what COMMENT ON calls the destination: COLUMN or TABLE, with its name.
+// DestinationObject returns the destination for COMMENT ON: COLUMN or TABLE, with its name.
 func (s Spec) DestinationObject() string {
 	if s.InSource() {
 		return "COLUMN " + s.DestinationName()
@@ -69,8 +69,8 @@ func (s Spec) DestinationObject() string {
 	return "TABLE " + s.DestinationName()
 }
 
-// DestinationName returns the destination's name, quoted: "public"."docs"."embedding" or "public"."docs_embedding".
-// Two pipelines whose destinations have the same name would overwrite each other's vectors.
+// DestinationName returns the destination's quoted name: "public"."docs"."embedding" or "public"."docs_embedding". Two
+// pipelines with the same one would overwrite each other's vectors.
 func (s Spec) DestinationName() string {
 	if s.InSource() {
 		return s.Source() + "." + quote(s.IntoColumn)
@@ -78,8 +78,8 @@ func (s Spec) DestinationName() string {
 	return s.Into()
 }
 
-// TreeOf is an SQL expression for the OIDs of a table, by its own, and of its partitions if it may have any: without
-// them, the server looks it up by its number. pg_partition_tree would lock the partitions.
+// TreeOf is an SQL expression for the OIDs of a table, given by its OID, and of its partitions if it may have any.
+// Without partitions, the server uses an index lookup. pg_partition_tree would lock the partitions.
 func TreeOf(oid string, parts bool) string {
 	if !parts {
 		return "ARRAY[" + oid + "::oid]"
@@ -89,14 +89,14 @@ func TreeOf(oid string, parts bool) string {
 		" ON p.oid = h.inhrelid AND p.relispartition) SELECT relid FROM tree)"
 }
 
-// TriggersOf is an SQL expression that tells the triggers of a table, by its OID, and of its partitions, from those of
-// any other moment.
+// TriggersOf is an SQL expression that identifies the current triggers of a table, given by its OID, and of its
+// partitions.
 func TriggersOf(oid string, parts bool) string {
 	return "(SELECT 'triggers' || coalesce(pg_catalog.string_agg(' ' || t.oid::text || ' ' || t.xmin::text, '' ORDER BY t.oid)," +
 		" '') FROM pg_catalog.pg_trigger AS t WHERE NOT t.tgisinternal AND t.tgrelid = ANY (" + TreeOf(oid, parts) + "))"
 }
 
-// OwnersOf is an SQL expression for the owners of a table, by its OID, and of its partitions.
+// OwnersOf is an SQL expression for the owners of a table, given by its OID, and of its partitions.
 func OwnersOf(oid string, parts bool) string {
 	return "(SELECT pg_catalog.string_agg(c.relowner::text, ' ' ORDER BY c.oid) FROM pg_catalog.pg_class AS c" +
 		" WHERE c.oid = ANY (" + TreeOf(oid, parts) + "))"

@@ -6,7 +6,7 @@ import (
 	"github.com/x448/float16"
 )
 
-// StoredHalfvec is half precision: half the room, and indexable up to 4,000 dimensions.
+// StoredHalfvec is half precision: half the size, and indexable up to 4,000 dimensions.
 const StoredHalfvec Stored = "halfvec"
 
 var halfVector = vectorType{

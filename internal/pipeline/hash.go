@@ -12,13 +12,13 @@ const (
 	VectorHashSize = 8
 )
 
-// TextHash is the SHA-256 of a text: with the model's fingerprint, the key under which a vector may be used again.
+// TextHash is the SHA-256 of a text: with the model's fingerprint, the key for reusing a vector.
 func TextHash(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
 
-// A SourceHash has ColumnHashSize bytes for each watched column (where these are not known: for the text, and only
-// the worker makes it), in the pipeline's order: the start of the SHA-256 of the column's output text, or zero bytes
-// for NULL. The streamer makes it of the WAL, the worker of the row it reads; both see the same bytes because both
-// sessions print values alike.
+// A SourceHash has ColumnHashSize bytes for each watched column, in the pipeline's order: the start of the SHA-256 of
+// the column's output text, or zero bytes for NULL. If the columns are not known, it is that of the text, and only the
+// worker computes it. The streamer computes it from the WAL, the worker from the row; the bytes are equal because both
+// sessions print values identically.
 type SourceHash []byte
 
 // AppendColumn adds the hash of a column's output text; nil means NULL.
@@ -30,7 +30,7 @@ func (h SourceHash) AppendColumn(text []byte) SourceHash {
 	return h.AppendSum(sum[:])
 }
 
-// AppendSum adds a column whose SHA-256 is already known; nil means NULL.
+// AppendSum adds a column whose SHA-256 is known; nil means NULL.
 func (h SourceHash) AppendSum(sum []byte) SourceHash {
 	var part [ColumnHashSize]byte
 	copy(part[:], sum)
@@ -52,9 +52,8 @@ func VectorHash(vector []float32) [VectorHashSize]byte {
 	return h
 }
 
-// Pattern builds a LIKE pattern over bytea that reports whether a ledger entry (source_hash || vector_hash) is what
-// the WAL says of a row. A part the WAL left out because it did not change ("unchanged TOAST") matches anything of
-// its width.
+// Pattern builds a LIKE pattern over bytea that compares a ledger entry (source_hash || vector_hash) with a row in the
+// WAL. A part that the WAL left out because it did not change ("unchanged TOAST") matches any bytes.
 type Pattern []byte
 
 // Known appends bytes that must match.

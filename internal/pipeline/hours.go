@@ -10,11 +10,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Hours say when a pipeline works, in the one spelling that ParseHours gives: "" is always, Manual is only when somebody
-// asks, anything else is windows of the week with their time zone.
+// Hours say when a pipeline works, as normalized by ParseHours: "" is always, Manual only on request, and anything else
+// is a list of weekly windows with their time zone.
 type Hours string
 
-// Manual is a pipeline that works only while somebody has it work.
+// Manual is a pipeline that works only on request.
 const Manual Hours = "manual"
 
 const (
@@ -25,15 +25,14 @@ const (
 
 var weekdays = []string{"mon", "tue", "wed", "thu", "fri", "sat", "sun"}
 
-// window is a time that begins on each of some days. One that ends before it begins ends on the day after.
+// window is a time range on some days of the week. If it ends before it begins, it ends on the next day.
 type window struct {
-	first, last int // of the weekdays, from 0: Monday; both -1: every day
+	first, last int // weekdays, from 0: Monday; both -1: every day
 	from, until int // minutes of the day
 }
 
-// ParseHours reads when a pipeline shall work: "always", "manual", or windows such as "22:00-06:00" or "mon-fri
-// 22:00-06:00, sat-sun 00:00-24:00 Europe/Berlin". Without a time zone they are in UTC. Whether the server knows the
-// zone is not asked.
+// ParseHours reads when a pipeline works: "always", "manual", or windows such as "22:00-06:00" or "mon-fri 22:00-06:00,
+// sat-sun 00:00-24:00 Europe/Berlin". The default time zone is UTC. It does not check that the server knows the zone.
 func ParseHours(s string) (Hours, error) {
 	switch s = strings.TrimSpace(s); s {
 	case "always":
@@ -129,8 +128,8 @@ func (w window) String() string {
 	return weekdays[w.first] + "-" + weekdays[w.last] + " " + words
 }
 
-// Minutes are the minutes of the week within the hours, from Monday 00:00 in their zone, as the literal of an
-// int4multirange; nil: all of them.
+// Minutes returns the minutes of the week within the hours, from Monday 00:00 in their zone, as an int4multirange
+// literal; nil: all of them.
 func (h Hours) Minutes() *string {
 	if h == "" {
 		return nil
@@ -171,7 +170,7 @@ func (h Hours) windows() ([]window, string) {
 	}
 	windows, zone, err := parseHours(string(h))
 	if err != nil {
-		return nil, usualZone // what nobody has parsed is Manual: it works when somebody asks
+		return nil, usualZone // invalid text counts as Manual
 	}
 	return windows, zone
 }

@@ -60,8 +60,8 @@ func TestParseHours_OneSpelling(t *testing.T) {
 	}
 }
 
-// Whatever windows there are: a minute of the week is within the hours if and only if one of them, begun on a day that
-// it names, holds it.
+// With any windows, a minute of the week is within the hours if and only if a window contains it that began on one of
+// its days.
 func TestParseHours_PropertyMinutesAreThoseOfTheWindows(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

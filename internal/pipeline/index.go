@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The kinds of indexes that are built.
+// The kinds of indexes that can be built.
 const (
 	IndexHNSW     = "hnsw"
 	IndexIVFFlat  = "ivfflat"
@@ -17,19 +17,19 @@ const (
 	IndexVChordRQ = "vchordrq"
 )
 
-// IndexBuild is what an index is built with; 0: as pgvector does by itself.
+// IndexBuild has the parameters of an index; 0: pgvector's default.
 type IndexBuild struct {
-	M, EfConstruction int    // of hnsw: connections of each vector, and how many are looked at to find them
+	M, EfConstruction int    // of hnsw: connections per vector, and candidates to find them
 	Lists             int    // of ivfflat; 0: by the number of rows
-	Options           string // of kinds of other extensions: name = value, ...
+	Options           string // for kinds of other extensions: name = value, ...
 }
 
-// OtherIndex is a kind of index that is not pgvector's.
+// OtherIndex is a kind of index of another extension than pgvector.
 type OtherIndex struct {
-	Extension string            // as CREATE EXTENSION names it
-	Project   string            // as people call it
-	options   map[string]string // the form of the value of each: a type, or the words that it may be
-	within    map[string]bool   // options of a part of their own
+	Extension string            // name for CREATE EXTENSION
+	Project   string            // name for messages
+	options   map[string]string // the allowed values of each: a type, or words
+	within    map[string]bool   // options that belong to a section
 }
 
 var otherIndexes = map[string]OtherIndex{
@@ -45,7 +45,7 @@ var otherIndexes = map[string]OtherIndex{
 	}},
 }
 
-// OtherIndexOf returns a kind of index that is not pgvector's, or nil.
+// OtherIndexOf returns a kind of index of another extension than pgvector, or nil.
 func OtherIndexOf(kind string) *OtherIndex {
 	if o, ok := otherIndexes[kind]; ok {
 		return &o
@@ -53,7 +53,7 @@ func OtherIndexOf(kind string) *OtherIndex {
 	return nil
 }
 
-// read reads the options; mistake says what is wrong with them.
+// read parses the options; mistake says what is wrong with them.
 func (o *OtherIndex) read(text string) (list [][2]string, mistake string) {
 	for part := range strings.SplitSeq(text, ",") {
 		if strings.TrimSpace(text) == "" {
@@ -82,7 +82,7 @@ func (o *OtherIndex) read(text string) (list [][2]string, mistake string) {
 	return list, ""
 }
 
-// With returns the options as CREATE INDEX takes them, or "". They were checked.
+// With returns validated options for CREATE INDEX, or "".
 func (o *OtherIndex) With(text string) string {
 	list, _ := o.read(text)
 	if list == nil {
@@ -104,13 +104,13 @@ func (o *OtherIndex) With(text string) string {
 	if o.within == nil {
 		return " WITH (" + strings.Join(flat, ", ") + ")"
 	}
-	if within != nil { // TOML: what stands behind a heading belongs to it
+	if within != nil { // TOML: a section ends where the next one begins, so it comes last
 		top = append(append(top, "[build.internal]"), within...)
 	}
 	return " WITH (options = $$\n" + strings.Join(top, "\n") + "\n$$)"
 }
 
-// mistake returns what is wrong with the index of a kind that is asked for, or "".
+// mistake returns what is wrong with the requested index, or "".
 func (b IndexBuild) mistake(kind string, sparse bool) string {
 	const usualM, usualEf = 16, 64
 	other := OtherIndexOf(kind)

@@ -11,55 +11,55 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Join is a table whose rows have a part in the texts of a pipeline: the rows that hang on a row, or the row that it
-// hangs on. It becomes a subquery of the text, so that anyone who reads the text reads it.
+// Join is a table whose rows contribute to the texts of a pipeline: the rows that reference a row, or the row that it
+// references. It becomes a subquery of the text, so everyone who reads the text reads it.
 type Join struct {
 	Schema string `json:"schema"`
 	Table  string `json:"table"`
-	As     string `json:"as"` // what its text is called, and the table in expressions; unique in a pipeline
-	On     []On   `json:"on"` // by column
+	As     string `json:"as"` // name of its text, and of the table in expressions; unique in a pipeline
+	On     []On   `json:"on"` // sorted by column
 	Text   string `json:"text"`
-	Joins  Joins  `json:"joins,omitempty"` // whose texts Text may name
+	Joins  Joins  `json:"joins,omitempty"` // Text may name their texts
 
-	// What the catalogue says of it.
+	// From the catalog:
 	OID uint32 `json:"oid,omitempty"`
-	// columns that matter: those of On, of Text, and of what is joined to it; nil: all
+	// columns that matter: those of On, of Text, and of nested joins; nil: all
 	Uses []string `json:"uses,omitempty"`
 }
 
-// On says that a column of the joined table has the value of a column of the row that it is joined to.
+// On is an equality of a column of the joined table and a column of the row that it is joined to.
 type On struct {
 	Column string `json:"column"`
 	Of     string `json:"of"`
-	Type   string `json:"type,omitempty"`  // of Column, as format_type writes it
-	Exact  bool   `json:"exact,omitempty"` // equal values of the two are printed alike
+	Type   string `json:"type,omitempty"`  // of Column, in the form of format_type
+	Exact  bool   `json:"exact,omitempty"` // equal values of the two columns have the same text
 }
 
-// Joins are those of a pipeline, or of a joined table.
+// Joins are the joins of a pipeline, or of a joined table.
 type Joins []Join
 
-// MaxJoins is how many tables a pipeline may join, and joinDepth how many of them one after the other.
+// MaxJoins is how many tables a pipeline may join, and joinDepth how deeply they may be nested.
 const (
 	MaxJoins  = 8
 	joinDepth = 2
 )
 
-// beside is what the texts of joins are called together where an expression names them.
+// beside is the alias for the texts of all joins in an expression.
 const beside = `"embedsidecar joined"`
 
-// String writes joins as they are configured, "" where there are none: it tells one definition from another.
+// String returns the joins as configured, "" if there are none: it identifies a definition.
 func (j Joins) String() string {
 	if len(j) == 0 {
 		return ""
 	}
 	body, err := json.Marshal(j.written())
 	if err != nil {
-		panic(err) // strings alone
+		panic(err) // only strings
 	}
 	return string(body)
 }
 
-// written leaves out what the catalogue says.
+// written removes the information from the catalog.
 func (j Joins) written() Joins {
 	list := slices.Clone(j)
 	for i := range list {
@@ -72,7 +72,7 @@ func (j Joins) written() Joins {
 	return list
 }
 
-// Clone returns a copy that shares nothing.
+// Clone returns a deep copy.
 func (j Joins) Clone() Joins {
 	list := slices.Clone(j)
 	for i := range list {
@@ -81,7 +81,7 @@ func (j Joins) Clone() Joins {
 	return list
 }
 
-// In returns joins whose tables are in a schema where they name none.
+// In returns joins with a default schema.
 func (j Joins) In(schema string) Joins {
 	list := j.Clone()
 	for i := range list {
@@ -92,19 +92,19 @@ func (j Joins) In(schema string) Joins {
 	return list
 }
 
-// Same reports whether two are alike in all, what the catalogue says too.
+// Same reports whether two are equal, including the information from the catalog.
 func (j Joins) Same(other Joins) bool {
 	a, errA := json.Marshal(j)
 	b, errB := json.Marshal(other)
 	return errors.Join(errA, errB) == nil && (len(j) == 0 && len(other) == 0 || string(a) == string(b))
 }
 
-// Names are what the texts are called.
+// Names returns the names of the texts.
 func (j Joins) Names() []string {
 	return lists.Map(j, func(v Join) string { return v.As })
 }
 
-// Mistake returns what is wrong with joins as far as their words tell, or "".
+// Mistake returns what is wrong with joins as written, or "".
 func (j Joins) Mistake(text string) string {
 	seen := map[string]bool{}
 	return j.mistake("joins", text, 1, seen)
@@ -133,7 +133,7 @@ func (j Joins) mistake(path, text string, depth int, seen map[string]bool) strin
 	return ""
 }
 
-// expression returns the SQL of the join's text for the row that is called parent, NULL where there is none.
+// expression returns the SQL of the join's text for the row called parent, or NULL without rows.
 func (j *Join) expression(parent string) string {
 	from := "ONLY " + quote(j.Schema) + "." + quote(j.Table) + " AS " + quote(j.As)
 	if len(j.Joins) > 0 {
@@ -142,7 +142,7 @@ func (j *Join) expression(parent string) string {
 	return "(SELECT (" + enclose(j.Text) + ")::text FROM " + from + " WHERE " + j.match(parent) + ")"
 }
 
-// match compares the columns of the joined row with those of the row that is called parent.
+// match compares the columns of the joined row with those of the row called parent.
 func (j *Join) match(parent string) string {
 	parts := make([]string, len(j.On))
 	for i, on := range j.On {
@@ -156,12 +156,12 @@ func (j Joins) columns(parent string) string {
 	return strings.Join(parts, ", ")
 }
 
-// JoinedTexts returns the SQL of the text of each join for the row called r.
+// JoinedTexts returns the SQL of the text of each join for the row r.
 func (p *Pipeline) JoinedTexts() []string {
 	return lists.Map(p.Joins, func(v Join) string { return v.expression("r") })
 }
 
-// JoinedNames returns a FROM item that has the names of the joins' texts, for the server to parse an expression with.
+// JoinedNames returns a FROM item with the names of the joins' texts, for parsing an expression.
 func JoinedNames(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -170,14 +170,14 @@ func JoinedNames(names []string) string {
 	return " CROSS JOIN (SELECT " + strings.Join(parts, ", ") + ") AS " + beside
 }
 
-// Link is a joined table with those on the way to it: the first hangs on the row, the last is the table itself.
+// Link is a joined table with those on the way to it: the first is joined to the row, the last is the table itself.
 type Link []*Join
 
-// Table is the joined table that a link leads to.
+// Table returns the joined table at the end of a link.
 func (l Link) Table() *Join { return l[len(l)-1] }
 
-// Links returns a link for each joined table. Its place is what a change of the table says, while the definition of
-// the pipeline is the same.
+// Links returns a link for each joined table. Changes refer to a link by its index, which is fixed for a definition of
+// the pipeline.
 func (p *Pipeline) Links() (links []Link) {
 	var add func(before Link, joins Joins)
 	add = func(before Link, joins Joins) {
@@ -191,7 +191,7 @@ func (p *Pipeline) Links() (links []Link) {
 	return links
 }
 
-// owners returns the condition that a joined row with some values of On has a part in the text of the row called row.
+// owners returns the condition that a joined row with these values of On contributes to the text of the row called row.
 func (l Link) owners(row string, values []string) string {
 	var left, right []string
 	for i, on := range l[0].On {
@@ -210,10 +210,10 @@ func (l Link) owners(row string, values []string) string {
 		l[1:].owners(quote(l[0].As), values) + "))"
 }
 
-// OwnersOf is owners for the row called r. Values are SQL expressions of type text, one for each column of On.
+// OwnersOf is owners for the row r. Values are SQL expressions of type text, one for each column of On.
 func (l Link) OwnersOf(values []string) string { return l.owners("r", values) }
 
-// KeyOf returns the key of the one row that joined rows with these values of On can hang on, where the values are those
+// KeyOf returns the key of the only row that joined rows with these values of On can belong to, if the values are those
 // of its key.
 func (p *Pipeline) KeyOf(l Link, values []string) (key string, ok bool) {
 	if len(l) != 1 || len(l[0].On) != len(p.Key) {
@@ -230,17 +230,17 @@ func (p *Pipeline) KeyOf(l Link, values []string) (key string, ok bool) {
 	return JoinKey(parts), true
 }
 
-// Owner names rows by the values that a joined row of theirs has: Join is the place of its link, counted from 1.
+// Owner identifies rows by the values of On in a joined row: Join is the index of the link plus 1.
 type Owner struct {
 	Join   int
 	Values string // as JoinKey writes them, in the order of On
 }
 
-// String writes it as a scan has it.
+// String formats it for a scan request.
 func (o Owner) String() string { return strconv.Itoa(o.Join) + ":" + o.Values }
 
-// OwnersCondition returns the condition that the row called r is one of those that are named. It returns false if a
-// name is none of this definition: then any row may be meant.
+// OwnersCondition returns the condition that the row r has one of these owners. It returns false if one does not match
+// this definition: any row may then be meant.
 func (p *Pipeline) OwnersCondition(names []string) (condition string, ok bool) {
 	links := p.Links()
 	parts := make([]string, len(names))
@@ -262,7 +262,7 @@ func (p *Pipeline) OwnersCondition(names []string) (condition string, ok bool) {
 	return strings.Join(parts, " OR "), len(parts) > 0
 }
 
-// literal writes a text as a constant, whatever standard_conforming_strings says.
+// literal writes a text constant for any value of standard_conforming_strings.
 func literal(s string) string {
 	return " E'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(s) + "'"
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// A row's key is written as one string: the value of its column as Postgres prints it, or the values joined by '|' with
-// '|' and '\' escaped by '\'. A key of one column is written as it is.
+// A row's key is written as one string: the value of its column as Postgres prints it. Several values are joined by
+// '|', with '|' and '\' escaped by '\'.
 
 // MaxKey is the longest written key, in bytes, that fits into an index entry of the queue. A row with a longer one is
-// left out and counted; such keys are rare, since an index of the user's own must hold them too.
+// skipped and counted. Such keys are rare, because the user's own index must hold them too.
 const MaxKey = 2500
 
 // JoinKey writes the values of a key as one string.
@@ -62,10 +62,9 @@ func SplitKey(key string, n int) ([]string, error) {
 	return values, nil
 }
 
-// KeyExpression returns the SQL that writes the key of the row called alias as JoinKey does.
-// format('%s') is the type's output function; a cast to text is not (boolean, char(n)). Its collation is that of the
-// tables of ours: with that of the column PostgreSQL could not compare the two, and finds no part in a text to which
-// different ones are equal.
+// KeyExpression returns the SQL that writes the key of the row called alias as JoinKey does. format('%s') uses the
+// type's output function; a cast to text does not (boolean, char(n)). The collation is that of our tables: PostgreSQL
+// could not compare keys with the column's collation, and a nondeterministic one supports no substring search.
 func (p *Pipeline) KeyExpression(alias string) string {
 	parts := make([]string, len(p.Key))
 	for i, k := range p.Key {
@@ -81,7 +80,7 @@ func (p *Pipeline) KeyExpression(alias string) string {
 }
 
 // MatchKey returns the SQL that compares the key of the row called alias with text expressions, one per key column. It
-// trusts no search_path: casts, collations and operators are named in full.
+// depends on no search_path: casts, collations and operators are schema-qualified.
 func (p *Pipeline) MatchKey(alias string, texts []string) string {
 	parts := make([]string, len(p.Key))
 	for i, k := range p.Key {
@@ -90,9 +89,8 @@ func (p *Pipeline) MatchKey(alias string, texts []string) string {
 	return strings.Join(parts, " AND ")
 }
 
-// Among returns the SQL that the column of a row has one of the values of a parameter, as AmongOf gives them. It is for
-// the server to find out which partitions they are in before it looks at any: a plan over all of them, and their locks,
-// take it longer than anything else.
+// Among returns the SQL that the column of a row has one of the values of a parameter, as AmongOf gives them. It lets
+// the server prune partitions early: planning and locking all of them takes longer than anything else.
 func (k KeyColumn) Among(column, param string) string {
 	return column + " " + k.Equal + " ANY (" + param + "::" + k.Type + "[])"
 }
@@ -102,18 +100,18 @@ func (KeyColumn) AmongOf(texts []string) string {
 	return arrayOf(slices.Compact(slices.Sorted(slices.Values(texts))))
 }
 
-// Value returns the SQL that reads an expression, a text or a value of the type, as a value of the key column.
+// Value returns the SQL that converts an expression, a text or a value of the type, to the key column's type.
 func (k KeyColumn) Value(text string) string {
 	return k.collated("CAST(" + text + " AS " + k.Type + ")")
 }
 
-// Param returns the SQL that reads a parameter as a value of the key column.
+// Param returns the SQL that converts a parameter to the key column's type.
 func (k KeyColumn) Param(param string) string {
 	return k.collated("CAST(" + k.Typed(param) + " AS " + k.Type + ")")
 }
 
-// JSON returns the SQL of a value of the key column as jsonb_build_object takes it. That looks for a cast to JSON,
-// which of a type that is not the server's own would be code of the one who made it.
+// JSON returns the SQL of a value of the key column for jsonb_build_object. That function looks for a cast to JSON,
+// which for a user's type would be the user's code.
 func (k KeyColumn) JSON(value string) string {
 	if strings.Contains(k.Type, ".") {
 		return "pg_catalog.format('%s', " + value + ")"
@@ -128,7 +126,7 @@ func (k KeyColumn) collated(v string) string {
 	return v
 }
 
-// Typed returns the SQL of a parameter that is one value of the type, given as text.
+// Typed returns the SQL of a parameter with one value of the type, given as text.
 func (k KeyColumn) Typed(param string) string {
 	if k.ByInput {
 		return param + "::" + k.Type
@@ -136,10 +134,10 @@ func (k KeyColumn) Typed(param string) string {
 	return param + "::text"
 }
 
-// TypedList returns the SQL of a parameter that is a list of values of the type, as ListOf gives them.
+// TypedList returns the SQL of a parameter with a list of values of the type, as ListOf gives them.
 func (k KeyColumn) TypedList(param string) string { return k.Typed(param) + "[]" }
 
-// ListOf returns texts as the parameter that TypedList reads.
+// ListOf returns texts as the parameter of TypedList.
 func (k KeyColumn) ListOf(texts []string) any {
 	if !k.ByInput {
 		return texts
@@ -147,7 +145,7 @@ func (k KeyColumn) ListOf(texts []string) any {
 	return arrayOf(texts)
 }
 
-// arrayOf writes an array as PostgreSQL does.
+// arrayOf formats an array for PostgreSQL.
 func arrayOf(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, text := range texts {

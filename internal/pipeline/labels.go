@@ -11,10 +11,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Labels are what somebody calls a pipeline by, to find it among others: project, team, customer.
+// Labels are a user's names and values for finding a pipeline: project, team, customer.
 type Labels map[string]string
 
-// How many there may be of a pipeline, and how long a value may be, in bytes.
+// The maximum number of labels of a pipeline, and the maximum length of a value in bytes.
 const (
 	mostLabels = 16
 	longLabel  = 100
@@ -41,17 +41,16 @@ func (l Labels) Mistake() string {
 	return ""
 }
 
-// String is the labels as configurations spell them; "": there are none.
+// String returns the labels as in a configuration; "": none.
 func (l Labels) String() string {
 	parts := lists.Map(slices.Sorted(maps.Keys(l)), func(name string) string { return name + ": " + l[name] })
 	return strings.Join(parts, ", ")
 }
 
-// LabelPrefix begins a word that stands for the pipelines with a label: label:project=x, or label:project for any
-// value.
+// LabelPrefix begins a word for the pipelines with a label: label:project=x, or label:project for any value.
 const LabelPrefix = "label:"
 
-// Chosen reports whether a word that begins with LabelPrefix means the pipeline that has these.
+// Chosen reports whether a word with LabelPrefix matches these labels.
 func (l Labels) Chosen(word string) bool {
 	name, value, exact := strings.Cut(strings.TrimPrefix(word, LabelPrefix), "=")
 	is, has := l[name]

@@ -1,13 +1,13 @@
 package pipeline
 
-// Price is what a million tokens of a model cost; zero: the configuration names no price.
+// Price is the price of a million tokens of a model; zero: not configured.
 type Price struct {
 	Million  float64
 	Batch    float64 // in batch jobs
-	Currency string  // "": the configuration names none
+	Currency string  // "": not configured
 }
 
-// Of returns the price of some tokens; nil: there is none.
+// Of returns the price of some tokens; nil: unknown.
 func (p Price) Of(tokens int64) *float64 {
 	if p.Million <= 0 {
 		return nil

@@ -2,11 +2,11 @@ package pipeline
 
 import "bytes"
 
-// Seen is a row as somebody saw it who said that it needs no new vector: the hashes of its watched columns, as far as
-// the WAL tells them. Anyone who looks at the row compares: somebody else may have changed it since.
+// Seen is a row's state in a change that needed no new vector: the hashes of its watched columns, as far as the WAL has
+// them. Readers of the row compare it, because a later change may have followed.
 type Seen []byte
 
-// The first byte says whether the row was a new one; then each column has a byte that says whether its hash is known,
+// The first byte says whether the row was inserted. Then each column has a byte that says whether its hash is known,
 // and the hash.
 const (
 	seenInsert  = 1
@@ -14,7 +14,7 @@ const (
 	columnKnown = 1
 )
 
-// NewSeen returns what is seen of a row before any column.
+// NewSeen returns a Seen without columns.
 func NewSeen(insert bool) Seen {
 	if insert {
 		return Seen{seenInsert}
@@ -30,8 +30,8 @@ func (s Seen) Append(hash SourceHash) Seen {
 	return append(append(s, columnKnown), hash...)
 }
 
-// Is reports whether a row is what was seen. Before is what the ledger says it was, nil where it says nothing: then
-// only a row that was new was seen whole.
+// Is reports whether a row equals what was seen. before is the row according to the ledger, or nil if unknown: then
+// only an inserted row was seen completely.
 func (s Seen) Is(row, before SourceHash) bool {
 	n := len(row) / ColumnHashSize
 	if len(s) != 1+n*seenColumn || before == nil && s[0] != seenInsert || before != nil && len(before) != len(row) {
@@ -53,7 +53,7 @@ func (s Seen) Is(row, before SourceHash) bool {
 	return true
 }
 
-// With is what was seen of a row by two in a row: what the later one did not see the earlier one did.
+// With combines two consecutive states: where the later one lacks a hash, it is that of the earlier one.
 func (s Seen) With(later Seen) Seen {
 	if s == nil || later == nil || len(s) != len(later) {
 		return nil

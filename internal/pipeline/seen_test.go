@@ -2,7 +2,7 @@ package pipeline
 
 import "testing"
 
-// What two in a row have seen of a row: the later one, and of a column that it did not see the earlier one.
+// The combination has the later hashes, and the earlier one where the later is unknown.
 func TestSeen_With(t *testing.T) {
 	t.Parallel()
 	column := func(text string) SourceHash { return SourceHash{}.AppendColumn([]byte(text)) }

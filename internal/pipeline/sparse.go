@@ -12,10 +12,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// StoredSparse keeps only the numbers that are not zero, as pairs (embed.Pairs).
+// StoredSparse stores only the nonzero numbers, as pairs (embed.Pairs).
 const StoredSparse Stored = "sparsevec"
 
-// MaxSparseIndexed is how many numbers that are not zero a sparsevec may have for an HNSW index to take it.
+// MaxSparseIndexed is the maximum of nonzero numbers of a sparsevec in an HNSW index.
 const MaxSparseIndexed = 1000
 
 var sparseVector = vectorType{
@@ -31,13 +31,13 @@ func sendSparse(vectors [][]float32, dims int) any {
 	return lists.Map(vectors, func(v []float32) Sparse { return Sparse{Dims: dims, Pairs: v} })
 }
 
-// Sparse is a vector of a sparse model on its way to the server: a sparsevec.
+// Sparse is a vector of a sparse model, to be sent as a sparsevec.
 type Sparse struct {
 	Dims  int
 	Pairs []float32 // embed.Pairs
 }
 
-// AppendBinary adds the vector as Postgres reads a sparsevec in binary. It returns an error if it is none.
+// AppendBinary adds the vector in the binary format of sparsevec. It returns an error for invalid pairs.
 func (s Sparse) AppendBinary(b []byte) ([]byte, error) {
 	if err := embed.CheckPairs(s.Pairs, s.Dims); err != nil {
 		return nil, fmt.Errorf("write sparsevec: %w", err)
@@ -54,7 +54,7 @@ func (s Sparse) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// AppendText adds the vector as pgvector writes it, which counts places from 1: {1:0.5,30522:2}/30522.
+// AppendText adds the vector in pgvector's text format, with indexes from 1: {1:0.5,30522:2}/30522.
 func (s Sparse) AppendText(b []byte) []byte {
 	b = append(b, '{')
 	for i := 0; i+1 < len(s.Pairs); i += 2 {
@@ -69,7 +69,7 @@ func (s Sparse) AppendText(b []byte) []byte {
 	return strconv.AppendInt(b, int64(s.Dims), 10)
 }
 
-// parseSparseText returns the pairs of a sparsevec as Postgres prints it.
+// parseSparseText returns the pairs of a sparsevec in text format.
 func parseSparseText(text []byte) ([]float32, error) {
 	body, _, ok := bytes.Cut(text, []byte("}/"))
 	if !ok || len(body) == 0 || body[0] != '{' {
@@ -90,9 +90,9 @@ func parseSparseText(text []byte) ([]float32, error) {
 	return pairs, nil
 }
 
-// parseSparseBinary returns the pairs of a sparsevec as Postgres sends it in binary.
+// parseSparseBinary returns the pairs of a sparsevec in binary format.
 func parseSparseBinary(b []byte) (pairs []float32, ok bool) {
-	const head = 12 // width, how many numbers, unused
+	const head = 12 // width, count of numbers, unused
 	if len(b) < head || int64(len(b)-head) != 8*int64(binary.BigEndian.Uint32(b[4:])) {
 		return nil, false
 	}

@@ -59,10 +59,10 @@ func TestStored_WhatIsHashedIsWhatIsStored(t *testing.T) {
 	}
 }
 
-// Whoever adds a type and forgets something learns it here. An index there need not be.
+// New types must define everything. Only an index is optional.
 func TestStored_EachTypeSaysAllThatIsAsked(t *testing.T) {
 	t.Parallel()
-	blank := regexp.MustCompile(`\{[a-z]+\}`) // nobody has filled in
+	blank := regexp.MustCompile(`\{[a-z]+\}`) // an unfilled placeholder
 	for _, of := range types {
 		p := Pipeline{Form: Form{Stored: of.name}, Extension: `"public"`, Dims: 3}
 		for what, sql := range map[string]string{

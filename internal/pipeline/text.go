@@ -9,13 +9,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// TextExpression returns the SQL that makes the text of the row called r: an expression of type text, NULL or empty
-// when there is nothing to embed. A text of the user's names columns without r, so whatever else is in the same FROM
-// must have column names that no table of a user has.
+// TextExpression returns the SQL that makes the text of the row r: an expression of type text, NULL or empty if there
+// is nothing to embed. A user's text names columns without r, so other items in the same FROM must have column names
+// that no user's table has.
 func (p *Pipeline) TextExpression() string {
 	if p.Text != "" {
 		text := "(" + enclose(p.Text) + ")::text"
-		if len(p.Joins) > 0 { // OFFSET 0: the text of a join that is named twice is made once
+		if len(p.Joins) > 0 { // OFFSET 0: a join's text that is named twice is evaluated once
 			text = "(SELECT " + text + " FROM (SELECT " + p.Joins.columns("r") + " OFFSET 0) AS " + beside + ")"
 		}
 		return text
@@ -25,7 +25,7 @@ func (p *Pipeline) TextExpression() string {
 	return `pg_catalog.concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
 }
 
-// ColumnText returns the SQL that makes a text of a column's value.
+// ColumnText returns the SQL that converts a column's value to text.
 func (p *Pipeline) ColumnText(value, column string) string {
 	if slices.Contains(p.ByOutput, column) {
 		return "pg_catalog.format('%s', " + value + ")"
@@ -33,8 +33,8 @@ func (p *Pipeline) ColumnText(value, column string) string {
 	return value + "::text"
 }
 
-// FilterExpression returns the SQL that reports whether the row called r has a text at all: a boolean that is never
-// NULL. What TextExpression says of other names in scope holds here too.
+// FilterExpression returns the SQL that reports whether the row r has a text: a boolean that is never NULL. The note on
+// names at TextExpression applies here, too.
 func (p *Pipeline) FilterExpression() string {
 	if p.Filter == "" {
 		return "true"
@@ -42,7 +42,7 @@ func (p *Pipeline) FilterExpression() string {
 	return "(" + enclose(p.Filter) + " IS TRUE)"
 }
 
-// IgnoreMistake returns what is wrong with what says what counts of a text, as far as its words tell, or "".
+// IgnoreMistake returns what is wrong with the ignore expression as written, or "".
 func (s Spec) IgnoreMistake() string {
 	switch {
 	case s.Ignore == "":
@@ -66,9 +66,9 @@ var (
 	namesText = regexp.MustCompile(`(?i)\btext\b`)
 )
 
-// Normalised returns the SQL of what counts of a text, which is an SQL expression too: what Ignore makes of it, behind
-// what tells this rule from others, so that hashes by two rules never agree. NULL where Ignore gives NULL, or a row has
-// no text.
+// Normalised returns the SQL of what counts of a text, given as an SQL expression: the value of Ignore, with a prefix
+// that identifies the expression, so that hashes of different expressions never match. It is NULL if Ignore returns
+// NULL, or a row has no text.
 func (p *Pipeline) Normalised(text string) string {
 	if p.Ignore == "" {
 		return "NULL::text"
@@ -79,8 +79,8 @@ func (p *Pipeline) Normalised(text string) string {
 		text + " AS text) AS r))"
 }
 
-// LaneExpression returns the SQL of the lane that the row called r says it is in, as its number; NULL for what is no
-// name of a lane. What TextExpression says of other names in scope holds here too.
+// LaneExpression returns the SQL of the row r's lane, as a number; NULL for an unknown name. The note on names at
+// TextExpression applies here, too.
 func (p *Pipeline) LaneExpression() string {
 	if p.PriorityBy == "" {
 		return "NULL::int"
@@ -88,5 +88,5 @@ func (p *Pipeline) LaneExpression() string {
 	return "array_position('{low,normal,high,urgent}'::text[], (" + enclose(p.PriorityBy) + ")::text) - 1"
 }
 
-// enclose puts an expression of the user's into parentheses. The line breaks end a comment of one line.
+// enclose puts a user's expression into parentheses. The line breaks end a one-line comment.
 func enclose(expression string) string { return "(\n" + expression + "\n)" }

@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// StoredVector is single precision: what the model gave.
+// StoredVector is single precision: the model's vectors unchanged.
 const StoredVector Stored = "vector"
 
 var singleVector = vectorType{
@@ -26,10 +26,10 @@ var singleVector = vectorType{
 	},
 }
 
-// What types of dense vectors have in common: their vectors travel as pgvector's type vector, and the server turns them
-// into what is stored.
+// Properties of all dense types: vectors are sent as pgvector's type vector, and the server converts them to the stored
+// type.
 const (
-	widestDense    = 16000 // no wider vector travels
+	widestDense    = 16000 // the maximum of the type vector
 	denseTravels   = `{pgvector}."vector"`
 	cosineDistance = "{stored} OPERATOR({pgvector}.<=>) {kept}" // from 0 to 2
 )
@@ -38,7 +38,7 @@ func sendDense(vectors [][]float32, _ int) any {
 	return lists.Map(vectors, pgvector.NewVector)
 }
 
-// parseNumbers reads numbers of so many bytes behind their count and 16 bits that are unused.
+// parseNumbers reads numbers of the given size after their count and 16 unused bits.
 func parseNumbers(b []byte, size int, number func(b []byte) float32) (vector []float32, ok bool) {
 	const head = 4
 	if len(b) < head || len(b) != head+size*int(binary.BigEndian.Uint16(b)) {
@@ -51,7 +51,7 @@ func parseNumbers(b []byte, size int, number func(b []byte) float32) (vector []f
 	return vector, true
 }
 
-// ParseVector reads a vector as pgvector prints it: [1,2.5,-3e-05].
+// ParseVector reads a vector in pgvector's text format: [1,2.5,-3e-05].
 func ParseVector(text []byte) ([]float32, error) {
 	if len(text) < 2 || text[0] != '[' || text[len(text)-1] != ']' {
 		return nil, errors.New("parse vector: no brackets around it")
@@ -74,7 +74,7 @@ func ParseVector(text []byte) ([]float32, error) {
 	return vector, nil
 }
 
-// VectorText writes a vector as pgvector reads it; that of a sparse model is of pairs.
+// VectorText writes a vector in pgvector's text format; that of a sparse model is pairs.
 func VectorText(sparse bool, dims int, v []float32) string {
 	if sparse {
 		return string(Sparse{Dims: dims, Pairs: v}.AppendText(nil))

@@ -1,33 +1,31 @@
 package pipeline
 
-// Stored is the type in which a destination keeps vectors; the empty one means StoredVector. What is hashed, compared
-// and marked is what is stored, not what was given. Vectors of a sparse model are pairs (embed.Pairs), and are kept as
-// they are.
+// Stored is the type of a destination's vectors; "" means StoredVector. Hashes and comparisons use the vectors as
+// stored, not as the model returned them. Vectors of a sparse model are pairs (embed.Pairs), and are stored unchanged.
 type Stored string
 
-// vectorType is all that anybody has to know of such a type. In its SQL {pgvector} stands for the schema of the
-// extension.
+// vectorType defines such a type. In its SQL, {pgvector} is the schema of the extension.
 type vectorType struct {
 	name     Stored
-	pgvector string // the version of the extension that it needs; "": it needs none
-	oid      uint32 // of a type of the server's own; 0: it is the extension's
-	sparse   bool   // it keeps vectors of sparse models, and no others
+	pgvector string // the required version of the extension; "": none
+	oid      uint32 // of a built-in type; 0: it is the extension's
+	sparse   bool   // it stores only vectors of sparse models
 
-	bits      int // that a number takes
-	widest    int // dimensions that it holds
-	indexable int // dimensions that an HNSW index over it takes
+	bits      int // per number
+	widest    int // maximum number of dimensions
+	indexable int // maximum number of dimensions of an HNSW index
 
-	column   string // the type as a column of {dims} is defined
-	travels  string // the type in which vectors travel to the server, ready for a cast
-	kept     string // what is stored of a vector that has travelled, {given}
-	distance string // the distance that we search by, between a vector that is {stored} and one that is as if {kept}
-	metric   string // what that is called
-	class    string // the operator class of an index that fits it
+	column   string // the type in a definition of a column of {dims}
+	travels  string // the type in which vectors are sent, for casts
+	kept     string // the stored value of a sent vector, {given}
+	distance string // the distance of searches between a vector as {stored} and a converted one, {kept}
+	metric   string // the name of that distance
+	class    string // the operator class of an index for it
 
-	canonical func(given float32) float32  // what is stored of a number; nil: all of it
-	given     func(stored float32) float32 // a number of which just this is stored; nil: the same
+	canonical func(given float32) float32  // a number as stored; nil: unchanged
+	given     func(stored float32) float32 // a number that is stored as the given one; nil: unchanged
 
-	send        func(vectors [][]float32, dims int) any    // as the array of what travels
-	parseText   func(text []byte) ([]float32, error)       // as the server prints it
-	parseBinary func(b []byte) (vector []float32, ok bool) // as the server sends it in binary
+	send        func(vectors [][]float32, dims int) any    // as an array of the sent type
+	parseText   func(text []byte) ([]float32, error)       // the server's text format
+	parseBinary func(b []byte) (vector []float32, ok bool) // the server's binary format
 }

@@ -16,16 +16,16 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Access is what somebody may see who asks through a connection of another's.
+// Access limits what a caller may see who searches through a connection of the program.
 type Access struct {
-	Columns []string // that a filter of theirs may be about; nil: any
-	Fixed   Filters  // conditions that hold beside theirs, on any column
-	Role    string   // the database role to search as; "": that of the connection
-	// tables with row level security are searched though the role is not subject to its policies
+	Columns []string // columns that the caller's filter may use; nil: all
+	Fixed   Filters  // conditions in addition to the caller's, on any column
+	Role    string   // the database role to search as; "": the role of the connection
+	// search tables with row level security even if the role is not subject to their policies
 	PastRowSecurity bool
 }
 
-// RowSecurityError means that policies of the table would be passed by. Its text is for anyone who runs the program.
+// RowSecurityError means that a search would bypass policies of a table. Its text is shown to the operator.
 type RowSecurityError struct {
 	Pipeline, Table string
 }
@@ -34,7 +34,7 @@ func (e *RowSecurityError) Error() string {
 	return fmt.Sprintf("search %q: table %s has row level security, and the role that searches is not subject to its policies", e.Pipeline, e.Table)
 }
 
-// Hints are the ways out.
+// Hints returns the hints of the error.
 func (*RowSecurityError) Hints() []string {
 	return []string{
 		"give the token a database role that the policies hold for: embedsidecar token create NAME --database-role ROLE",
@@ -42,7 +42,7 @@ func (*RowSecurityError) Hints() []string {
 	}
 }
 
-// RoleError means that the role of an Access cannot be taken.
+// RoleError means that the program cannot SET ROLE to the role of an Access.
 type RoleError struct {
 	Role string
 	Err  error
@@ -51,23 +51,23 @@ type RoleError struct {
 func (e *RoleError) Error() string { return fmt.Sprintf("search as role %q: %v", e.Role, e.Err) }
 func (e *RoleError) Unwrap() error { return e.Err }
 
-// Hints are the ways out.
+// Hints returns the hints of the error.
 func (e *RoleError) Hints() []string {
 	return []string{"GRANT " + quote(e.Role) + " TO the role that this program connects as: it must be a member, from " +
 		"PostgreSQL 16 on WITH SET TRUE"}
 }
 
-// Barred returns a *RowSecurityError if policies would be passed by with such an access.
+// Barred returns a *RowSecurityError if a search with such an access would bypass policies.
 func Barred(ctx context.Context, db DB, p *pipeline.Pipeline, a *Access) error {
 	return reading(ctx, db, p, a, func(pgx.Tx) error { return nil })
 }
 
-// enter takes the role for the rest of the transaction, and makes sure that policies hold.
+// enter sets the role for the rest of the transaction and checks that policies apply.
 func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 	if a == nil {
 		return nil
 	}
-	// Our sessions have it off, so that a policy cannot hide rows from the worker.
+	// The program's sessions have it off, so that a policy cannot silently hide rows from the worker.
 	if _, err := tx.Exec(ctx, "SET LOCAL row_security = on"); err != nil {
 		return fmt.Errorf("have policies hold: %w", err)
 	}
@@ -98,7 +98,7 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 	return nil
 }
 
-// become takes the role.
+// become sets the role.
 func (a *Access) become(ctx context.Context, tx pgx.Tx) error {
 	if a.Role == "" {
 		return nil
@@ -113,7 +113,7 @@ func (a *Access) become(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// leave runs f as the role of the connection.
+// leave runs f as the role of the connection, then sets the role again.
 func (a *Access) leave(ctx context.Context, tx pgx.Tx, f func() error) error {
 	if a == nil || a.Role == "" {
 		return f()
@@ -127,11 +127,11 @@ func (a *Access) leave(ctx context.Context, tx pgx.Tx, f func() error) error {
 	return a.become(ctx, tx)
 }
 
-// DeniedError means that the role that searches may not read what a pipeline is searched by. Its text is for anyone who
-// runs the program.
+// DeniedError means that the searching role may not read a table or column that the search needs. Its text is shown to
+// the operator.
 type DeniedError struct {
 	Pipeline, Role string
-	Grants         []string // that are missing
+	Grants         []string // the missing grants
 	Err            error
 }
 
@@ -141,10 +141,10 @@ func (e *DeniedError) Error() string {
 
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// Hints are the ways out.
+// Hints returns the hints of the error.
 func (e *DeniedError) Hints() []string { return e.Grants }
 
-// denied tells what a role lacks that was not let in, where that is known.
+// denied turns a permission error into a *DeniedError that lists the missing grants, if they can be determined.
 func denied(ctx context.Context, db DB, p *pipeline.Pipeline, r *Request, err error) error {
 	if !database.HasCode(err, pgerrcode.InsufficientPrivilege) {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestAccess_RowLevelSecurityIsNotPassedByForOthers: whoever lends his connection lends no rows that its table hides
-// from others.
+// TestAccess_RowLevelSecurityIsNotPassedByForOthers: a search through another's connection returns no row that policies
+// hide from its caller.
 func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -63,7 +63,7 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 			if _, ok := errors.AsType[*search.RoleError](second(find(&search.Access{Role: "no such role"}, false))); !ok {
 				t.Errorf("%s: a role that is not there is taken", name)
 			}
-			// The text of a joined table is shown, too.
+			// The text of a joined table is shown as well.
 			r.db.MustExec("ALTER TABLE docs DISABLE ROW LEVEL SECURITY")
 			joined := *p
 			r.db.MustExec("CREATE TABLE notes (id int); ALTER TABLE notes ENABLE ROW LEVEL SECURITY")
@@ -79,7 +79,7 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 			}
 			r.db.MustExec("DROP TABLE notes")
 			r.db.MustExec("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
-			r.db.MustExec("ALTER TABLE docs FORCE ROW LEVEL SECURITY")                  // now they hold for the owner, too
+			r.db.MustExec("ALTER TABLE docs FORCE ROW LEVEL SECURITY")                  // policies apply to the owner, too
 			if got, err := find(&search.Access{}, false); err != nil || len(got) != 4 { // as a member of the reader
 				t.Errorf("%s: policies hold for the owner, too: %v, %v", name, got, err)
 			}
@@ -90,8 +90,8 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder: a fixed filter narrows whatever is asked for, and only some
-// columns can be asked about.
+// TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder: a fixed filter narrows every request, and a request may use
+// some columns only.
 func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, 20)

@@ -9,16 +9,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// MaxPipelines is how many pipelines one search may ask, and MaxAcross how many rows, with those before them, it may
-// want of them: each is asked for so many.
+// MaxPipelines is the largest number of pipelines in one search. MaxAcross is the largest offset + rows of such a
+// search; each pipeline is asked for that many rows.
 const (
 	MaxPipelines = 16
 	MaxAcross    = 1000
 )
 
-// Across asks several pipelines one after another and joins what they find by reciprocal rank fusion, so their models
-// need not be the same. A row that several pipelines of one table find is one row, with the sum of its scores. The
-// error of one pipeline is that of the search.
+// Across searches several pipelines one after another and joins the results by reciprocal rank fusion, so their models
+// may differ. If several pipelines of one table find a row, it is returned once, with the sum of its scores. An error
+// of one pipeline fails the search.
 func Across(r *Request, pipelines []*pipeline.Pipeline,
 	find func(p *pipeline.Pipeline, each Request) ([]Hit, error),
 ) ([]Hit, error) {
@@ -40,7 +40,7 @@ func Across(r *Request, pipelines []*pipeline.Pipeline,
 	each := *r
 	each.Rows, each.Offset = r.Offset+r.Rows, 0
 	for _, p := range pipelines {
-		if tables[p.OID] { // a row may be far down in one ranking and not in another: pages must fit together
+		if tables[p.OID] { // a row may rank far lower in one ranking; pages must not overlap
 			each.Rows = max(each.Rows, min(hybridCandidates, cmp.Or(r.Rerank, hybridCandidates)))
 		}
 		tables[p.OID] = true
@@ -75,8 +75,7 @@ func Across(r *Request, pipelines []*pipeline.Pipeline,
 	return r.page(joined), nil
 }
 
-// Ranked puts candidates that Find has found in the order of their scores, those of one score as they were, and returns
-// the rows that are wanted of them.
+// Ranked sorts the candidates of Find by their reranker scores (stable), and returns the requested page.
 func Ranked(ctx context.Context, p *pipeline.Pipeline, r *Request, hits []Hit, score Scorer) ([]Hit, error) {
 	if r.Rerank == 0 || len(hits) == 0 {
 		return hits, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// watched is a database that remembers the searches it was asked for.
+// watched is a database that records its searches.
 type watched struct {
 	*pgxpool.Pool
 
@@ -42,7 +42,7 @@ func (tx watchedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	return tx.Tx.Query(ctx, sql, args...)
 }
 
-// A search that met what a switch of the model was just dropping begins anew, and gives up after a few times.
+// A search that meets a table just dropped by a switch of the model runs again, and gives up after a few tries.
 func TestWithin_BeginsAnewWhereSomethingVanished(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -68,8 +68,8 @@ func TestWithin_BeginsAnewWhereSomethingVanished(t *testing.T) {
 	}
 }
 
-// What rows that were embedded anew have left in an HNSW index takes places of its answer until a vacuum. It goes on
-// behind them: a search does not read the whole table for their sake.
+// Dead entries of re-embedded rows stay in an HNSW index until a vacuum and take up places in its result. The index
+// scan goes on beyond them, so a search does not read the whole table.
 func TestFind_TheIndexGoesOnBehindDeadEntries(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -83,7 +83,7 @@ func TestFind_TheIndexGoesOnBehindDeadEntries(t *testing.T) {
 		p := r.pipelines["table"]
 		r.db.MustExec("ALTER TABLE docs_embedding SET (autovacuum_enabled = off)")
 		r.db.MustExec("CREATE INDEX CONCURRENTLY near ON docs_embedding USING hnsw (embedding vector_cosine_ops)")
-		for id := 1; id <= rows/4; id++ { // at other places, so that no entry can be kept
+		for id := 1; id <= rows/4; id++ { // at other positions, so that no entry stays valid
 			r.db.MustExec("UPDATE docs_embedding SET embedding = $2::text::vector WHERE id = $1", id,
 				text(vector.Of(fmt.Sprint("anew ", id), dims)))
 		}

@@ -16,14 +16,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// endLimit is how long the end of a transaction may take.
+// endLimit is the time limit for ending a transaction.
 const endLimit = time.Second
 
-// rowError is the failure of a statement that evaluates a pipeline's text and filter, by what may be the fault of a
-// row.
+// rowError is an error of a statement that evaluates a pipeline's text and filter. A row may be the cause.
 type rowError struct{ err error }
 
-// byRow makes a *rowError of an error that may be the fault of a row.
+// byRow wraps an error in a *rowError if a row may be the cause.
 func byRow(err error) error {
 	if database.RowsFault(err) {
 		return &rowError{err}
@@ -34,7 +33,7 @@ func byRow(err error) error {
 func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
-// looking runs a search: at first as if no row could make it fail, and carefully when one did.
+// looking runs a search. If a row makes it fail, it runs the search again in the careful way.
 func looking(ctx context.Context, db DB, p *pipeline.Pipeline, r *Request, f func(tx pgx.Tx, careful bool) ([]Hit,
 	error),
 ) (hits []Hit, err error) {
@@ -50,13 +49,13 @@ func looking(ctx context.Context, db DB, p *pipeline.Pipeline, r *Request, f fun
 	return hits, denied(ctx, db, p, r, err)
 }
 
-// reading runs f in a read-only transaction whose statements all see the same rows.
+// reading runs f in a read-only transaction with one snapshot.
 func reading(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f func(tx pgx.Tx) error) error {
 	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
 	}
-	defer func() { // it only reads; a connection over which this cannot be said is given up
+	defer func() { // the transaction only reads; if the rollback fails, the connection is closed
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 		defer cancel()
 		_ = tx.Rollback(ending)
@@ -70,12 +69,13 @@ func reading(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f
 	return f(tx)
 }
 
-// ErrSwitched means that another generation of the pipeline serves by now: its vectors have the name that those of this
-// one had. Anyone who loads the pipeline again finds it.
+// ErrSwitched means that the pipeline switched to another generation: the name of the vectors now belongs to that one.
+// A caller that loads the pipeline again gets the new generation.
 var ErrSwitched = errors.New("the model of the pipeline was switched meanwhile")
 
-// serves makes sure that the names by which the vectors are called mean those of the question's model. To name them
-// locks the table, against being renamed, until the transaction ends; the server's answer says what was named.
+// serves makes sure that the name of the vectors still belongs to the generation of the pipeline. Its statement locks
+// the table against a rename until the transaction ends. The server's answer tells which table and column the name
+// resolved to.
 func serves(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 	table := p.IntoOID
 	if p.InSource() {
@@ -85,7 +85,7 @@ func serves(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 		return nil
 	}
 	rows, err := tx.Query(ctx, "SELECT "+p.VectorOf("v")+" FROM "+p.VectorTable()+" AS v LIMIT 0",
-		pgx.QueryExecModeExec) // a statement that was prepared before would tell what it meant then
+		pgx.QueryExecModeExec) // a statement prepared earlier would return the earlier resolution
 	if err != nil {
 		return fmt.Errorf("look at the vectors: %w", err)
 	}
@@ -103,8 +103,8 @@ func serves(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 	return nil
 }
 
-// show reads what is shown of rows, in their order. A row that is gone, or that the pipeline's filter excludes by now,
-// is left out.
+// show reads the contents of rows, in their order. It leaves out a row that is gone or that the pipeline's filter now
+// excludes.
 func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withText bool) ([]Hit, error) {
 	args, err := showArgs(s.p, rows)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withT
 	return hits, wrap.Errorf(err, "read rows")
 }
 
-// showArgs splits keys into one array for each key column, with the number of the chunk behind them.
+// showArgs splits keys into one array for each key column, followed by an array of chunk numbers.
 func showArgs(p *pipeline.Pipeline, rows []candidate) ([]any, error) {
 	columns, chunks := make([][]string, len(p.Key)), make([]*int32, len(rows))
 	for i := range columns {
@@ -156,7 +156,8 @@ func showArgs(p *pipeline.Pipeline, rows []candidate) ([]any, error) {
 	return append(args, chunks), nil
 }
 
-// showCarefully shows rows of which some may fail: without their text, or not at all if it is the filter that fails.
+// showCarefully shows rows of which some fail. It shows a failing row without its text, or not at all if the filter
+// fails.
 func (s *statement) showCarefully(ctx context.Context, tx pgx.Tx, rows []candidate) ([]Hit, error) {
 	hits, err := s.shown(ctx, tx, rows, true)
 	if !database.RowsFault(err) {
@@ -171,12 +172,12 @@ func (s *statement) showCarefully(ctx context.Context, tx pgx.Tx, rows []candida
 		return append(first, second...), err
 	}
 	if _, unfit := s.shown(ctx, tx, nil, true); unfit != nil {
-		return nil, unfit // without any row it fails as well
+		return nil, unfit // it fails without any row, too: no row is the cause
 	}
 	problem := fmt.Sprintf("the pipeline's text cannot be computed for this row (%s)", database.SQLState(err))
 	hits, err = s.shown(ctx, tx, rows, false)
 	if database.RowsFault(err) {
-		return nil, nil // nobody can tell whether the filter lets it through, so it does not
+		return nil, nil // it is unknown whether the filter accepts the row, so it is left out
 	}
 	for i := range hits {
 		hits[i].Problem = problem
@@ -192,26 +193,26 @@ func (s *statement) shown(ctx context.Context, tx pgx.Tx, rows []candidate, with
 	return hits, err
 }
 
-// mostReturned is how many bytes the columns may have that a search returns.
+// mostReturned is the maximum total size, in bytes, of the columns that a search returns.
 const mostReturned = 16 << 20
 
-// part is a part of the source table: some of its blocks, or some places in them. Rows are told apart by where they
-// lie, which takes no index and works for every key.
+// part is a part of the source table: a range of blocks, or some row positions (ctid). Positions need no index and work
+// for every key.
 type part struct {
-	table    uint32 // the table or partition; 0: everything
-	from, to int64  // blocks
+	table    uint32 // the table or partition; 0: the whole table
+	from, to int64  // range of blocks
 	places   []string
 }
 
-// everywhere is the whole table, in a statement that an index can serve.
+// everywhere is the whole table; its statement can use an index.
 var everywhere = part{}
 
-// mostParts bounds how many statements a search for words may take. A table in which more rows fail than that is one
-// whose configuration is wrong.
+// mostParts limits the statements of one careful search for words. If more rows than that fail, the pipeline's
+// configuration is wrong.
 const mostParts = 2000
 
-// wordsCarefully searches the table in parts and halves those that fail until the rows at fault are alone, and left
-// out.
+// wordsCarefully searches the table in parts. It halves the parts that fail until it has isolated the failing rows, and
+// leaves these out.
 func (s *statement) wordsCarefully(ctx context.Context, tx pgx.Tx) (found []candidate, err error) {
 	search := func(in part) (some []candidate, err error) {
 		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
@@ -224,7 +225,7 @@ func (s *statement) wordsCarefully(ctx context.Context, tx pgx.Tx) (found []cand
 		return found, err
 	}
 	if _, unfit := search(part{table: s.p.OID}); unfit != nil {
-		return nil, unfit // over no row it fails as well
+		return nil, unfit // it fails without any row, too: no row is the cause
 	}
 	failed := err
 	todo, err := s.parts(ctx, tx)
@@ -259,7 +260,7 @@ func (s *statement) wordsCarefully(ctx context.Context, tx pgx.Tx) (found []cand
 	return found[:min(len(found), s.candidates)], nil
 }
 
-// parts returns the table, or each of its partitions.
+// parts returns the table, or each of its partitions, as parts.
 func (s *statement) parts(ctx context.Context, tx pgx.Tx) ([]part, error) {
 	list, err := database.Collect(ctx, tx, "table_blocks", func(row pgx.CollectableRow) (in part, err error) {
 		err = row.Scan(&in.table, nil, &in.to)
@@ -268,7 +269,7 @@ func (s *statement) parts(ctx context.Context, tx pgx.Tx) ([]part, error) {
 	return list, wrap.Errorf(err, "look up the size of %s", s.p.Source())
 }
 
-// halve returns two halves of a part, nothing of a single row.
+// halve splits a part in two. It returns nothing for a single row.
 func (s *statement) halve(ctx context.Context, tx pgx.Tx, in part) ([]part, error) {
 	if in.places == nil && in.to-in.from > 1 {
 		middle := in.from + (in.to-in.from)/2

@@ -30,32 +30,32 @@ type Filters map[string]Filter
 // Filter is what must hold of one column.
 type Filter []Condition
 
-// Condition compares a column with values. They are read as Postgres reads them.
+// Condition compares a column with values. PostgreSQL parses the values.
 type Condition struct {
-	Operator string   // "": it has one of the values, which $eq and $in mean, too
-	Values   []string // without null
-	Null     bool     // null is among them
+	Operator string   // "": equal to one of the values, like $eq and $in
+	Values   []string // all values but null
+	Null     bool     // whether null is among the values
 }
 
-// Bounds of a filter. They keep a statement from growing without end.
+// Limits of a filter. They bound the length of a statement.
 const (
 	MaxConditions = 16
 	MaxValues     = 1000
 )
 
-// operators are those of a filter, each with the number of its comparison among those of a B-tree.
+// operators maps the operators of a filter to the numbers of their B-tree strategies.
 var operators = map[string]int{
 	"": equals, "$eq": equals, "$in": equals, opNot: equals, opNotIn: equals, "$lt": 1, "$lte": 2, "$gte": 4, "$gt": 5,
 }
 
 const (
 	equals         = 3
-	comparisons    = 5 // as many are there
+	comparisons    = 5 // number of B-tree strategies
 	opNot, opNotIn = "$ne", "$nin"
 	operatorNames  = "$eq, $ne, $in, $nin, $gt, $gte, $lt, $lte"
 )
 
-// JSON writes conditions as ParseFilter and the functions of SQL read them; nil: there are none.
+// JSON encodes conditions in the form that ParseFilter and the SQL functions read; nil: no conditions.
 func (f Filters) JSON() *string {
 	if len(f) == 0 {
 		return nil
@@ -83,7 +83,7 @@ func (f Filters) JSON() *string {
 	return &text
 }
 
-// UnmarshalJSON reads an object of conditions. It keeps no more of them than a search takes.
+// UnmarshalJSON reads an object of conditions. It rejects more conditions than a search accepts.
 func (f *Filters) UnmarshalJSON(b []byte) error {
 	*f = Filters{}
 	decoder := json.NewDecoder(bytes.NewReader(b))
@@ -111,8 +111,8 @@ func (f *Filters) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a value, a list of values any of which will do, or an object of operators: {"$gte": 3, "$lt": 9}.
-// Values are strings, numbers, true, false and null. It keeps no more of them than a search takes.
+// UnmarshalJSON reads a value, a list of alternative values, or an object of operators: {"$gte": 3, "$lt": 9}. Values
+// are strings, numbers, true, false and null. It rejects more values than a search accepts.
 func (f *Filter) UnmarshalJSON(b []byte) error {
 	*f = Filter{}
 	decoder := json.NewDecoder(bytes.NewReader(b))
@@ -142,7 +142,7 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// read reads what stands behind an operator: a value, or a list of them, whose first token has been read.
+// read reads the operand of an operator: a value or a list. Its first token has been read already.
 func (f *Filter) read(operator string, first json.Token, decoder *json.Decoder) (err error) {
 	than, known := operators[operator]
 	list, c := first == json.Delim('['), Condition{Operator: operator}
@@ -176,7 +176,7 @@ func (f *Filter) read(operator string, first json.Token, decoder *json.Decoder) 
 	return err
 }
 
-// take adds a value.
+// take adds a value to the condition.
 func (c *Condition) take(value json.Token) error {
 	if len(c.Values) == MaxValues {
 		return fmt.Errorf("a filter has more than %d values for a column", MaxValues)
@@ -210,17 +210,17 @@ func ParseFilter(text string) (Filters, error) {
 	return f, nil
 }
 
-// filterable is a column of the source table as a condition needs it.
+// filterable describes a column of the source table for use in a condition.
 type filterable struct {
 	Name string
-	Type string // schema-qualified, without width: ready for a cast
-	// <, <=, =, >= and >; empty: its values cannot be compared
+	Type string // schema-qualified, without width: usable in a cast
+	// <, <=, =, >= and >; empty: values of the type cannot be compared
 	Operators []string
 }
 
-// conditionsOf turns filters into SQL over a row, to be put behind an alias and a dot, and adds their parameters.
-// Columns are those of the catalogue; nothing of what was asked for becomes part of the statement. Values that do not
-// fit their columns are refused here: what fails afterwards is nothing that the caller has given.
+// conditionsOf turns filters into SQL conditions on a row and adds their parameters. The caller puts an alias and a dot
+// before each condition. Column names come from the catalog; no text of the request becomes part of the statement.
+// Values that do not fit their columns are rejected here, so a later failure is not the caller's fault.
 func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter Filters,
 	access *Access,
 ) ([]string, error) {
@@ -238,7 +238,7 @@ func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pip
 		return nil, err
 	}
 	conditions, err := s.compare(ctx, tx, p, columns, access.Fixed)
-	if wrong, ok := errors.AsType[*BadRequestError](err); ok { // not that of the caller
+	if wrong, ok := errors.AsType[*BadRequestError](err); ok { // a fixed filter is not the caller's
 		return nil, fmt.Errorf("the fixed filter of a token, pipeline %q: %s", p.Name, wrong.Problem)
 	}
 	if err != nil {
@@ -251,7 +251,7 @@ func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pip
 	return append(conditions, more...), err
 }
 
-// shared returns the columns that an access lets a request be about, and refuses one that names others.
+// shared returns the columns that an access allows a request to use. It rejects a request that uses others.
 func shared(p *pipeline.Pipeline, columns []filterable, access *Access, what string, asked []string) ([]filterable,
 	error,
 ) {
@@ -282,7 +282,7 @@ func column(p *pipeline.Pipeline, columns []filterable, what, name string) (filt
 	return columns[at], nil
 }
 
-// check refuses a filter that makes no sense for the column.
+// check rejects a filter that is invalid for the column.
 func (f Filter) check(c filterable) error {
 	texts := f.Texts()
 	switch {
@@ -300,7 +300,7 @@ func (f Filter) check(c filterable) error {
 	return nil
 }
 
-// compare adds the conditions of a filter.
+// compare returns the conditions of a filter.
 func (s *statement) compare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, columns []filterable,
 	filter Filters,
 ) ([]string, error) {
@@ -320,7 +320,7 @@ func (s *statement) compare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline
 		}
 		k := pipeline.KeyColumn{Type: c.Type, ByInput: slices.Contains(p.ByOutput, name) && !strings.HasSuffix(c.Type, "[]")}
 		for _, o := range f {
-			// The alias comes before each condition, so a column comes first in it.
+			// The caller puts the alias before each condition, so a condition starts with a column.
 			not, is := "", ""
 			if o.Operator == opNot || o.Operator == opNotIn {
 				not, is = "NOT ", " IS FALSE"
@@ -346,19 +346,19 @@ func (s *statement) compare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline
 	return conditions, err
 }
 
-// fits runs statements that read values which were given, and returns the place of the first that fails.
+// fits runs statements that parse given values, and returns the index of the first that fails.
 func fits(ctx context.Context, tx pgx.Tx, statements *pgx.Batch) (at int, err error) {
 	results := tx.SendBatch(ctx, statements)
 	for at = range statements.Len() {
 		if _, err = results.Exec(); err != nil {
-			_ = results.Close() // it says the same once more
+			_ = results.Close() // it returns the same error again
 			return at, err
 		}
 	}
 	return 0, results.Close()
 }
 
-// fitsKey refuses a key that is none of the table's.
+// fitsKey rejects a key whose values do not fit the key columns of the table.
 func fitsKey(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []string) error {
 	var fitting pgx.Batch
 	for i, k := range p.Key {
@@ -371,14 +371,14 @@ func fitsKey(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []stri
 	return err
 }
 
-// filterables lists the columns of the source table with the comparisons of their types.
+// filterables lists the columns of the source table with the comparison operators of their types.
 func filterables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) ([]filterable, error) {
 	columns, err := database.Collect(ctx, tx, "filterable_columns", pgx.RowToStructByName[filterable],
 		pgx.StrictNamedArgs{"table": p.OID})
 	return columns, wrap.Errorf(err, "look up columns of %s", p.Source())
 }
 
-// language returns a text search configuration, quoted for SQL: that of a name, or the database's own.
+// language returns a text search configuration as an SQL literal: the named one, or the default of the database.
 func language(ctx context.Context, tx pgx.Tx, name string) (string, error) {
 	var schema, config string
 	err := tx.QueryRow(ctx, sqlfiles.Query("text_search_configuration"), pgx.StrictNamedArgs{"name": name}).
@@ -390,9 +390,9 @@ func language(ctx context.Context, tx pgx.Tx, name string) (string, error) {
 		wrap.Errorf(err, "look up text search configuration")
 }
 
-// lexemes returns the words of a text as a tsquery of any of them; "" if it has none.
+// lexemes returns a tsquery that matches any word of a text; "" if the text has no words.
 func lexemes(ctx context.Context, tx pgx.Tx, language, text string) (query string, err error) {
-	// Quoted once more as lexemes: nothing in them can be an operator.
+	// Each lexeme is quoted, so none of them can act as an operator.
 	err = tx.QueryRow(ctx, `SELECT coalesce(pg_catalog.string_agg('''' || pg_catalog.replace(pg_catalog.replace(w.lexeme,
 		'\', '\\'), '''', '''''') || '''', ' | ')::pg_catalog.tsquery::text, '')
 		FROM pg_catalog.unnest(pg_catalog.to_tsvector(`+language+`, $1::text)) AS w`, text).Scan(&query)

@@ -14,8 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP5_APoisonRowBreaksNoSearch: the text fails on some rows, or the filter does, whether these have vectors or not.
-// Every other row is found with its text, and nobody is told that he gave something wrong.
+// TestP5_APoisonRowBreaksNoSearch: the text or the filter fails on some rows, with or without vectors. Every other row
+// is found with its text, and the caller is not blamed.
 func TestP5_APoisonRowBreaksNoSearch(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -27,7 +27,7 @@ func TestP5_APoisonRowBreaksNoSearch(t *testing.T) {
 		r.db.MustExec("UPDATE docs SET body = 'not json' WHERE id IN (7, 90, 91)")
 		r.db.MustExec(`CREATE FUNCTION public.checked(t text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
 			$$ BEGIN IF t = 'not json' THEN RAISE EXCEPTION 'canary: %', t USING ERRCODE = 'ZZ001'; END IF; RETURN 'words of a row'; END $$`)
-		question := vector.Of("row 7", dims) // the nearest of all is poison
+		question := vector.Of("row 7", dims) // the nearest row is poison
 		for _, name := range []string{"table", "column"} {
 			p := r.pipelines[name]
 			for _, text := range []string{`(body::jsonb) ->> 't'`, `public.checked(body)`} {
@@ -51,7 +51,7 @@ func TestP5_APoisonRowBreaksNoSearch(t *testing.T) {
 					t.Errorf("%s, %s: similar to the poison row: %v, %v", name, text, keys(similar), err)
 				}
 			}
-			none := *p // a text that fails on every row, in the words of a wrong configuration
+			none := *p // a text that fails on every row, as in a wrong configuration
 			none.Text, none.Columns = "title::regclass::text", nil
 			if hits := r.find(&none, search.Request{Vector: question, Rows: 3}); len(hits) != 3 || hits[0].Problem == "" {
 				t.Errorf("%s: a text that fails on every row: %v", name, hits)
@@ -64,7 +64,7 @@ func TestP5_APoisonRowBreaksNoSearch(t *testing.T) {
 					t.Errorf("%s: a filter that fails on some rows, hybrid %v: %v", name, hybrid, hits)
 				}
 			}
-			// What fails without any row is the configuration's fault, and nobody else's.
+			// What fails without any row is the fault of the configuration.
 			wrong := *p
 			wrong.Text, wrong.Columns = "public.no_such_function(body)", nil
 			for _, hybrid := range []bool{false, true} {
@@ -81,8 +81,7 @@ func TestP5_APoisonRowBreaksNoSearch(t *testing.T) {
 	})
 }
 
-// TestP5_APoisonRowOfAPartitionBreaksNoSearch: rows are told apart by where they lie, and partitions have the same
-// places.
+// TestP5_APoisonRowOfAPartitionBreaksNoSearch: rows are told apart by ctid, and partitions have the same ctids.
 func TestP5_APoisonRowOfAPartitionBreaksNoSearch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, 1)
@@ -110,7 +109,7 @@ func TestP5_APoisonRowOfAPartitionBreaksNoSearch(t *testing.T) {
 	}
 }
 
-// TestFind_BlamesNobodyForWhatHeDidNotGive: what is given is read before anything else is, and only that is refused.
+// TestFind_BlamesNobodyForWhatHeDidNotGive: given values are checked first, and only they are rejected.
 func TestFind_BlamesNobodyForWhatHeDidNotGive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, 5)

@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// An HNSW index and a filter that few rows fit: what is found is what a search without an index finds.
+// With an HNSW index and a selective filter, a search finds the same rows as without an index.
 func TestFind_FewRowsFitTheFilterOfAnIndexedSearch(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -50,7 +50,7 @@ func TestFind_FewRowsFitTheFilterOfAnIndexedSearch(t *testing.T) {
 		})
 		r.db.MustExec("CREATE INDEX CONCURRENTLY ON docs_embedding USING hnsw (embedding vector_cosine_ops)")
 		r.db.MustExec("CREATE INDEX CONCURRENTLY ON docs USING hnsw (embedding vector_cosine_ops)")
-		// Whatever its statistics say, the server takes the index, which gives up after one vector that does not fit.
+		// The settings force the index, which gives up after one vector that does not match.
 		for _, setting := range []string{"enable_seqscan = off", "enable_sort = off", "hnsw.max_scan_tuples = 1"} {
 			r.db.MustExecSuper(fmt.Sprintf(`ALTER DATABASE "%s" SET %s`, r.db.Name, setting))
 		}
@@ -74,7 +74,7 @@ func TestFind_FewRowsFitTheFilterOfAnIndexedSearch(t *testing.T) {
 				t.Errorf("%s: %v, exactly %v", where, got, exact[where])
 			}
 		})
-		// Too few of what the index gave fit for it to have been the index that answered.
+		// So few of the index's results match that another path must have answered.
 		question := vector.Of("question 0", dims)
 		r.db.MustExec("DELETE FROM docs WHERE id <> ALL ($1)", []int{40, 80, 120})
 		for _, name := range names {

@@ -1,7 +1,6 @@
-// Package search finds rows by meaning: those whose vectors are nearest to that of a text or of another row, alone or
-// together with PostgreSQL's full text search. It runs read-only statements over the tables of a pipeline; all names
-// come from the catalogue and all values are parameters, so that the caller can say what to look for and nothing
-// else.
+// Package search finds rows by meaning: the rows whose vectors are nearest to that of a text or of another row,
+// optionally combined with PostgreSQL's full text search. It runs read-only statements on the tables of a pipeline.
+// Names come from the catalog and values are parameters, so a caller cannot inject SQL.
 package search
 
 import (
@@ -24,32 +23,32 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// MaxRows keeps a slip of the finger from asking for the whole table.
+// MaxRows limits a search, so that a typing mistake does not request the whole table.
 const MaxRows = 10000
 
-// MaxReranked is how many candidates may be reranked: a model reads each of them with the text.
+// MaxReranked is the largest number of candidates to rerank. A model reads each of them together with the query.
 const MaxReranked = 1000
 
-// Request is what to look for.
+// Request is a search request.
 type Request struct {
-	Vector   []float32 // rows near this one; of the pipeline's width, or pairs where it stores sparse vectors
-	Text     string    // hybrid: rows that hold its words, too
-	Hybrid   bool      // both, by reciprocal rank fusion
-	Language string    // text search configuration of a hybrid search; "": the database's own
+	Vector   []float32 // the query vector, of the pipeline's width, or pairs if it stores sparse vectors
+	Text     string    // the text whose words a hybrid search looks for
+	Hybrid   bool      // search by vector and by words, joined by reciprocal rank fusion
+	Language string    // text search configuration of a hybrid search; "": the default of the database
 	Rows     int       // at most; 1 to MaxRows
-	Offset   int       // rows before them that are left out; with Rows at most MaxRows
+	Offset   int       // rows to skip; Offset + Rows is at most MaxRows
 	Filter   Filters   // conditions on columns of the source table, all of which must hold
-	Columns  []string  // of the source table that are returned beside the key
-	// vectors farther away are not found; nil: any distance. A hybrid search still finds rows by their words
+	Columns  []string  // columns of the source table to return in addition to the key
+	// vectors farther away are not returned; nil: no limit. A hybrid search still finds rows by their words
 	MaxDistance *float64
-	// so many candidates are looked for, to be put in the order of a reranker (Ranked); 0: none are
+	// number of candidates that a reranker sorts (Ranked); 0: no reranking
 	Rerank    int
-	FreshOnly bool    // only rows without a task, whose vectors are of their present texts
-	Highlight bool    // with passages of the texts in which the words of Text are marked
-	Access    *Access // what the caller may see; nil: whatever the connection may
+	FreshOnly bool    // only rows without a task: their vectors match their current text
+	Highlight bool    // return passages of the texts in which the words of Text are marked
+	Access    *Access // what the caller may see; nil: everything that the connection may see
 }
 
-// Check refuses what makes no sense for any pipeline.
+// Check rejects a request that is invalid for every pipeline.
 func (r *Request) Check() error {
 	switch {
 	case r.Rows < 1 || r.Rows > MaxRows:
@@ -67,40 +66,40 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// wanted is how many rows the database is to find.
+// wanted returns how many rows the database must find.
 func (r *Request) wanted() int { return max(r.Offset+r.Rows, r.Rerank) }
 
-// reranked is how many characters of each text are scored: more than most models read, and together no more than fits
-// into memory many times.
+// reranked returns how many characters of each text are scored: more than most models read, while all texts together
+// stay small in memory.
 func (r *Request) reranked() int {
 	const most, together = 16384, 4 << 20
 	return min(most, together/max(r.Rerank, 1))
 }
 
-// page returns what is shown of the rows that were found.
+// page cuts the requested page out of the rows found.
 func (r *Request) page(hits []Hit) []Hit {
 	hits = hits[min(len(hits), r.Offset):]
 	return hits[:min(len(hits), r.Rows)]
 }
 
-// Hit is a row that was found.
+// Hit is a row found by a search.
 type Hit struct {
-	Pipeline string          `json:"pipeline,omitempty"` // that has found it, of several that were asked
-	Key      string          `json:"key"`                // as the program writes keys everywhere
-	Columns  json.RawMessage `json:"columns"`            // the key's columns with their values, and those that were asked for
-	// cosine distance, 0 to 2, number of differing bits, or negative inner product; nil: not among the nearest
+	Pipeline string          `json:"pipeline,omitempty"` // the pipeline that found it, if several were searched
+	Key      string          `json:"key"`                // in the form used for keys everywhere
+	Columns  json.RawMessage `json:"columns"`            // the values of the key columns and of the requested columns
+	// cosine distance (0 to 2), number of differing bits, or negative inner product; nil: not among the nearest
 	Distance *float64 `json:"distance,omitempty"`
-	Rerank   *float32 `json:"rerank_score,omitempty"` // of a reranker: larger is better
-	Score    *float64 `json:"score,omitempty"`        // of joined rankings: larger is better
-	// its first characters; of a chunked pipeline the whole chunk, if its text is stored
+	Rerank   *float32 `json:"rerank_score,omitempty"` // score of the reranker: larger is better
+	Score    *float64 `json:"score,omitempty"`        // score of the joined rankings: larger is better
+	// the first characters of the text; for a chunked pipeline the whole chunk, if its text is stored
 	Text string `json:"text"`
-	// HTML: passages of the text, escaped, with the words of the question in <mark>; "": they are not wanted
+	// HTML: escaped passages of the text with the query's words in <mark>; "": not requested
 	Highlight string `json:"highlight,omitempty"`
-	Chunk     *Chunk `json:"chunk,omitempty"`   // the chunk that is nearest; nil: the text is not cut, or none is near
+	Chunk     *Chunk `json:"chunk,omitempty"`   // the nearest chunk; nil: the text is not chunked, or no chunk is near
 	Problem   string `json:"problem,omitempty"` // why there is no text: the pipeline's expression fails on this row
 }
 
-// Line is the beginning of the row's text on one line, or the passages with its words, or why there is no text.
+// Line returns one line for the row: its problem, or its highlighted passages, or the beginning of its text.
 func (h *Hit) Line() string {
 	if h.Problem != "" {
 		return "! " + h.Problem
@@ -111,17 +110,17 @@ func (h *Hit) Line() string {
 	return preview(h.Text)
 }
 
-// asterisks mark words for people at a terminal.
+// asterisks replaces the <mark> tags for output on a terminal.
 var asterisks = strings.NewReplacer("<mark>", "*", "</mark>", "*")
 
-// preview is the beginning of a text on one line.
+// preview returns the beginning of a text on one line.
 func preview(s string) string {
 	const most = 80
 	text := []rune(s)
 	return strings.Join(strings.Fields(string(text[:min(len(text), most)])), " ")
 }
 
-// Value returns the value of a column that was asked for, on one line.
+// Value returns the value of a returned column on one line.
 func (h *Hit) Value(column string) string {
 	var values map[string]json.RawMessage
 	if json.Unmarshal(h.Columns, &values) != nil {
@@ -140,42 +139,42 @@ func (h *Hit) Value(column string) string {
 
 // Chunk is a piece of a row's text.
 type Chunk struct {
-	Number  int    `json:"number"`     // from 0
-	Start   int    `json:"start_byte"` // of the row's text in UTF-8
+	Number  int    `json:"number"`     // counted from 0
+	Start   int    `json:"start_byte"` // offset in the row's text in UTF-8
 	End     int    `json:"end_byte"`
 	Context string `json:"context"` // title and headings that were embedded with it; "": none
 }
 
-// DB is what a search needs of a database.
+// DB is the part of a database that a search uses.
 type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// BadRequestError is a request that cannot be answered as it is. Its text is for the one who made it.
+// BadRequestError rejects a request that cannot be answered as it is. Its text is shown to the caller.
 type BadRequestError struct {
 	Problem string
-	Hint    []string // ways out
+	Hint    []string
 }
 
 func (e *BadRequestError) Error() string { return e.Problem }
 
-// Hints returns the ways out.
+// Hints implements the hints of an error.
 func (e *BadRequestError) Hints() []string { return e.Hint }
 
-// UnavailableError says why something that exists cannot be used now. Its text is for the caller.
+// UnavailableError says why something that exists cannot be used now. Its text is shown to the caller.
 type UnavailableError struct{ Problem string }
 
 func (e *UnavailableError) Error() string { return e.Problem }
 
-// Limit is how long the database may work on a search, unless something else is configured.
+// Limit is the default time limit of a search in the database.
 const Limit = 10 * time.Second
 
-// tries is how often a search begins again that found what it reads locked for as long as a session waits, or met what
-// was just dropped: a switch of the model holds its tables for less than that on a calm machine, and for more on a busy
-// one.
+// tries is how often a search is tried if a lock timeout ends it or if a table that it reads was just dropped. A switch
+// of the model causes both. It holds its locks for less than the lock timeout on a calm machine, and for longer on a
+// busy one.
 const tries = 4
 
-// Within gives a search a time limit: a database that hangs holds nobody who asks.
+// Within runs a search with a time limit and retries, so a database that hangs does not block the caller.
 func Within[T any](ctx context.Context, limit time.Duration, look func(ctx context.Context) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -197,11 +196,11 @@ func bad(format string, args ...any) error {
 // ErrNoRow means that the row to compare with does not exist or has no vector.
 var ErrNoRow = errors.New("there is no such row, or it has no vector")
 
-// Find returns the rows that fit best, best first; where they are to be reranked all candidates, for Ranked. It returns
-// *BadRequestError for a request that makes no sense for the pipeline, and *RowSecurityError.
+// Find returns the best rows, best first. If they are to be reranked, it returns all candidates for Ranked. It returns
+// *BadRequestError for a request that is invalid for the pipeline, and *RowSecurityError.
 //
-// No row can break the search of others (P5): where the pipeline's text or filter fails on a row, the row is shown
-// without its text, or is left out if it is the filter that fails.
+// A row cannot break the searches of others (P5). If the pipeline's text fails on a row, the row is returned without
+// its text. If the filter fails on it, the row is left out.
 func Find(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) ([]Hit, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -215,8 +214,8 @@ func Find(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) ([]Hit, e
 	})
 }
 
-// Similar returns the rows most similar to the one of a key, without that row itself. It returns ErrNoRow if there is
-// no such row or it has no vector, and otherwise what Find does.
+// Similar returns the rows most similar to the row with the given key, without that row itself. It returns ErrNoRow if
+// the row does not exist or has no vector, and otherwise the same errors as Find.
 func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Request) ([]Hit, error) {
 	values, err := pipeline.SplitKey(key, len(p.Key))
 	if err != nil {
@@ -249,8 +248,8 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 	})
 }
 
-// Visible returns ErrNoRow if an access is for some rows only and the one of a key is not among them, *BadRequestError
-// if it is no key, and *RowSecurityError.
+// Visible returns ErrNoRow if the access is limited to some rows and the row with the key is not among them. It returns
+// *BadRequestError if the key is invalid, and *RowSecurityError.
 func Visible(ctx context.Context, db DB, p *pipeline.Pipeline, key string, access *Access) error {
 	values, err := pipeline.SplitKey(key, len(p.Key))
 	if err != nil {
@@ -279,7 +278,7 @@ func Visible(ctx context.Context, db DB, p *pipeline.Pipeline, key string, acces
 	})
 }
 
-// keyOf makes the values of a key parameters.
+// keyOf adds the values of a key as parameters.
 func (s *statement) keyOf(p *pipeline.Pipeline, values []string) (params []string) {
 	for i, v := range values {
 		s.args = append(s.args, v)
@@ -294,7 +293,7 @@ func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values [
 ) {
 	s := &statement{}
 	params := s.keyOf(p, values)
-	// What may not be seen may not be compared with.
+	// A row that the caller may not see cannot be used for a comparison.
 	conditions, err := s.conditionsOf(ctx, tx, p, nil, access)
 	if err != nil {
 		return "", nil, err
@@ -315,15 +314,15 @@ func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values [
 	return key, vector, wrap.Errorf(err, "read the vector of a row")
 }
 
-// Explanation is how a search is done.
+// Explanation describes how a search is executed.
 type Explanation struct {
 	Statement string   `json:"statement"`
-	Plan      []string `json:"plan"` // the server's
-	// the statement that makes the index which the words of a hybrid search can use
+	Plan      []string `json:"plan"` // EXPLAIN output of the server
+	// statement that creates an index for the words of a hybrid search
 	Index string `json:"index,omitempty"`
 }
 
-// Explain returns the statements that find the rows of a search and the plans that the server has for them.
+// Explain returns the statements that find the rows of a search, and the server's plans for them.
 func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Explanation, err error) {
 	if err := r.Check(); err != nil {
 		return e, err
@@ -354,7 +353,7 @@ func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Exp
 	return e, err
 }
 
-// longVector is the vector of the question in a plan: hundreds of numbers that nobody wants to read.
+// longVector matches the query vector in a plan: hundreds of numbers without interest to a reader.
 var longVector = regexp.MustCompile(`'[\[{]?[-+0-9.e:,]{100,}[\]}]?(/\d+)?'`)
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

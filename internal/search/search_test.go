@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 const dims = 64
 
-// rig is a database with pipelines over one table, whose vectors the test writes itself.
+// rig is a database with pipelines over one table. The test writes their vectors itself.
 type rig struct {
 	t         *testing.T
 	db        *testenv.Database
@@ -55,7 +55,7 @@ func newRig(t *testing.T, major, rows int) *rig {
 		'2026-01-01 00:00Z'::timestamptz + i * interval '1 day', '{}', '(1,2)', CASE WHEN i % 3 = 0 THEN now() END
 		FROM generate_series(1, $1::int) AS i`, rows)
 	log := slog.New(slog.DiscardHandler)
-	// A machine that stands still for a while, and other tests' transactions, are not what these tests are about.
+	// Pauses of the machine and other tests' transactions are not the subject of these tests.
 	timeout := 10 * time.Minute
 	url, options := db.URL(testenv.Owner)+"&connect_timeout=120", database.Options{
 		MaxConns: 4, IdleInTransaction: -1,
@@ -86,7 +86,7 @@ func newRig(t *testing.T, major, rows int) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, db: db, pipelines: map[string]*pipeline.Pipeline{}}
-	// A vacuum that gives space back locks the table for a moment, in which a search is answered with "come again".
+	// A vacuum that truncates the table locks it briefly, and a search then fails with "retry later".
 	for _, table := range []string{"docs", "docs_embedding", "docs_halfvec", "docs_bit"} {
 		db.MustExec("ALTER TABLE " + table + " SET (vacuum_truncate = off)")
 	}
@@ -104,7 +104,7 @@ func newRig(t *testing.T, major, rows int) *rig {
 	return r
 }
 
-// put stores a vector as the worker does.
+// put stores a vector like the worker does.
 func (r *rig) put(p *pipeline.Pipeline, id, chunk int, v []float32) {
 	r.t.Helper()
 	sql := "UPDATE docs SET " + p.IntoColumn + " = " + p.ToStored("$2::"+p.VectorType()) + " WHERE id = $1 AND $3::int = 0"
@@ -136,7 +136,7 @@ func keys(hits []search.Hit) []string {
 	return list
 }
 
-// distance computes by itself what the server should.
+// distance computes independently what the server should return.
 func distance(stored pipeline.Stored, a, b []float32) (d float64) {
 	a, b = stored.Canonical(a), stored.Canonical(b)
 	var dot, aa, bb float64
@@ -200,20 +200,20 @@ func TestFind_OnlyWhatIsTrueNow(t *testing.T) {
 	p := r.pipelines["table"]
 	question := vector.Of("question", dims)
 	r.db.MustExec("DELETE FROM docs WHERE id = 1")
-	// The text was configured anew: until row 2 is looked at, its vector is the one of the same model that there is.
+	// The text was reconfigured: until row 2 is processed, its earlier vector of the same model is found.
 	r.db.MustExec("UPDATE docs_embedding SET generation = generation - 1 WHERE id = 2")
 	if got := keys(r.find(p, search.Request{Vector: question, Rows: 30})); len(got) != 19 || slices.Contains(got, "1") ||
 		!slices.Contains(got, "2") {
 		t.Errorf("found %v: 1 has no row any more, 2 has a vector", got)
 	}
-	// Excluded by the filter, and its vector still there: the sidecar is paused, or busy.
+	// The filter excludes the row, but its vector still exists: the sidecar is paused or busy.
 	filtered := *p
 	filtered.Filter = "id <> 4"
 	if got := keys(r.find(&filtered, search.Request{Vector: question, Rows: 30})); len(got) != 18 ||
 		slices.Contains(got, "4") {
 		t.Errorf("found %v: 4 is excluded", got)
 	}
-	// Row 3 has many chunks, all nearer than any other row: it takes one place.
+	// Row 3 has many chunks, all nearer than any other row. It is returned once.
 	for chunk := range 30 {
 		r.put(p, 3, chunk+1, question)
 	}
@@ -285,7 +285,7 @@ func TestFind_Filters(t *testing.T) {
 	}
 }
 
-// TestFilter_WhatIsNone: operators that there are not, and values that none takes.
+// TestFilter_WhatIsNone: unknown operators and invalid values.
 func TestFilter_WhatIsNone(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -299,7 +299,7 @@ func TestFilter_WhatIsNone(t *testing.T) {
 	}
 }
 
-// TestFind_Pages: rows by pages are those of one long answer, up to a distance, with the columns that are asked for.
+// TestFind_Pages: pages equal the parts of one long answer, up to a distance, with the requested columns.
 func TestFind_Pages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, 60)
@@ -352,7 +352,7 @@ func TestFind_Pages(t *testing.T) {
 	}
 }
 
-// TestFind_FreshOnly: rows that wait, or have failed, are left out, and others take their places.
+// TestFind_FreshOnly: rows with pending or failed tasks are left out, and others take their places.
 func TestFind_FreshOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, 20)
@@ -385,7 +385,7 @@ func TestFind_Hybrid(t *testing.T) {
 		if len(hits) != 10 {
 			t.Fatalf("%s: %d rows", name, len(hits))
 		}
-		// The score by hand: places by distance, and by rank of words as the server gives it.
+		// The expected score: ranks by distance, and ranks of words from the server.
 		words := testenv.Values[string](r.db, `SELECT id::text FROM docs, (SELECT 'error | zxq0x80070057'::tsquery AS q) AS q
 			WHERE to_tsvector('english', coalesce(title, '') || ' ' || coalesce(body, '')) @@ q
 			ORDER BY ts_rank_cd(to_tsvector('english', coalesce(title, '') || ' ' || coalesce(body, '')), q) DESC, id`)
@@ -400,7 +400,7 @@ func TestFind_Hybrid(t *testing.T) {
 			if at := slices.Index(words, h.Key); at >= 0 {
 				want += 1 / (60 + float64(at+1))
 			}
-			if p.Stored != pipeline.StoredBit && math.Abs(*h.Score-want) > 1e-12 { // many rows are as far as others by bits
+			if p.Stored != pipeline.StoredBit && math.Abs(*h.Score-want) > 1e-12 { // many rows have equal bit distances
 				t.Errorf("%s: row %s scores %v, want %v", name, h.Key, *h.Score, want)
 			}
 			if i > 0 && *h.Score > *hits[i-1].Score {
@@ -430,7 +430,7 @@ func TestFind_Hybrid(t *testing.T) {
 		t.Errorf("a language that is not there: %v", err)
 	}
 
-	// The statement that explains names the index, and the index is used.
+	// The explanation names the index statement, and the created index is used.
 	request := search.Request{Vector: question, Text: "zxq0x80070057", Hybrid: true, Language: "english", Rows: 3}
 	e, err := search.Explain(t.Context(), r.pool, p, request)
 	if err != nil {

@@ -10,32 +10,31 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Searcher searches for texts. Each entrance has one, with its own way to ask models.
+// Searcher searches for texts. The CLI, the API and the dashboard each have one, with their own way to call models.
 type Searcher struct {
 	DB     DB
-	Limit  time.Duration // for the database; 0: Limit
+	Limit  time.Duration // time limit of the database's part; 0 means the constant Limit
 	Embed  Embedder
-	Score  Scorer                             // nil: nobody reranks
-	Access func(p *pipeline.Pipeline) *Access // what may be seen; nil: what the request says
+	Score  Scorer                             // nil: no reranking
+	Access func(p *pipeline.Pipeline) *Access // what the caller may see; nil: Request.Access applies
 }
 
 // Embedder embeds a text to search for with the model of a pipeline.
 type Embedder func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
 
-// Scorer returns a score for each text, by the reranker of a pipeline: how well it answers a query, the larger the
-// better.
+// Scorer scores each text with the reranker of a pipeline. A larger score means that the text answers the query better.
 type Scorer func(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error)
 
-// Found is what a search for a text found.
+// Found is the result of a search for a text.
 type Found struct {
 	Hits     []Hit
-	Vector   []float32     // of the text, where one pipeline was searched
-	Embedded time.Duration // that the models took
-	Took     time.Duration // that the database took
+	Vector   []float32     // the vector of the text; set if one pipeline was searched
+	Embedded time.Duration // time spent on embedding
+	Took     time.Duration // time spent in the database
 }
 
-// Near embeds the text of a request with the model of a pipeline, finds the rows whose vectors are nearest, and reranks
-// them if that is wanted. It returns the errors of Find.
+// Near embeds the text of a request with the model of a pipeline, finds the rows with the nearest vectors, and reranks
+// them if the request asks for it. It returns the errors of Find.
 func (s *Searcher) Near(ctx context.Context, p *pipeline.Pipeline, r Request) (found Found, err error) {
 	began := time.Now()
 	if found.Vector, err = s.Embed(ctx, p, r.Text); err != nil {
@@ -56,7 +55,7 @@ func (s *Searcher) Near(ctx context.Context, p *pipeline.Pipeline, r Request) (f
 	return found, About(p, err)
 }
 
-// Search is Near for one pipeline, and for several joins what they find (Across).
+// Search calls Near for one pipeline. For several, it joins the results of Near (see Across).
 func (s *Searcher) Search(ctx context.Context, pipelines []*pipeline.Pipeline, r Request) (found Found, err error) {
 	if len(pipelines) == 1 {
 		return s.Near(ctx, pipelines[0], r)
@@ -69,7 +68,7 @@ func (s *Searcher) Search(ctx context.Context, pipelines []*pipeline.Pipeline, r
 	return found, err
 }
 
-// About says which pipeline the error of a search is about. A *BadRequestError says it itself; nil stays nil.
+// About names the pipeline in the error of a search. A *BadRequestError is returned as it is; nil stays nil.
 func About(p *pipeline.Pipeline, err error) error {
 	if _, wrong := errors.AsType[*BadRequestError](err); wrong || err == nil {
 		return err

@@ -10,20 +10,20 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// previewed is how many characters of a text are shown.
+// previewed is the number of characters of a text that are shown.
 const previewed = 200
 
-// Reciprocal rank fusion: a row's score is the sum of 1/(fusion + its place) over both rankings. 60 is what the method
-// was published with; it keeps the first places of one ranking from outweighing the agreement of two.
+// Reciprocal rank fusion: the score of a row is the sum of 1/(fusion + rank) over both rankings. 60 is the published
+// constant. It keeps a first place in one ranking from outweighing a row that both rankings contain.
 const (
 	fusion           = 60
-	hybridCandidates = 100 // rows of each ranking that are fused, at least
+	hybridCandidates = 100 // minimum number of rows of each ranking that are fused
 )
 
 // source returns the FROM item of the source table.
 func source(p *pipeline.Pipeline, alias string) string { return p.Rows() + " AS " + alias }
 
-// sameKey compares the key of two aliases of tables.
+// sameKey returns the condition that two table aliases have the same key.
 func sameKey(p *pipeline.Pipeline, a, b string) string {
 	parts := make([]string, len(p.Key))
 	for i, k := range p.Key {
@@ -32,9 +32,9 @@ func sameKey(p *pipeline.Pipeline, a, b string) string {
 	return strings.Join(parts, " AND ")
 }
 
-// near returns the search by vector: the keys of the rows whose vectors are nearest to $1, of at most $2 vectors, with
-// the nearest chunk of each and the number of vectors. A vector whose row is gone, which waits to be swept out of an
-// embedding table, is not found. Of several that are as near as the last, the key decides, so that pages fit together.
+// near returns the statement of the search by vector. It takes the $2 vectors nearest to $1, with ties, and returns the
+// keys of their rows, the nearest chunk of each, and the number of vectors. It skips a vector whose row is gone and
+// which is not yet removed from the embedding table. The key breaks ties, so that pages do not overlap.
 func (s *statement) near(exact bool) string {
 	p := s.p
 	chunk, best := "", "NULL::integer"
@@ -43,11 +43,11 @@ func (s *statement) near(exact bool) string {
 		best = "(pg_catalog.array_agg(embedsidecar_chunk ORDER BY embedsidecar_distance, embedsidecar_chunk))[1]"
 	}
 	vector, from := vectors(p)
-	// Vectors of an earlier generation are of the same model, and of the text as it was before: better than none.
+	// Vectors of an earlier generation are from the same model, of an older text. They are better than none.
 	where := vector + " IS NOT NULL" + and("s", s.conditions)
 	distance := p.Distance(vector, "$1::text::"+p.VectorType())
 	order := distance
-	if exact { // an expression that no index is over
+	if exact { // an expression without an index
 		order = "(" + distance + ") OPERATOR(pg_catalog.+) 0::float8"
 	}
 	keys := keysOf(p, "n")
@@ -60,7 +60,8 @@ func (s *statement) near(exact bool) string {
 		" LIMIT $2"
 }
 
-// vectors returns the vector of a source row s, and the FROM item that has both; of an embedding table it is called v.
+// vectors returns the expression of the vector, and the FROM item with the source row s and, if there is one, the
+// embedding table v.
 func vectors(p *pipeline.Pipeline) (vector, from string) {
 	if p.InSource() {
 		return p.VectorOf("s"), source(p, "s")
@@ -68,7 +69,7 @@ func vectors(p *pipeline.Pipeline) (vector, from string) {
 	return p.VectorOf("v"), p.Into() + " AS v JOIN " + source(p, "s") + " ON " + sameKey(p, "v", "s")
 }
 
-// and puts conditions on a table behind others.
+// and returns conditions on an alias, each preceded by AND.
 func and(alias string, conditions []string) string {
 	var b strings.Builder
 	for _, c := range conditions {
@@ -77,16 +78,17 @@ func and(alias string, conditions []string) string {
 	return b.String()
 }
 
-// shownSQL returns the statement that reads what is shown of rows, by their keys ($1 and on, an array for each column)
-// and the numbers of their nearest chunks (the last parameter). Only for these rows text and filter are evaluated. A
-// row that the filter excludes by now is not shown, though its vector may still be there.
+// shownSQL returns the statement that reads the contents of rows. $1 and the following parameters are their keys, one
+// array for each column; the last is the numbers of their nearest chunks. It evaluates text and filter for these rows
+// only. It leaves out a row that the filter now excludes, even if its vector still exists.
 func (s *statement) shownSQL(withText bool) string {
 	p := s.p
 	arrays, names, keys := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key))
 	var columns []string
 	for i, k := range p.Key {
 		arrays[i] = "pg_catalog.unnest(" + k.TypedList(fmt.Sprintf("$%d", i+1)) + ")"
-		// Beside the table are only names that no user's has: text expressions name columns without an alias.
+		// Text expressions name columns without an alias, so the other FROM items must not use names that a user's
+		// column has.
 		names[i] = fmt.Sprintf("embedsidecar_key_%d", i+1)
 		keys[i] = "k." + names[i]
 		columns = append(columns, literal(k.Name)+", "+k.JSON("r."+quote(k.Name)))
@@ -108,7 +110,7 @@ func (s *statement) shownSQL(withText bool) string {
 		text = "coalesce(embedsidecar_piece.embedsidecar_text, " + text + ")"
 		long = "coalesce(embedsidecar_piece.embedsidecar_text, " + long + ")"
 		chunk = "embedsidecar_piece.embedsidecar_about"
-		// In a select of its own: a text of the user's names columns without the table.
+		// In its own sub-select, because a user's text expression names columns without an alias.
 		piece = "\nLEFT JOIN LATERAL (SELECT c.chunk_text AS embedsidecar_text, pg_catalog.jsonb_build_object('number', c.chunk_no, 'start_byte', c.start_byte," +
 			" 'end_byte', c.end_byte, 'context', coalesce(c.context, '')) AS embedsidecar_about FROM " + p.Into() +
 			" AS c WHERE " + p.MatchKey("c", keys) +
@@ -122,14 +124,14 @@ func (s *statement) shownSQL(withText bool) string {
 		"\nWHERE " + p.FilterExpression() + "\nORDER BY k.embedsidecar_place"
 }
 
-// mostCharacters is how much of the value of a column is returned, and of a text is read for passages.
+// mostCharacters limits the characters returned of a column value, and those of a text that are read for passages.
 const mostCharacters = 65536
 
-// What ts_headline puts around a word: characters that no text keeps, as nothing of a text may pass for a mark.
+// Marks that ts_headline puts around a word. They are removed from the text first, so no text can forge a mark.
 const markBegin, markEnd = "\x02", "\x03"
 
-// highlighted returns the SQL of passages of a text with the words of the question marked, for marked. The words are
-// the parameter behind those of shownSQL. Markup that the server knows as such is left out by it.
+// highlighted returns the SQL for passages of a text with the query's words marked (see marked). The words are the
+// parameter after those of shownSQL. ts_headline leaves out the markup that it recognizes.
 func (s *statement) highlighted(text string) string {
 	if !s.request.Highlight {
 		return "''"
@@ -139,12 +141,12 @@ func (s *statement) highlighted(text string) string {
 		"MaxFragments=3, MinWords=10, MaxWords=30, FragmentDelimiter=\" ... \"')"
 }
 
-// marked is what highlighted has found as HTML.
+// marked converts the passages of highlighted to HTML.
 func marked(passages string) string {
 	return strings.NewReplacer(markBegin, "<mark>", markEnd, "</mark>").Replace(html.EscapeString(passages))
 }
 
-// returned is the SQL of the value of a column of row r, of which a long one is cut.
+// returned is the SQL for the value of a column of row r, cut if it is long.
 func returned(c filterable) string {
 	value := "r." + quote(c.Name)
 	printed := "pg_catalog.format('%s', " + value + ")"
@@ -153,9 +155,9 @@ func returned(c filterable) string {
 		pipeline.KeyColumn{Type: c.Type}.JSON(value))
 }
 
-// wording returns the search for the words of $1, a tsquery: the keys of at most $2 rows of a part of the table, best
-// first. A row with any of the words counts; how well it is ranked depends on how many it has, and how near to one
-// another.
+// wording returns the statement of the search for the words of $1, a tsquery. It returns the keys of at most $2 rows of
+// a part of the table, best first. A row with any of the words matches; its rank depends on how many words it has and
+// how close together they are.
 func (s *statement) wording(in part) string {
 	p := s.p
 	document, query := words(p, s.language, "r."), "$1::text::pg_catalog.tsquery"
@@ -166,14 +168,14 @@ func (s *statement) wording(in part) string {
 		"\nORDER BY embedsidecar_rank DESC, " + keysOf(p, "r") + " LIMIT $2"
 }
 
-// keysOf lists the key's columns of alias.
+// keysOf lists the key columns of an alias.
 func keysOf(p *pipeline.Pipeline, alias string) string {
 	columns := lists.Map(p.Key, func(k pipeline.KeyColumn) string { return alias + "." + quote(k.Name) })
 	return strings.Join(columns, ", ")
 }
 
-// partOf returns the FROM item of a part of the source table. OFFSET keeps the server from evaluating anything of a
-// row before it knows that the row lies in the part.
+// partOf returns the FROM item of a part of the source table. OFFSET 0 keeps the server from evaluating other
+// expressions on a row before it has checked that the row is in the part.
 func partOf(p *pipeline.Pipeline, in part) string {
 	if in.table == 0 {
 		return source(p, "r")
@@ -181,7 +183,7 @@ func partOf(p *pipeline.Pipeline, in part) string {
 	return "(SELECT * FROM " + source(p, "r") + " WHERE " + placed(in) + " OFFSET 0) AS r"
 }
 
-// placed is the condition of being in a part.
+// placed returns the condition that a row is in a part.
 func placed(in part) string {
 	condition := fmt.Sprintf("r.tableoid = %d::oid AND r.ctid >= '(%d,0)'::tid AND r.ctid < '(%d,0)'::tid", in.table,
 		in.from, in.to)
@@ -191,13 +193,13 @@ func placed(in part) string {
 	return condition
 }
 
-// placesSQL returns the query for the places of a part's rows.
+// placesSQL returns the query for the ctids of a part's rows.
 func placesSQL(p *pipeline.Pipeline, in part) string {
 	return "SELECT r.ctid::text FROM " + source(p, "r") + " WHERE " + placed(in)
 }
 
-// words returns the SQL of a row's words. Columns are joined by ||, and not as the text itself is: concat_ws is not
-// immutable, and no index could be built over it.
+// words returns the SQL for the tsvector of a row. It joins columns with ||, unlike the pipeline's text: concat_ws is
+// not immutable, so an index on it would be impossible.
 func words(p *pipeline.Pipeline, language, alias string) string {
 	text := p.TextExpression()
 	if p.Text == "" {
@@ -210,12 +212,12 @@ func words(p *pipeline.Pipeline, language, alias string) string {
 	return "pg_catalog.to_tsvector(" + language + ", " + text + ")"
 }
 
-// wordsIndex returns the statement that makes the index a hybrid search can use.
+// wordsIndex returns the statement that creates an index for a hybrid search.
 func wordsIndex(p *pipeline.Pipeline, language string) string {
 	return "CREATE INDEX CONCURRENTLY ON " + p.Source() + " USING gin (" + words(p, language, "") + ")"
 }
 
-// vectorOf returns the query for the key, as the row prints it, and the vector of one row.
+// vectorOf returns the query for the key (as the row prints it) and the vector of one row.
 func vectorOf(p *pipeline.Pipeline, params, conditions []string) string {
 	vector, from := vectors(p)
 	first := ""

@@ -16,20 +16,21 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// statement is a search, ready to run.
+// statement is a prepared search.
 type statement struct {
 	p       *pipeline.Pipeline
 	request Request
-	// $1 the vector, $2 candidates, then the values of conditions; a search for words has the lexemes as $1
+	// $1 is the vector, $2 the number of candidates, then the values of conditions; a search for words has its tsquery
+	// as $1
 	args       []any
 	conditions []string
-	rows       int          // how many are wanted
-	wanted     []filterable // columns that are returned
-	candidates int          // vectors looked at, and rows with the words
-	indexed    bool         // an index may find the nearest, or some of them
+	rows       int          // number of rows wanted
+	wanted     []filterable // columns to return
+	candidates int          // number of vectors, and of rows with the words, to examine
+	indexed    bool         // an index may find all or some of the nearest vectors
 	language   string       // hybrid, highlight: a text search configuration, quoted
-	lexemes    string       // hybrid, highlight: the words of the text, as a tsquery prints them; "": it has none
-	index      string       // hybrid: what could make it faster
+	lexemes    string       // hybrid, highlight: the words of the text as a tsquery; "": no words
+	index      string       // hybrid: the statement of an index that would make it faster
 }
 
 func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows int) (*statement, error) {
@@ -71,8 +72,8 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, ro
 	return s, s.tune(ctx, tx)
 }
 
-// Distances returns the statement for the distances of the $2 rows nearest to $1 that a filter takes, and its
-// parameters from $3 on, and has the index go on until enough rows fit: for who measures searches.
+// Distances returns the statement for the distances of the $2 vectors nearest to $1 that match a filter, and its
+// parameters from $3 on. It configures the index to continue until enough rows match. Benchmarks use it.
 func Distances(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter Filters) (sql string, args []any,
 	err error,
 ) {
@@ -87,7 +88,7 @@ func Distances(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter Filt
 		" ORDER BY " + distance + " LIMIT $2", s.args[2:], err
 }
 
-// want looks the columns up that are returned.
+// want looks up the columns to return.
 func (s *statement) want(ctx context.Context, tx pgx.Tx, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -109,7 +110,7 @@ func (s *statement) want(ctx context.Context, tx pgx.Tx, names []string) error {
 	return nil
 }
 
-// argsOf returns the parameters of the search by vector, or of that for words.
+// argsOf returns the parameters of the search by vector or of the search for words.
 func (s *statement) argsOf(words bool) []any {
 	args := slices.Clone(s.args)
 	if words {
@@ -118,17 +119,18 @@ func (s *statement) argsOf(words bool) []any {
 	return args
 }
 
-// indexed reports whether there is an index that finds the nearest without looking at all vectors.
+// indexed reports whether an index can find the nearest vectors.
 func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, err error) {
 	err = tx.QueryRow(ctx, sqlfiles.Query("vectors_indexed"), pgx.StrictNamedArgs{"table": p.VectorTable()}).
 		Scan(&there)
 	return there, wrap.Errorf(err, "look for an index of pipeline %q", p.Name)
 }
 
-// tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter,
-// and among them what rows that were rewritten have left. Where pgvector can, it goes on until there are enough.
+// tune makes an HNSW index return as many rows as are wanted. By default it returns at most 40, counted before any
+// filter and including dead entries of rewritten rows. Where pgvector supports it, the scan continues until there are
+// enough rows.
 func (s *statement) tune(ctx context.Context, tx pgx.Tx) error {
-	const usual, most = 40, 1000 // what is beyond the range of the setting is refused
+	const usual, most = 40, 1000 // the server rejects values outside the range of the setting
 	_, err := tx.Exec(ctx, `SELECT set_config('hnsw.ef_search', $1, true),
 		CASE WHEN EXISTS (SELECT FROM pg_extension WHERE extname = 'vector'
 			AND string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}')
@@ -144,17 +146,17 @@ func (s *statement) widen(ctx context.Context, tx pgx.Tx) error {
 	return s.tune(ctx, tx)
 }
 
-// candidate is a row that may be shown.
+// candidate is a row that a search may return.
 type candidate struct {
 	key      string
 	distance *float64
 	score    *float64
-	chunk    *int32 // the nearest
+	chunk    *int32 // the nearest chunk
 	rank     float64
 }
 
-// nearest returns the rows whose vectors are nearest, and of how many vectors they are. It looks at keys, vectors and
-// the columns of conditions alone, so no row's text can make it fail.
+// nearest returns the rows with the nearest vectors, and the number of vectors examined. It reads only keys, vectors
+// and the columns of conditions, so no row's text can make it fail.
 func (s *statement) nearest(ctx context.Context, tx pgx.Tx, exact bool) (found []candidate, vectors int, err error) {
 	rows, _ := tx.Query(ctx, s.near(exact), s.argsOf(false)...)
 	found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
@@ -202,7 +204,7 @@ func fuse(near, worded []candidate) []candidate {
 	return fused
 }
 
-// near cuts off what is too far away, and reports whether all that is left to find is.
+// near cuts off the rows beyond the maximum distance, and reports whether it cut any.
 func (r *Request) near(found []candidate) (near []candidate, ended bool) {
 	if r.MaxDistance == nil {
 		return found, false
@@ -215,7 +217,7 @@ func (r *Request) near(found []candidate) (near []candidate, ended bool) {
 	return found, false
 }
 
-// find looks for candidates until so many rows can be shown.
+// find increases the number of candidates until enough rows can be shown.
 func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows int, careful bool) ([]Hit, error) {
 	s, err := prepare(ctx, tx, p, r, rows)
 	if err != nil {
@@ -239,7 +241,7 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows 
 			return nil, err
 		}
 		if vectors < s.candidates && s.indexed && !exact {
-			// An index gives up when few of the nearest fit a filter, or are gone by now.
+			// An index scan ends early when few of the nearest match a filter, or are dead.
 			exact = true
 			continue
 		}
@@ -257,7 +259,7 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows 
 		if err != nil {
 			return nil, err
 		}
-		// Several chunks of one row may have taken the places of other rows.
+		// Several chunks of one row may have displaced other rows.
 		if len(hits) >= rows || ended || vectors < s.candidates || s.candidates >= MaxRows {
 			return hits[:min(len(hits), rows)], nil
 		}
@@ -267,8 +269,8 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows 
 	}
 }
 
-// shownOf shows as many rows as are wanted of those that were found. The pipeline's filter may exclude some by now, and
-// others may wait to be embedded again.
+// shownOf shows as many of the found rows as are wanted. The pipeline's filter may exclude some by now, and others may
+// have a pending task.
 func (s *statement) shownOf(ctx context.Context, tx pgx.Tx, found []candidate,
 	show func(ctx context.Context, tx pgx.Tx, rows []candidate) ([]Hit, error),
 ) ([]Hit, error) {
@@ -292,8 +294,8 @@ func (s *statement) shownOf(ctx context.Context, tx pgx.Tx, found []candidate,
 	return hits, nil
 }
 
-// fresh leaves out the rows that have a task: their texts may have changed since they were embedded. The tasks are read
-// by the program's role: that of a token need not see the queue.
+// fresh leaves out the rows that have a task: their texts may have changed since they were embedded. It reads the tasks
+// as the program's role, because the role of a token may lack access to the queue.
 func (s *statement) fresh(ctx context.Context, tx pgx.Tx, rows []candidate) ([]candidate, error) {
 	keys := lists.Map(rows, func(c candidate) string { return c.key })
 	var stale []string

@@ -38,7 +38,7 @@ func TestInit_ACopyOnTheSameServerGetsASlotOfItsOwn(t *testing.T) {
 	o := b.options(b.SlotName(), docs(), side())
 	b.init(o)
 	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done', started = requested")
-	for _, sql := range []string{ // as CREATE DATABASE ... TEMPLATE leaves it: with the slot of the original
+	for _, sql := range []string{ // as after CREATE DATABASE ... TEMPLATE: with the original's slot
 		"INSERT INTO embedsidecar.lsn_checkpoint SELECT '" + theirs.Slot +
 			"', publication, publication_oid, system_id, timeline, consistent_point, lsn FROM embedsidecar.lsn_checkpoint",
 		"UPDATE embedsidecar.pipeline SET slot_name = '" + theirs.Slot + "'",
@@ -55,7 +55,7 @@ func TestInit_ACopyOnTheSameServerGetsASlotOfItsOwn(t *testing.T) {
 	wantError[*refusal.ConfigError](t, err, "is set up with slot", "--adopt")
 	o.Adopt = true
 	only := o
-	only.Specs = o.Specs[:1] // the other one goes along
+	only.Specs = o.Specs[:1] // the other one is moved as well
 	want := []string{`slot "` + o.Slot + `"`, `slot "` + o.Slot + `" that of the pipelines of "` + theirs.Slot +
 		`", with a scan of each`}
 	if diff := cmp.Diff(want, whats(b.init(only))); diff != "" {
@@ -74,9 +74,9 @@ func TestInit_ACopyOnTheSameServerGetsASlotOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong adopts one of three pipelines with a publication that knows
-// the second one's table in its own way and the third one's not at all: all three go to the new slot, so that is
-// where changes of their tables must come out.
+// TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong adopts one of three pipelines with a publication that has the
+// second one's table with other options and lacks the third one's. All three move to the new slot, which must receive
+// the changes of their tables.
 func TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong(t *testing.T) {
 	t.Parallel()
 	original, b := newBase(t, plainDocs), newBase(t, plainDocs)
@@ -118,8 +118,8 @@ func TestInit_ACopyIntoAnotherPublicationTakesItsTablesAlong(t *testing.T) {
 	}
 }
 
-// TestInit_ADumpIsNotTakenForACopyOfTheFiles: its tables have other oids, and one that a pipeline knows may be that
-// of another table.
+// TestInit_ADumpIsNotTakenForACopyOfTheFiles: its tables have other OIDs, and a stored OID may be that of another
+// table.
 func TestInit_ADumpIsNotTakenForACopyOfTheFiles(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -130,7 +130,7 @@ func TestInit_ADumpIsNotTakenForACopyOfTheFiles(t *testing.T) {
 	o := b.options(b.SlotName(), docs(), notes)
 	b.init(o)
 	b.MustExec("UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'")
-	for _, oid := range []string{"'payroll'::regclass", "1"} { // another's; nobody's
+	for _, oid := range []string{"'payroll'::regclass", "1"} { // another table's OID; an unused one
 		b.MustExec("UPDATE embedsidecar.pipeline SET table_oid = " + oid + " WHERE name = 'notes'")
 		only := o
 		only.Adopt, only.Specs = true, o.Specs[:1]

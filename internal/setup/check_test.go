@@ -25,7 +25,7 @@ func (b *base) check(o setup.Options) []check.Finding {
 	})
 }
 
-// find returns the findings of a status whose text, with their ways out, holds a word.
+// find returns the findings of a status whose text or hints contain a word.
 func find(findings []check.Finding, status check.Status, word string) []check.Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f check.Finding) bool {
 		return f.Status != status || !strings.Contains(f.Name+": "+f.Detail+" "+strings.Join(f.Hint, " "), word)
@@ -58,7 +58,7 @@ func TestCheck_BeforeAndAfterInit(t *testing.T) {
 	if wrong := find(b.check(o), check.Wrong, ""); len(wrong) != 0 {
 		t.Errorf("as the least-privileged role: %+v", wrong)
 	}
-	o.Specs = nil // what is set up is looked at without a configuration, too
+	o.Specs = nil // stored pipelines are checked without a configuration, too
 	if got := find(b.check(o), check.OK, `pipeline "docs"`); len(got) != 1 {
 		t.Errorf("without a configuration: %+v", got)
 	}
@@ -121,7 +121,7 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// stream takes a slot as a sidecar does, until the test ends.
+// stream occupies a slot as a sidecar does, until the test ends.
 func (b *base) stream(slot string) {
 	b.t.Helper()
 	conn, err := database.ConnectReplication(b.t.Context(), b.URL(testenv.Owner)+"&wal_sender_timeout=0",
@@ -150,7 +150,7 @@ func TestCheck_NamesWhoHoldsTheSlot(t *testing.T) {
 	}
 	_, err := uninstall.All(t.Context(), uninstall.Options{Pool: b.pool})
 	wantError[*refusal.ConflictError](t, err, "a sidecar", "stop every sidecar")
-	// The process that holds the slot makes it anew; another one starts and works the queue meanwhile (P5).
+	// The process that holds the slot recreates it; another one starts and processes the queue meanwhile (P5).
 	b.MustExec("DROP PUBLICATION embedsidecar")
 	b.init(o)
 	if !testenv.Value[bool](b.Database, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = 'embedsidecar')") {
@@ -212,7 +212,7 @@ func TestUninstall_KeepsVectorsUnlessTold(t *testing.T) {
 	if n := testenv.Value[int](b.Database, "SELECT count(embedding)::int FROM docs"); n != 1 {
 		t.Error("the vector is gone")
 	}
-	// They may be somebody else's now: nobody can tell who has written into a column since.
+	// Another program may have written to the column since.
 	_, err := setup.Init(t.Context(), o)
 	wantError[*refusal.ConfigError](t, err, "an earlier set-up left", "someone else", "--overwrite")
 }

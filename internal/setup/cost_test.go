@@ -59,7 +59,7 @@ func (m *meter) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQu
 	k.took += time.Since(b.at)
 }
 
-// of returns what something costs, in statements and rows.
+// of returns the cost of do, in statements and rows.
 func (m *meter) of(t *testing.T, what string, n int, do func()) (cost int64) {
 	t.Helper()
 	m.mu.Lock()
@@ -82,7 +82,7 @@ func (m *meter) of(t *testing.T, what string, n int, do func()) (cost int64) {
 	return cost
 }
 
-// wantRows looks how many rows queries returned; -1: they did not run.
+// wantRows checks how many rows queries returned; -1: they did not run.
 func (m *meter) wantRows(t *testing.T, want map[string]int64) {
 	t.Helper()
 	for kind, rows := range want {
@@ -96,8 +96,8 @@ func (m *meter) wantRows(t *testing.T, want map[string]int64) {
 	}
 }
 
-// TestP9_WhatAPipelineCostsDoesNotGrowWithTheirNumber: in statements and rows that they return, of each of what is done
-// with all pipelines. EMBEDSIDECAR_PIPELINES=1000 has a larger number tried.
+// TestP9_WhatAPipelineCostsDoesNotGrowWithTheirNumber: the cost is measured in statements and returned rows, for each
+// operation on all pipelines. EMBEDSIDECAR_PIPELINES=1000 tests a larger number.
 func TestP9_WhatAPipelineCostsDoesNotGrowWithTheirNumber(t *testing.T) {
 	t.Parallel()
 	costs := func(n int) map[string]float64 {
@@ -160,7 +160,7 @@ func TestP9_WhatAPipelineCostsDoesNotGrowWithTheirNumber(t *testing.T) {
 		if again := all["load again"]; again > all["load"]/5 {
 			t.Errorf("what is as it was costs %.1f statements and rows to load again, at first %.1f", again, all["load"])
 		}
-		// What changes is seen at once, or when somebody who met it says so.
+		// Changes are noticed immediately, or after a caller that meets them calls Forget.
 		broken := func(what, name string) {
 			t.Helper()
 			for _, p := range load() {

@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// Two sidecars with different configurations: whoever changes a pipeline says what it was.
+// Two sidecars have different configurations: each one that changes a pipeline reports what it was.
 func TestInit_SaysWhatItChanges(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -33,8 +33,8 @@ func TestInit_SaysWhatItChanges(t *testing.T) {
 	}
 }
 
-// Replicas that start in turn with configurations of different ages: a newer one is taken over, an older one is not,
-// unless somebody asks.
+// Replicas start in turn with configurations of different ages: a newer one is applied, an older one is not, unless a
+// user asks.
 func TestInit_AnOlderDefinitionTurnsNothingBack(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs, "ALTER TABLE docs ADD extra text")
@@ -46,7 +46,7 @@ func TestInit_AnOlderDefinitionTurnsNothingBack(t *testing.T) {
 		o.Starting = true
 		return o
 	}
-	// The third knows the pipeline by another name, and what it reads was there for none of the others.
+	// The third has another name for the pipeline, and reads a column that did not exist for the others.
 	first, second, third := version("side", "title"), version("side", "title", "body"), version("docs", "extra", "body")
 	now := func() string {
 		return testenv.Value[string](b.Database,
@@ -67,7 +67,7 @@ func TestInit_AnOlderDefinitionTurnsNothingBack(t *testing.T) {
 		if len(warned) == 0 && strings.Contains(all, "definition") {
 			t.Errorf("%s: warned %s", what, all)
 		}
-		if len(warned) > 1 && len(r.Steps) != 0 { // left as it is
+		if len(warned) > 1 && len(r.Steps) != 0 { // left unchanged
 			t.Errorf("%s: made %v", what, whats(r))
 		}
 	}
@@ -98,7 +98,7 @@ func TestInit_AnOlderDefinitionTurnsNothingBack(t *testing.T) {
 	}
 }
 
-// What was set up before versions were kept has the first.
+// A pipeline that was set up before versions existed has version 1.
 func TestInit_ADefinitionFromBeforeVersionsIsTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -113,7 +113,7 @@ func TestInit_ADefinitionFromBeforeVersionsIsTheFirst(t *testing.T) {
 	if warnings := strings.Join(b.init(o).Warnings, "; "); !strings.Contains(warnings, "configured here as in version 1") {
 		t.Errorf("warned %s", warnings)
 	}
-	// However often it is changed, what is remembered has a bound, and the newest are in it.
+	// The number of stored definitions is limited, and the newest are kept.
 	for i := range 60 {
 		young.Specs[0].Filter = "id > " + strings.Repeat("1", i%20+1) + strings.Repeat(" ", i/20)
 		b.init(young)

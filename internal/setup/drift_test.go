@@ -13,9 +13,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestRefresh_AnIVFFlatIndexThatHasDriftedIsRebuilt: when more than half of the vectors were written after its lists
-// were made, and not before; searches and writers get their locks meanwhile; what a rebuild that was broken off has
-// left goes; and an index of the user's is left alone.
+// TestRefresh_AnIVFFlatIndexThatHasDriftedIsRebuilt: only when more than half of the vectors were written after its
+// lists were computed. Searches and writers get their locks meanwhile, what an interrupted rebuild left is dropped, and
+// the user's own indexes are left alone.
 func TestRefresh_AnIVFFlatIndexThatHasDriftedIsRebuilt(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -55,7 +55,7 @@ func TestRefresh_AnIVFFlatIndexThatHasDriftedIsRebuilt(t *testing.T) {
 			t.Fatal(state, err)
 		}
 		step(indexes.There)
-		write(11, 20) // half, and no more
+		write(11, 20) // exactly half
 		step(indexes.There)
 		write(21, 21)
 
@@ -86,11 +86,11 @@ func TestRefresh_AnIVFFlatIndexThatHasDriftedIsRebuilt(t *testing.T) {
 		names("docs_embedding_embedding_ivfflat_2")
 		step(indexes.There)
 
-		// One that does not say when it was made counts from now on.
+		// An index without a build time counts as built now.
 		b.MustExec("COMMENT ON INDEX docs_embedding_embedding_ivfflat_2 IS NULL")
 		step(indexes.There)
 		write(22, 50)
-		// A build that was broken off, and then one whose old index is still there.
+		// An interrupted build, and then a rebuild whose old index still exists.
 		b.MustExec("CREATE INDEX docs_embedding_embedding_ivfflat ON docs_embedding USING ivfflat (embedding vector_cosine_ops)")
 		b.MustExecSuper("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'docs_embedding_embedding_ivfflat'::regclass")
 		step(indexes.Built)

@@ -19,18 +19,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Generation is the next generation of a pipeline, by another model or recipe, as it is made beside the one that
-// serves.
+// Generation is the next generation of a pipeline, with another model or recipe, built beside the live one.
 type Generation struct {
-	Spec     pipeline.Spec // of the next one: same rows, own destination
+	Spec     pipeline.Spec // of the next generation: same rows, own destination
 	Live     resolve.Stored
-	ID       int32    // of its row; 0: it is not made yet
-	Chunked  bool     // the embedding table that serves has columns of chunks
-	Existing bool     // it is there already
-	Warnings []string // what may surprise
+	ID       int32 // of its row; 0: not made yet
+	Chunked  bool  // the live embedding table has columns of chunks
+	Existing bool  // the next generation is already set up
+	Warnings []string
 }
 
-// Other is the number of the other generation, as far as there is one, or else that of the one that serves.
+// Other returns the number of the next generation if it is made, else that of the live one.
 func (g *Generation) Other(live int32) int32 {
 	if g.ID != 0 {
 		return g.ID
@@ -38,9 +37,9 @@ func (g *Generation) Other(live int32) int32 {
 	return live
 }
 
-// NextGeneration words the next generation of a pipeline, by another model, by the recipe of recipe, or by both; nil:
-// the recipe stays. It returns *ConfigError where there is no next one to make: the vectors are made so already, or
-// another generation is there.
+// NextGeneration plans the next generation of a pipeline with another model, with the recipe of recipe (nil:
+// unchanged), or with both. It returns *ConfigError if there is nothing to change, or if another generation already
+// exists.
 func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pipeline, to pipeline.ModelName,
 	d embed.Description, recipe *pipeline.Spec,
 ) (g Generation, err error) {
@@ -76,7 +75,7 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 	return g, nil
 }
 
-// beside is a pipeline that leads from the same rows to a destination beside the one that serves, of the same type
+// beside returns the spec of a pipeline with the same rows as live and a destination of its own, of the same type
 // unless the recipe names another.
 func beside(live pipeline.Spec, stored pipeline.Stored, to pipeline.ModelName, d embed.Description,
 	recipe *pipeline.Spec,
@@ -100,7 +99,7 @@ func beside(live pipeline.Spec, stored pipeline.Stored, to pipeline.ModelName, d
 
 const nextSuffix = "__next"
 
-// nextName is the name of a destination beside another.
+// nextName returns a name for a destination beside another.
 func nextName(name string) string {
 	const most = 63 // of the server's names, in bytes
 	for len(name)+len(nextSuffix) > most {
@@ -110,8 +109,7 @@ func nextName(name string) string {
 	return name + nextSuffix
 }
 
-// ChangeModel makes the next generation: its destination, its row and its backfill. Done twice, it does nothing the
-// second time.
+// ChangeModel makes the next generation: its destination, its row and its backfill. It is idempotent.
 func ChangeModel(ctx context.Context, o Options, g *Generation, d embed.Description) (Report, error) {
 	if g.Existing {
 		return Report{}, nil
@@ -125,13 +123,13 @@ func ChangeModel(ctx context.Context, o Options, g *Generation, d embed.Descript
 	o.Specs, o.Descriptions, o.Beside = []pipeline.Spec{g.Spec}, map[string]embed.Description{g.Spec.Name: d}, &g.Live
 	o.Chunked = g.Chunked
 	report, err := Init(ctx, o)
-	report.Others = nil // nobody has asked
+	report.Others = nil // the caller did not ask for them
 	report.Warnings = append(slices.Clone(g.Warnings), report.Warnings...)
 	return report, err
 }
 
-// joinGeneration makes a new pipeline the next generation of another: it knows what was configured of that one, and its
-// destination has the same grants.
+// joinGeneration makes a new pipeline the next generation of another: it copies the configured definition and the
+// grants of the destination.
 func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec pipeline.Spec, id int32) error {
 	configured := resolve.WithRecipe(live.Written, spec)
 	configured.Filter, configured.Ignore = spec.Filter, spec.Ignore
@@ -142,15 +140,15 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 		live.DefinitionVersion+1); err != nil {
 		return fmt.Errorf("write the next generation: %w", err)
 	}
-	// Who streams looks at once.
+	// The streamer reacts immediately.
 	_, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2), "+
 		"embedsidecar.note_made($1, $2), CASE WHEN pg_notification_queue_usage() < 0.5 THEN pg_notify($3, '') END",
 		live.ID, id, queue.Waiting)
 	return wrap.Errorf(err, "give %s the grants that the present destination has", spec.DestinationName())
 }
 
-// alongside looks at the other generation of a pipeline, where that has to follow the one that serves: in which rows
-// have a vector, which edits count, its name and key, and its table where another has that name now.
+// alongside inspects the other generation of a pipeline and makes it follow the live one in filter, ignore, name and
+// key, and in its table if another table has that name now.
 func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Findings, s *resolve.Stored,
 	all []resolve.Stored, taken map[string]bool,
 ) (*resolve.Findings, *resolve.Stored, error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// An owner of a table who may make nothing else is told in one answer what to be granted, and then makes everything
-// himself: what a superuser made in his place he could not alter later.
+// A table owner without other privileges gets all missing grants in one answer, and then makes everything as that
+// owner, who could not alter a superuser's objects later.
 func TestInit_AnOwnerWhoMayCreateNothing(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs, "CREATE SCHEMA vectors")
@@ -60,8 +60,7 @@ func TestInit_AnOwnerWhoMayCreateNothing(t *testing.T) {
 	}
 }
 
-// TestCheck_TellsARoleThatMayCreateNothing: what init would be refused for is told before anybody runs it, with the
-// statements that let it.
+// TestCheck_TellsARoleThatMayCreateNothing: check reports what init would refuse, with the missing grants.
 func TestCheck_TellsARoleThatMayCreateNothing(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs, "CREATE SCHEMA vectors")
@@ -86,7 +85,7 @@ func TestCheck_TellsARoleThatMayCreateNothing(t *testing.T) {
 	b.init(o)
 }
 
-// TestTrust_WhoMayWriteLogicalMessages: check tells it, and docs/security.md how to take it from everybody.
+// TestTrust_WhoMayWriteLogicalMessages: check reports it, and docs/security.md says how to revoke it from PUBLIC.
 func TestTrust_WhoMayWriteLogicalMessages(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -131,8 +130,8 @@ func TestTrust_WhoMayWriteLogicalMessages(t *testing.T) {
 	})
 }
 
-// TestRoles_AnAdministratorWhoMayNotReplicate runs the script where the role that streams is there already, as the
-// administrator of a provider's server, who may make no such role.
+// TestRoles_AnAdministratorWhoMayNotReplicate runs the script with an existing stream role, as the administrator of a
+// managed server, who may not create roles with REPLICATION.
 func TestRoles_AnAdministratorWhoMayNotReplicate(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -151,7 +150,7 @@ func TestRoles_AnAdministratorWhoMayNotReplicate(t *testing.T) {
 	}
 }
 
-// TestCheck_NamesTheColumnThatTheRoleMayNotRead: the filter reads one that nobody has granted. Init says so, too.
+// TestCheck_NamesTheColumnThatTheRoleMayNotRead: the filter reads a column without a grant. Init reports it, too.
 func TestCheck_NamesTheColumnThatTheRoleMayNotRead(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, makeDocs, "ALTER TABLE docs ADD secret boolean")

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// base is a database and two pools as the sidecar makes them: of the owner, who may replicate, and of the superuser.
+// base is a database and two pools as the sidecar makes them: of the owner, who has REPLICATION, and of the superuser.
 type base struct {
 	*testenv.Database
 	t     *testing.T
@@ -40,14 +40,13 @@ func baseOn(t *testing.T, db *testenv.Database, statements ...string) *base {
 	return b
 }
 
-// URL is that of the database, for connections that may take their time: a machine that stands still for a while is
-// not what these tests are about.
+// URL is the database's URL with a long connection timeout: these tests are not about machines that hang for a while.
 func (b *base) URL(user string) string { return b.Database.URL(user) + "&connect_timeout=120" }
 
 func (b *base) connect(user string) *pgxpool.Pool {
 	b.t.Helper()
 	var trusted []string
-	if user == testenv.Superuser { // over tables of the owner, which takes a word
+	if user == testenv.Superuser { // the owner's tables need --trust-owner
 		trusted = []string{testenv.Owner}
 	}
 	pool, err := database.Connect(b.t.Context(), b.URL(user), database.Options{
@@ -69,24 +68,24 @@ func docs() pipeline.Spec {
 	}
 }
 
-// waitFor bounds every wait of a test.
+// waitFor limits every wait of a test.
 const waitFor = 10 * time.Minute
 
 const makeDocs = "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, n int, embedding public.vector(3))"
 
-// hinted is an error with ways out.
+// hinted is an error with hints.
 type hinted interface {
 	error
 	Hints() []string
 }
 
-// wantError fails the test unless err is of type E and its text with its ways out holds every word.
+// wantError fails the test unless err is of type E and its text or hints contain every word.
 func wantError[E hinted](t *testing.T, err error, words ...string) {
 	t.Helper()
 	_ = caught[E](t, err, words...)
 }
 
-// caught is wantError for a closer look.
+// caught is wantError and returns the error.
 func caught[E hinted](t *testing.T, err error, words ...string) E {
 	t.Helper()
 	e, ok := errors.AsType[E](err)

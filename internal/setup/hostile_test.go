@@ -14,7 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestLoad_AnEmbeddingTableThatACrashEmpties: nobody would notice, since the file of an unlogged table stays the same.
+// TestLoad_AnEmbeddingTableThatACrashEmpties: the loss would go unnoticed, because the file of an unlogged table stays
+// the same.
 func TestLoad_AnEmbeddingTableThatACrashEmpties(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -39,7 +40,7 @@ func TestLoad_AnEmbeddingTableThatACrashEmpties(t *testing.T) {
 	}
 }
 
-// TestResolve_AColumnNeedsToKnowWhatTheTextReads: each vector could ask for the next.
+// TestResolve_AColumnNeedsToKnowWhatTheTextReads: otherwise each vector could ask for the next.
 func TestResolve_AColumnNeedsToKnowWhatTheTextReads(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding vector(3))`)
@@ -54,12 +55,12 @@ func TestResolve_AColumnNeedsToKnowWhatTheTextReads(t *testing.T) {
 		testenv.Owner))
 }
 
-// TestLoad_AFilterOnAPartition: the entry of a partition holds for it, whatever the one of its partitioned table says.
+// TestLoad_AFilterOnAPartition: a partition's own entry applies, whatever the entry of its partitioned table says.
 func TestLoad_AFilterOnAPartition(t *testing.T) {
 	t.Parallel()
 	major := slices.Max(testenv.Majors(t))
 	if major < 15 {
-		return // it knows no row filters
+		return // no row filters
 	}
 	b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), `CREATE EXTENSION IF NOT EXISTS vector`,
 		`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text) PARTITION BY RANGE (id)`,
@@ -86,7 +87,8 @@ func TestLoad_AFilterOnAPartition(t *testing.T) {
 	}
 }
 
-// TestInit_AdoptsAQueueOfAServerThatWasFurther: its transaction ids and positions would not come here for years.
+// TestInit_AdoptsAQueueOfAServerThatWasFurther: this server would not reach its transaction ids and positions for
+// years.
 func TestInit_AdoptsAQueueOfAServerThatWasFurther(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -108,7 +110,7 @@ func TestInit_AdoptsAQueueOfAServerThatWasFurther(t *testing.T) {
 	}
 }
 
-// TestInit_ARoleThatActsAsAnother: a default of the role makes its sessions those of a role that may not replicate.
+// TestInit_ARoleThatActsAsAnother: a default of the role changes its sessions' role to one without REPLICATION.
 func TestInit_ARoleThatActsAsAnother(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

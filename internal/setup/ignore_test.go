@@ -9,8 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// TestResolve_WhatCountsOfAText: it is one expression over the text and nothing else, and gives the same value for the
-// same text.
+// TestResolve_WhatCountsOfAText: an ignore expression is one deterministic expression over the text only.
 func TestResolve_WhatCountsOfAText(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding vector(3))`,

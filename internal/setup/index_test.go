@@ -66,7 +66,7 @@ func TestBuildIndex_FitsItsDestination(t *testing.T) {
 			t.Errorf("indexes %s\nwant    %s", got, want)
 		}
 
-		// A build that was broken off leaves an index that is not valid: it is begun anew.
+		// An interrupted build leaves an invalid index: the build is repeated.
 		b.MustExecSuper(`UPDATE pg_index SET indisvalid = false WHERE indexrelid = '"docs_Vector 0_hnsw"'::regclass`)
 		build(first, indexes.Built)
 		build(first, indexes.There)

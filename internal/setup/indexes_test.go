@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// indexes returns what there is for a pipeline, as "state name" in order.
+// indexes returns the indexes of a pipeline, as "state name" in order.
 func (b *base) indexes(pool *pgxpool.Pool, p *pipeline.Pipeline) ([]indexes.Index, []string) {
 	b.t.Helper()
 	found, err := indexes.Of(b.t.Context(), pool, p)
@@ -29,7 +29,7 @@ func (b *base) indexes(pool *pgxpool.Pool, p *pipeline.Pipeline) ([]indexes.Inde
 	return found, words
 }
 
-// are checks them, and runs what they say should be run.
+// are checks them, and runs the statements that they recommend.
 func (b *base) are(p *pipeline.Pipeline, mend bool, want ...string) []indexes.Index {
 	b.t.Helper()
 	found, words := b.indexes(b.pool, p)
@@ -87,7 +87,7 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 		b.are(p, false, "ready "+ours, "other euclid", "other partly")
 		b.MustExec("DROP INDEX euclid, partly")
 
-		// A build that somebody's transaction holds up, and that is broken off then.
+		// An open transaction blocks a build, which is then interrupted.
 		b.MustExec("DROP INDEX " + ours)
 		b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
 		role := b.connect(b.RunRole(made.Pipelines...))
@@ -108,7 +108,7 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 		if err := <-built; err == nil {
 			t.Fatal("a build whose session was ended did not fail")
 		}
-		testenv.Eventually(t, waitFor, func() (bool, string) { // the session itself ends a moment later
+		testenv.Eventually(t, waitFor, func() (bool, string) { // the session ends a moment later
 			n := testenv.Value[int](b.Database,
 				"SELECT count(*) FROM pg_stat_progress_create_index WHERE datname = current_database()")
 			return n == 0, "it still builds"
@@ -131,7 +131,7 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 		}
 		b.are(p, false, "ready "+ours)
 
-		// What a broken-off REINDEX leaves beside the index that it was to replace.
+		// An interrupted REINDEX leaves this beside the index that it was to replace.
 		b.MustExec("CREATE INDEX left_over ON docs_embedding USING hnsw (embedding vector_cosine_ops)")
 		b.MustExecSuper("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'left_over'::regclass")
 		b.are(p, true, "ready "+ours, "invalid left_over")
@@ -139,7 +139,7 @@ func TestIndexes_TellWhatIsThereAndHowToMendIt(t *testing.T) {
 	})
 }
 
-// An index that was built over rows changed in place, seen by an older transaction, is not used while one runs.
+// An index that was built over rows changed in place is not used by transactions older than it.
 func TestIndexes_WaitForOlderTransactions(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -187,8 +187,8 @@ func TestIndexes_WaitForOlderTransactions(t *testing.T) {
 	})
 }
 
-// Every search has the condition that there is a vector: an index over those is one for all searches, where the
-// server sees that.
+// Every search has the condition that the vector is not NULL: a partial index with that condition serves all searches,
+// if the server recognizes it.
 func TestIndexes_OverTheRowsThatHaveAVector(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -25,17 +25,16 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Init makes what the pipelines need and the database lacks: extension, schema, destinations, publication, slot,
-// checkpoint and pipeline rows, in this order, because a slot cannot read what happened before its publication was
-// there. Done twice, it does nothing the second time. What was changed in the configuration since is taken over, with
-// a scan where texts may differ.
+// Init makes what the pipelines need and the database lacks, in this order: extension, schema, destinations,
+// publication, slot, checkpoint and pipeline rows. A slot cannot read changes from before its publication existed. Init
+// is idempotent. It applies changes of the configuration, with a scan where texts may differ.
 //
-// All looking comes before all doing: mistakes (*ConfigError, joined), missing rights (*PermissionError with the SQL
-// for somebody who has them) and names in use (*ConflictError) change nothing. When a later step fails all the same,
-// what was made stays, is in the report, and the next run goes on from there; only a slot is taken back, since it
-// would keep WAL for nobody.
+// All checks come before any change: mistakes (*ConfigError, joined), missing privileges (*PermissionError with the SQL
+// to run) and names in use (*ConflictError) change nothing. If a later step fails, what was made stays, is in the
+// report, and the next run continues from there. Only a new slot is dropped, because it would keep WAL without a
+// reader.
 //
-// What a sidecar that repairs makes at the same moment is looked at again.
+// If a running sidecar makes the same things at the same time, Init looks again.
 func Init(ctx context.Context, o Options) (Report, error) {
 	const tries = 5
 	o = o.withDefaults()
@@ -53,10 +52,10 @@ func Init(ctx context.Context, o Options) (Report, error) {
 	}
 }
 
-// errRenamed is that of a table which is called otherwise since it was looked at.
+// errRenamed means that a table was renamed since it was inspected.
 var errRenamed = errors.New("its table has another name by now")
 
-// overtaken reports whether a step failed because another process made or removed the same thing since it was planned.
+// overtaken reports whether a step failed because another process made or removed the same thing after planning.
 func overtaken(err error) bool {
 	return errors.Is(err, slot.ErrBusy) || errors.Is(err, errRenamed) || database.HasCode(err,
 		pgerrcode.DuplicateObject, pgerrcode.DuplicateTable, pgerrcode.DuplicateColumn, pgerrcode.DuplicateSchema,
@@ -81,7 +80,7 @@ func initialize(ctx context.Context, o Options) (Report, error) {
 	return in.told(), err
 }
 
-// dial opens the connection that makes a slot. Where the server has none free, only what needs a slot fails.
+// dial opens the connection that makes a slot. If the server has no free connection, only what needs a slot fails.
 func (in *initializer) dial(ctx context.Context) error {
 	repl, err := database.ConnectReplication(ctx, in.o.ReplicationDSN,
 		database.Options{ApplicationName: "embedsidecar init"})
@@ -99,7 +98,7 @@ func (in *initializer) dial(ctx context.Context) error {
 	return catalog.SameServer(ctx, in.o.Pool, repl)
 }
 
-// hangUp closes what dial has opened.
+// hangUp closes the connection of dial.
 func (in *initializer) hangUp(ctx context.Context) {
 	if in.repl == nil {
 		return
@@ -109,7 +108,7 @@ func (in *initializer) hangUp(ctx context.Context) {
 	_ = in.repl.Close(closing)
 }
 
-// told is the report, with what the role may not make as a warning.
+// told returns the report, with what the role may not make as a warning.
 func (in *initializer) told() Report {
 	if refused := in.report.Refused; refused != nil {
 		in.report.Warnings = append(in.report.Warnings, refused.Error()+"; as an owner or superuser: "+
@@ -118,8 +117,8 @@ func (in *initializer) told() Report {
 	return in.report
 }
 
-// Upgrade brings the tables of an older version to this program's, and does nothing else, so that what is stored can be
-// read. It returns *PermissionError where that is for another role.
+// Upgrade migrates the tables of an older version to this program's version, and does nothing else, so that stored data
+// can be read. It returns *PermissionError if another role must do it.
 func Upgrade(ctx context.Context, o Options) (Report, error) {
 	in := &initializer{o: o.withDefaults()}
 	in.log = in.o.Log
@@ -132,7 +131,7 @@ func Upgrade(ctx context.Context, o Options) (Report, error) {
 	return in.report, in.byTriggers(ctx, err)
 }
 
-// slotName is what Postgres allows.
+// slotName matches the names that Postgres allows.
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
 func (in *initializer) validate() error {
@@ -177,10 +176,10 @@ func (in *initializer) validate() error {
 	return errors.Join(mistakes...)
 }
 
-// ErrInitRunning is inside the *ConflictError of an Init that met another one: a moment later it may succeed.
+// ErrInitRunning is inside the *ConflictError of an Init that met another one: a retry may succeed.
 var ErrInitRunning = errors.New("another init is running in this database")
 
-// alone keeps other inits out until the end, as soon as there is a table to lock.
+// alone excludes other inits until the end, once there is a table to lock.
 func (in *initializer) alone(ctx context.Context) (err error) {
 	if in.o.DryRun || in.release != nil {
 		return nil
@@ -191,7 +190,7 @@ func (in *initializer) alone(ctx context.Context) (err error) {
 	return err
 }
 
-// letOthersIn ends what alone began.
+// letOthersIn releases the lock of alone.
 func (in *initializer) letOthersIn() {
 	if in.release != nil {
 		in.release()
@@ -202,7 +201,7 @@ var errRunning = &refusal.ConflictError{
 	Problem: "begin init", Err: ErrInitRunning, Hint: []string{"wait for it to end"}, Code: code.InitRunning,
 }
 
-// lookAround makes sure that the schema is nobody's trap, and reads what the rest depends on.
+// lookAround checks that the schema is trusted, and reads what the rest depends on.
 func (in *initializer) lookAround(ctx context.Context) error {
 	if err := database.ReadOnly(ctx, in.o.Pool, func(tx pgx.Tx) error { return catalog.Untrusted(ctx, tx) }); err != nil {
 		return err
@@ -221,7 +220,7 @@ func (in *initializer) all(ctx context.Context) error {
 		}
 		if in.promised = schema; !in.o.DryRun {
 			in.promised = ""
-			in.o.Pool.Reset() // so that connections know the type
+			in.o.Pool.Reset() // new connections know the type
 		}
 	}
 	if done, err := in.upgrade(ctx); err != nil || !done {
@@ -242,13 +241,13 @@ func (in *initializer) all(ctx context.Context) error {
 		return err
 	}
 	if failed := in.perform(ctx, plan); failed != nil || in.o.DryRun {
-		return errors.Join(failed, err) // of a dry run all that stands in the way, and what would be made
+		return errors.Join(failed, err) // a dry run reports all obstacles, and what would be made
 	}
 	in.report.Pipelines, err = in.confirmed(ctx)
 	return err
 }
 
-// perform does what is planned, or says that the role may not, before anything is done.
+// perform runs the plan. If the role lacks a privilege for any step, it reports that before it changes anything.
 func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 	refused, common := in.report.Refused, false
 	for _, a := range plan {
@@ -301,7 +300,7 @@ func (in *initializer) do(ctx context.Context, a step.Action) error {
 		e := &refusal.PermissionError{
 			What: "make " + a.What, Role: in.server.Role, Err: err, Pipelines: a.Pipelines,
 		}
-		if inner, ok := errors.AsType[*refusal.PermissionError](err); ok { // it knows better what is missing
+		if inner, ok := errors.AsType[*refusal.PermissionError](err); ok { // it names the missing privilege
 			e.Role, e.SQL, e.Err = inner.Role, inner.SQL, inner.Err
 		} else if !a.Words {
 			e.SQL = a.SQL
@@ -317,7 +316,7 @@ func (in *initializer) do(ctx context.Context, a step.Action) error {
 	return err
 }
 
-// tellSlow says after a few seconds, and then each minute until stop is called, what keeps a set-up.
+// tellSlow logs what a set-up waits for, first after three seconds and then every minute, until stop is called.
 func (in *initializer) tellSlow(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -335,7 +334,7 @@ func (in *initializer) tellSlow(ctx context.Context) (stop func()) {
 	}
 }
 
-// confirmed resolves every pipeline as it now is.
+// confirmed resolves every pipeline as it now is in the database.
 func (in *initializer) confirmed(ctx context.Context) ([]pipeline.Pipeline, error) {
 	all, err := in.o.Loader.Settled(ctx, in.o.Pool, in.o.Slot)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// options makes Options for specs whose embedders are all three wide.
+// options makes Options for specs whose embedders all have three dimensions.
 func (b *base) options(slot string, specs ...pipeline.Spec) setup.Options {
 	d := map[string]embed.Description{}
 	for _, s := range specs {
@@ -29,7 +29,7 @@ func (b *base) options(slot string, specs ...pipeline.Spec) setup.Options {
 	return setup.Options{
 		Pool: b.pool, ReplicationDSN: b.URL(testenv.Owner), Slot: slot, Publication: "embedsidecar", Specs: specs,
 		Descriptions: d,
-		LockTimeout:  waitFor, SlotTimeout: waitFor, // other tests have transactions, too
+		LockTimeout:  waitFor, SlotTimeout: waitFor, // other tests have open transactions, too
 	}
 }
 
@@ -51,21 +51,21 @@ func whats(r setup.Report) []string {
 	return names
 }
 
-// side is docs into an embedding table.
+// side is docs with an embedding table.
 func side() pipeline.Spec {
 	s := docs()
 	s.Name, s.IntoColumn, s.IntoTable = "side", "", "docs_embedding"
 	return s
 }
 
-// schemaStep is what a report calls our tables.
+// schemaStep is the name of our tables in a report.
 func schemaStep() string {
 	return fmt.Sprintf("schema embedsidecar, version %d", sqlfiles.Version)
 }
 
 const plainDocs = "CREATE TABLE public.docs (id bigint PRIMARY KEY, title text, body text, n int)"
 
-// catalogue lists all that somebody could notice of an init.
+// catalogue lists everything visible that an init could change.
 func (b *base) catalogue() []string {
 	return testenv.Values[string](b.Database,
 		`SELECT 'relation ' || c.oid::regclass || ' ' || coalesce((SELECT string_agg(attname, ',') FROM pg_attribute
@@ -144,7 +144,7 @@ func TestInit_PublishesBeforeTheSlotAndScansAfterIt(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
 	b.init(b.options(b.SlotName(), docs()))
-	// The barrier of the scan lies after every transaction that could have begun before the slot was there.
+	// The barrier of the scan is later than all transactions that could have begun before the slot existed.
 	if !testenv.Value[bool](b.Database,
 		"SELECT barrier <= pg_snapshot_xmax(pg_current_snapshot()) AND barrier > '3'::xid8 FROM embedsidecar.scan") {
 		t.Error("the scan's barrier is not in the past")
@@ -156,8 +156,7 @@ func TestInit_GoesOnWhereAKilledOneStopped(t *testing.T) {
 	b := newBase(t, plainDocs)
 	o := b.options(b.SlotName(), docs())
 	b.init(o)
-	// As if killed after the slot was made and before its position was written down, and before that the installation's
-	// row.
+	// As after a kill before the slot's position was stored, and before that the installation's row.
 	b.MustExec("DELETE FROM embedsidecar.pipeline")
 	b.MustExec("UPDATE embedsidecar.lsn_checkpoint SET consistent_point = '0/0', lsn = '0/0'")
 	b.MustExec("DELETE FROM embedsidecar.installation")
@@ -208,7 +207,7 @@ func TestInit_AddsPipelinesAndTablesLater(t *testing.T) {
 	}
 }
 
-// columnLists reports whether the server's publications have them.
+// columnLists reports whether the server supports column lists.
 func (b *base) columnLists() bool {
 	return testenv.Value[int](b.Database, "SELECT current_setting('server_version_num')::int") >= 150000
 }
@@ -248,8 +247,8 @@ func TestInit_ColumnLists(t *testing.T) {
 	}
 }
 
-// A role that owns nothing learns what an owner should run, before anything is changed; with that done, it does the
-// rest.
+// For a role that owns nothing, init reports what an owner must run, before it changes anything. After that, it does
+// the rest.
 func TestInit_WithoutRightsPrintsWhatAnOwnerRuns(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -266,7 +265,7 @@ func TestInit_WithoutRightsPrintsWhatAnOwnerRuns(t *testing.T) {
 	for _, sql := range e.SQL {
 		b.MustExec(sql)
 	}
-	for range 4 { // each answer says what is missing next: rights on the tables, on the schema of the embedding table
+	for range 4 { // each answer has the next missing grants: on the tables, on the schema of the embedding table
 		var r setup.Report
 		if r, err = setup.Init(t.Context(), o); err == nil {
 			if len(r.Pipelines) != 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// TestResolve_Joins: what cannot be joined is refused, with the way out.
+// TestResolve_Joins: joins that are not supported are refused, with a hint.
 func TestResolve_Joins(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, author_id int, code text COLLATE "C",
@@ -132,7 +132,7 @@ func joinedToItself(t *testing.T, b *base, join func(table, column, of, text str
 	}
 }
 
-// TestInit_JoinsNeedTheirGrants: a role that may read the source alone is told what it lacks of the joined table.
+// TestInit_JoinsNeedTheirGrants: a role that may read only the source gets the missing grants on the joined table.
 func TestInit_JoinsNeedTheirGrants(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, author_id int, embedding vector(3));

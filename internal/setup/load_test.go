@@ -55,7 +55,7 @@ func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 		t.Error("the role may read a column that no pipeline reads")
 	}
 
-	// One privilege less: that pipeline alone stops, and says which grant it misses.
+	// Without one privilege, only that pipeline stops, and reports the missing grant.
 	b.MustExec("REVOKE SELECT (made) ON docs FROM " + role)
 	b.MustExec("REVOKE INSERT ON docs_embedding FROM " + role)
 	got, err = resolve.Load(t.Context(), pool, o.Slot)
@@ -238,7 +238,7 @@ func TestInit_MakesAMissingPublicationAgainForAllPipelines(t *testing.T) {
 	}
 }
 
-// TestP10_ATableIsPublishedWithItsSchema: the heartbeat takes a table as published whose schema is, as the server does.
+// TestP10_ATableIsPublishedWithItsSchema: a table counts as published if its schema is, as on the server.
 func TestP10_ATableIsPublishedWithItsSchema(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, makeDocs)

@@ -16,8 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// while does something while somebody alters a table, for longer than a statement of ours waits for a lock: until one
-// of them has been seen to wait twice.
+// while calls do while another session alters a table, until one of our statements has waited for the lock twice.
 func (b *base) while(table string, do func()) {
 	b.t.Helper()
 	lock := b.hold("LOCK TABLE " + table + " IN ACCESS EXCLUSIVE MODE")
@@ -30,7 +29,7 @@ func (b *base) while(table string, do func()) {
 		b.t.Helper()
 		err := b.Super().QueryRow(b.t.Context(),
 			`SELECT pid || ' ' || xact_start FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1`).Scan(&who)
-		if err != nil && err != pgx.ErrNoRows { //nolint:errorlint // Scan gives it as it is
+		if err != nil && err != pgx.ErrNoRows { //nolint:errorlint // Scan returns it unwrapped
 			b.t.Fatal(err)
 		}
 		return who
@@ -51,8 +50,7 @@ func (b *base) while(table string, do func()) {
 	<-done
 }
 
-// A table that somebody alters at the moment, or vacuums, is waited for: no command fails for it, and none calls it
-// unfit.
+// Commands wait for a table that is being altered or vacuumed: none fails, and none reports it as unfit.
 func TestCommands_WaitForLockedTables(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -85,7 +83,7 @@ func TestCommands_WaitForLockedTables(t *testing.T) {
 	})
 }
 
-// TestTrust_NobodyHoldsInitOff: what keeps two inits apart cannot be locked by any login.
+// TestTrust_NobodyHoldsInitOff: arbitrary logins cannot take the lock that keeps two inits apart.
 func TestTrust_NobodyHoldsInitOff(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

@@ -22,7 +22,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// look reads all that planning needs, in one transaction.
+// look reads everything that planning needs, in one transaction.
 func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	installed := in.server.Schema > 0
 	var stored []resolve.Stored
@@ -43,7 +43,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	if in.slot, err = slot.Find(ctx, tx, in.o.Slot, installed); err != nil {
 		return err
 	}
-	taken := map[string]bool{} // stored pipelines that are configured, by name
+	taken := map[string]bool{} // names of stored pipelines that are configured
 	for _, spec := range in.o.Specs {
 		taken[spec.Name] = true
 	}
@@ -88,7 +88,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			}
 		}
 	}
-	if in.pub == nil || len(in.moved) > 0 { // it was theirs, too; or it is another than that of the slot they come from
+	if in.pub == nil || len(in.moved) > 0 { // the publication served them too, or the moved pipelines had another one
 		all, err := publish.Sources(ctx, tx, in.others)
 		if err != nil {
 			return err
@@ -104,8 +104,8 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	return errors.Join(mistakes...)
 }
 
-// priceIgnore tells what another rule of what counts of a text costs: the vectors of rows that were edited in nothing
-// that counted until now. Every other row has the vector of its very text.
+// priceIgnore reports what a changed ignore expression costs: rows whose last edit was ignored are embedded again. All
+// other vectors match their text.
 func (in *initializer) priceIgnore(ctx context.Context, tx pgx.Tx, f *resolve.Findings, s *resolve.Stored) error {
 	if s == nil || s.Ignore == "" || s.Ignore == f.Pipeline.Ignore {
 		return nil
@@ -123,9 +123,8 @@ func (in *initializer) priceIgnore(ctx context.Context, tx pgx.Tx, f *resolve.Fi
 	return nil
 }
 
-// sameTable makes sure that the oid of a pipeline's table means that table here. It does in a copy of the files; in a
-// database that was dumped and restored the tables have other oids, and the one of ours may by now be somebody
-// else's.
+// sameTable checks that the OID of a pipeline's table means the same table here. It does in a physical copy. In a
+// database that was dumped and restored, tables have other OIDs, and the stored OID may be that of another table.
 func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error {
 	var other string
 	err := q.QueryRow(ctx, sqlfiles.Query("other_table"), pgx.StrictNamedArgs{
@@ -148,8 +147,8 @@ func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error
 	}
 }
 
-// takeAlong finds the slots that the checkpoints of a copied database name and that are the original's, and has their
-// pipelines be of the slot of this one.
+// takeAlong finds the slots in a copied database's checkpoints that belong to the original, and assigns their pipelines
+// to this database's slot.
 func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []resolve.Stored) (err error) {
 	if in.moved, err = database.Collect(ctx, tx, "slots_elsewhere", pgx.RowTo[string],
 		pgx.StrictNamedArgs{"slot": in.o.Slot}); err != nil {
@@ -163,8 +162,8 @@ func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []resolv
 	return nil
 }
 
-// lookAtPipeline inspects one configured pipeline and compares it with its row, if there is one. taken are the names
-// of stored pipelines that are configured themselves.
+// lookAtPipeline inspects one configured pipeline and compares it with its row, if it has one. taken are the names of
+// stored pipelines that are configured themselves.
 func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []resolve.Stored,
 	taken map[string]bool,
 ) (*resolve.Findings, *resolve.Stored, error) {
@@ -205,7 +204,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	return f, t.Stored, nil
 }
 
-// note remembers as what a pipeline is taken, and returns what is to be said of another definition.
+// note records how a pipeline is taken, and returns the message about a changed definition.
 func (in *initializer) note(name string, t *resolve.Taken) (changed string) {
 	if t.Stored == nil {
 		return ""
@@ -224,7 +223,7 @@ func (in *initializer) note(name string, t *resolve.Taken) (changed string) {
 	return changed
 }
 
-// inspect looks at what a pipeline needs, as it is taken.
+// inspect checks what a pipeline needs, as it is taken.
 func (in *initializer) inspect(ctx context.Context, tx pgx.Tx, t *resolve.Taken) (*resolve.Findings, error) {
 	f, err := resolve.Inspect(ctx, tx, t.Spec, catalog.Vectors{
 		Dims: t.Description.Dims, Sparse: t.Description.Sparse, Either: t.Either, Promised: in.promised, Known: in.known,
@@ -265,14 +264,14 @@ func (in *initializer) standsAlone(ctx context.Context, tx pgx.Tx, f *resolve.Fi
 	return nil
 }
 
-// ErrExchanged is that of schemas which exchange their names while a set-up looks at them.
+// ErrExchanged means that schemas exchanged their names while set-up inspected them.
 var ErrExchanged error = &refusal.ConflictError{
 	Problem: "set up pipelines in schemas", Err: errors.New("schemas have exchanged their names since"),
 	Hint: []string{"run it again"},
 }
 
-// exchanged reports whether the table that has a pipeline's name now is that of another pipeline, with its destination.
-// Then their schemas have exchanged names, and the pipelines are to do so too.
+// exchanged reports whether the table that now has a pipeline's name belongs to another pipeline with the same
+// destination. Their schemas have then exchanged names, and the pipelines must do so too.
 func (in *initializer) exchanged(spec pipeline.Spec, t *resolve.Taken, all []resolve.Stored) bool {
 	return t.Table != nil && t.Table.OID != t.Stored.OID && !in.o.DryRun && in.o.InSchema != nil &&
 		in.o.InSchema(spec.Name) && slices.ContainsFunc(all, func(s resolve.Stored) bool {
@@ -281,20 +280,20 @@ func (in *initializer) exchanged(spec pipeline.Spec, t *resolve.Taken, all []res
 	})
 }
 
-// about tells of a pipeline that cannot be inspected: where its table is now, and whose fault it is.
+// about adds to the error of a pipeline that cannot be inspected where its table is now, and which pipeline failed.
 func about(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, stored *resolve.Stored, err error) error {
 	if missing, ok := errors.AsType[*refusal.MissingError](err); ok && stored != nil {
 		if t, lookErr := catalog.TableByOID(ctx, tx, stored.OID); lookErr == nil {
 			missing.Hint = resolve.RenamedTo(t.Quoted())
 		}
 	}
-	if len(refusal.Culprits(err)) == 0 && database.OfStatement(err) { // as of an event trigger, or a function
+	if len(refusal.Culprits(err)) == 0 && database.OfStatement(err) { // such as of an event trigger
 		err = &refusal.PipelineError{Pipelines: []string{spec.Name}, Err: err}
 	}
 	return err
 }
 
-// findKept looks for what is known of the rows of a column that a pipeline led to before.
+// findKept looks for the kept ledger of a column that a removed pipeline wrote to.
 func (in *initializer) findKept(ctx context.Context, tx pgx.Tx, f *resolve.Findings, d embed.Description) error {
 	if !f.Pipeline.InSource() || in.server.Schema == 0 {
 		return nil
@@ -306,8 +305,7 @@ func (in *initializer) findKept(ctx context.Context, tx pgx.Tx, f *resolve.Findi
 	return wrap.Errorf(err, "look for a ledger of %s", f.Pipeline.DestinationName())
 }
 
-// judge has the one who sets up judge a pipeline that is new, or whose table is another one than before. A table that
-// is not there is told later.
+// judge calls Options.Judge for a pipeline that is new, or whose table has changed. A missing table is reported later.
 func (in *initializer) judge(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec, stored *resolve.Stored) error {
 	if in.o.Judge == nil {
 		return nil
@@ -323,7 +321,7 @@ func (in *initializer) judge(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec
 	return in.o.Judge(ctx, tx, spec, t.OID)
 }
 
-// goesOn refuses what a stored pipeline cannot become.
+// goesOn refuses changes that a stored pipeline cannot make.
 func (in *initializer) goesOn(f *resolve.Findings, stored *resolve.Stored, description embed.Description) error {
 	fail := func(problem string, hint ...string) error {
 		return &refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: problem, Hint: hint}

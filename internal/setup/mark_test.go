@@ -35,7 +35,7 @@ func TestInit_TakesUpTheEmbeddingTableThatUninstallLeft(t *testing.T) {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
 
-	// Another model's vectors, and those of another table, are not what is there.
+	// Vectors of another model or another table do not match.
 	other := b.options(o.Slot, side())
 	other.Descriptions["side"] = embed.Description{Fingerprint: "f2", Dims: 3}
 	_, err := setup.Init(t.Context(), other)
@@ -56,7 +56,7 @@ func TestInit_TakesUpTheEmbeddingTableThatUninstallLeft(t *testing.T) {
 		t.Errorf("then init made %q, warned %q", whats(again), again.Warnings)
 	}
 
-	// Whoever takes it over for another model says so on the table.
+	// If another model takes it over, the comment on the table changes.
 	b.uninstall(uninstall.Options{})
 	other.Specs[0].Overwrite = true
 	b.init(other)
@@ -99,7 +99,7 @@ func TestUninstall_TakesAwayWhatAnEarlierOneLeft(t *testing.T) {
 		_, err := uninstall.All(t.Context(), uninstall.Options{Pool: b.pool})
 		wantError[*refusal.NotSetUpError](t, err)
 
-		b.MustExec("CREATE TABLE copy (LIKE docs INCLUDING COMMENTS)") // its column has the comment, and is not ours
+		b.MustExec("CREATE TABLE copy (LIKE docs INCLUDING COMMENTS)") // its column has the comment, but is not ours
 		done := b.uninstall(uninstall.Options{Embeddings: true})
 		want := []string{
 			`ALTER TABLE "public"."docs" DROP COLUMN "embedding";`, `DROP TABLE "public"."docs_embedding";`,
@@ -137,7 +137,7 @@ func TestRemove_TellsHowToDropWhatItHasLeft(t *testing.T) {
 			t.Error("the vectors of a pipeline at work are offered, too")
 		}
 	}
-	// The rest goes with everything.
+	// The complete uninstall removes the rest.
 	if got := b.uninstall(uninstall.Options{Embeddings: true, DryRun: true}).SQL; len(got) != 5 {
 		t.Errorf("uninstall would run %q", got)
 	}
@@ -173,7 +173,7 @@ func TestInit_RenamesAPipeline(t *testing.T) {
 		t.Error("a new name asks for a scan")
 	}
 
-	// While the old name is configured, too, it is a second pipeline, and two may not share a destination.
+	// While the old name is also configured, it is a second pipeline, and two must not share a destination.
 	again := b.options(o.Slot, docs(), side(), renamed)
 	again.Specs[1].IntoTable = "elsewhere"
 	_, err := setup.Init(t.Context(), again)
@@ -184,7 +184,7 @@ func TestInit_RenamesAPipeline(t *testing.T) {
 	swapped.Name = "side"
 	_, err = setup.Init(t.Context(), b.options(o.Slot, swapped))
 	wantError[*refusal.ConfigError](t, err, `also that of pipeline "docs"`, "embedsidecar uninstall docs")
-	// Nor is a pipeline of another slot taken over.
+	// A pipeline of another slot is not taken over.
 	foreign := b.options(o.Slot+"_2", swapped)
 	foreign.Specs[0].Name = "new"
 	foreign.Descriptions["new"] = foreign.Descriptions["side"]
@@ -192,7 +192,7 @@ func TestInit_RenamesAPipeline(t *testing.T) {
 	wantError[*refusal.ConfigError](t, err, `also that of pipeline "docs"`, `of slot "`+o.Slot+`"`)
 }
 
-// A table that inherits has its own column of the name, and a pipeline of its own may write there.
+// An inheriting table has its own column of that name, and another pipeline may write to it.
 func TestRemove_SparesTheVectorsOfTablesThatInherit(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -221,9 +221,9 @@ func TestRemove_SparesTheVectorsOfTablesThatInherit(t *testing.T) {
 			t.Errorf("docs has its column still, after %q", done.SQL)
 		}
 
-		// All of it goes, whichever was made first.
+		// A complete uninstall removes all of it, whichever was made first.
 		b.uninstall(uninstall.Options{Embeddings: true})
-		for _, table := range []string{"kid", "idle"} { // theirs from then on
+		for _, table := range []string{"kid", "idle"} { // their own columns from then on
 			b.MustExec("ALTER TABLE " + table + " DROP COLUMN embedding")
 		}
 		b.init(b.options(o.Slot, kid))

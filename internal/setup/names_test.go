@@ -16,7 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// hostile are names that break what is not quoted, or not quoted well.
+// hostile are names that break code that does not quote them correctly.
 var hostile = []string{
 	`"`, `""`, `'`, `''`, `\`, `\\`, `a"b`, `a'b`, `a\b`, `a;b`, `--`, `/*`, `*/`, `$1`, `$$`, `$x$`, `%s`, `%I`, `%`,
 	`@name`, `:name`, `?`, `{}`, `()`, `[]`, `,`, `.`, `a.b`,
@@ -28,7 +28,7 @@ var hostile = []string{
 	"pg_catalog", "public", "oid", "xmin_", "tableoid_", "embedsidecar",
 }
 
-// anyName makes a name of up to 63 bytes of anything Postgres allows.
+// anyName generates a name of up to 63 bytes that Postgres allows.
 func anyName() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.SampledFrom(hostile), rapid.Custom(func(t *rapid.T) string {
 		name := strings.ReplaceAll(rapid.StringOfN(rapid.Rune(), 1, 30, 63).Draw(t, "name"), "\x00", "0")
@@ -49,7 +49,7 @@ func distinct(n int) *rapid.Generator[[]string] {
 
 func q(names ...string) string { return pgx.Identifier(names).Sanitize() }
 
-// Every name of the user's goes through set-up, texts, keys, check and removal as what it is.
+// Every user-defined name passes unchanged through set-up, texts, keys, check and removal.
 func TestNames_AnyNameIsJustAName(t *testing.T) {
 	t.Parallel()
 	const tables, columns = 40, 22
@@ -64,7 +64,7 @@ func TestNames_AnyNameIsJustAName(t *testing.T) {
 			schema = "s" + schema[1:]
 		}
 		names += len(top) + len(cols)
-		schema = fmt.Sprintf("%.58s", schema) // room for the number, which keeps schemas apart
+		schema = fmt.Sprintf("%.58s", schema) // leaves room for the number that keeps schemas apart
 		for len(schema) > 58 || !utf8.ValidString(schema) {
 			schema = schema[:len(schema)-1]
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestTrust_ATextLeavesNoRoomForANamesake: where somebody else may make functions, what a text calls gets arguments of
-// the very types that it takes, or another of its name could be called in its place. A function of somebody else's is
-// refused in any case.
+// TestTrust_ATextLeavesNoRoomForANamesake: where an untrusted role may make functions, the calls in a text must have
+// arguments of the exact parameter types. Otherwise another function of that name could be called instead. Functions of
+// untrusted roles are always refused.
 func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title varchar(100), body text, n int)",
@@ -55,7 +55,7 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	// Of an extension that a server lets others than superusers create, the functions are a superuser's.
+	// The functions of a trusted extension belong to a superuser, whoever created the extension.
 	b.MustExecSuper(fmt.Sprintf("GRANT CREATE ON DATABASE %q TO %[2]s; SET SESSION AUTHORIZATION %[2]s; "+
 		"CREATE EXTENSION fuzzystrmatch SCHEMA tools; RESET SESSION AUTHORIZATION", b.Name, name))
 	wantError[*refusal.ConfigError](t, tryTo("tools.soundex(body)", ""), "of extension fuzzystrmatch, whose owner", name,
@@ -73,7 +73,7 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 	b.MustExecSuper("GRANT " + may + "TO " + testenv.Owner)
 	b.MustExecSuper("GRANT CREATE ON SCHEMA safe TO PUBLIC")
 	wantError[*refusal.ConfigError](t, tryTo("body", "safe.clean(title) = 'x'"), "filter", "REVOKE CREATE ON SCHEMA safe FROM PUBLIC")
-	// The owner of a schema may drop what others have there, and make his own.
+	// The owner of a schema may drop others' objects in it, and create new ones.
 	b.MustExecSuper("REVOKE CREATE ON SCHEMA safe FROM PUBLIC; GRANT USAGE ON SCHEMA safe TO PUBLIC")
 	b.MustExecSuper("ALTER SCHEMA safe OWNER TO " + name)
 	wantError[*refusal.ConfigError](t, tryTo("safe.clean(body)", ""), "in schema safe, whose owner", name, "--trust-owner")

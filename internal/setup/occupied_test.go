@@ -7,7 +7,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
-// A column is looked through by pages: the only vector of somebody else's is far behind, or in the last of some
+// A column is searched page by page: the only vector of another program is near the end, or in the last of several
 // partitions.
 func TestP4_AVectorIsFoundPageByPage(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestP4_AVectorIsFoundPageByPage(t *testing.T) {
 			b.MustExec("INSERT INTO docs SELECT i, repeat(md5(i::text), 20), 'x' FROM generate_series(1, 5000) AS i")
 			o := b.options(b.SlotName(), docs())
 			o.DryRun = true
-			b.init(o) // there is none
+			b.init(o) // there is no vector
 			b.MustExec("UPDATE docs SET embedding = '[1,2,3]' WHERE id = 4990")
 			_, err := setup.Init(t.Context(), o)
 			wantError[*refusal.ConfigError](t, err, "holds vectors that this pipeline did not write")

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A sidecar that starts waits for open transactions as long as it takes; a person with a prompt is told after a minute.
+// A sidecar that starts waits for open transactions without limit; init in a terminal fails after a minute.
 func TestOptions_WhoWaitsHowLongForASlot(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

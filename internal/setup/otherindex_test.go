@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestInit_IndexesOfOtherExtensions: a kind whose extension is not there is refused with what is missing, and nothing
-// is made. The statement is that of the extension's manual.
+// TestInit_IndexesOfOtherExtensions: a kind whose extension is missing is refused with a hint, and nothing is made. The
+// statement is that of the extension's manual.
 func TestInit_IndexesOfOtherExtensions(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -17,8 +17,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// oneColumn makes sure that no other pipeline, stored or configured, writes into the same column through the
-// partitioned table that this one is a partition of, or through one of its partitions.
+// oneColumn checks that no other pipeline, stored or configured, writes to the same column through a parent or a
+// partition of this table.
 func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Findings, all []resolve.Stored) error {
 	if !f.Pipeline.InSource() {
 		return nil
@@ -53,9 +53,9 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Find
 	return nil
 }
 
-// noCircle makes sure that no vector of a pipeline asks, by way of the texts and filters of other pipelines of its
-// table, for another vector of its own: they would be made for ever. taken are the names of stored pipelines that are
-// configured themselves, and count as configured.
+// noCircle checks that no vector of a pipeline triggers another one of its own through the texts and filters of other
+// pipelines of its table, in an endless loop. taken are the names of stored pipelines that are configured themselves,
+// and count as configured.
 func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken map[string]bool) error {
 	if !f.Pipeline.InSource() {
 		return nil
@@ -75,7 +75,7 @@ func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken
 			others = append(others, reader{s.Name, s.IntoColumn, s.Watched})
 		}
 	}
-	changed := []string{f.Pipeline.IntoColumn} // by a vector of this one, sooner or later
+	changed := []string{f.Pipeline.IntoColumn} // by a vector of this pipeline, directly or indirectly
 	for i := 0; i < len(changed); i++ {
 		for _, o := range others {
 			if !slices.Contains(o.reads, changed[i]) || slices.Contains(changed, o.into) {
@@ -94,7 +94,8 @@ func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken
 	return nil
 }
 
-// notEmbeddings refuses to join an embedding table of any pipeline: published, each vector would be a change.
+// notEmbeddings refuses to join an embedding table of any pipeline: it would be published, and each vector would be a
+// change.
 func (in *initializer) notEmbeddings(f *resolve.Findings, all []resolve.Stored) error {
 	into := map[string]string{}
 	for i := range all {
@@ -115,9 +116,9 @@ func (in *initializer) notEmbeddings(f *resolve.Findings, all []resolve.Stored) 
 	return nil
 }
 
-// renames reports whether a pipeline is the stored one under another name. When a sidecar starts, nothing of it may
-// differ that vectors depend on: another configuration for the same database would otherwise take a pipeline over
-// that is still at work. Somebody who asks for it may change all but the model at once.
+// renames reports whether a pipeline is the stored one under another name. When a sidecar starts, everything that
+// vectors depend on must be equal: otherwise another configuration for the same database could take over a pipeline
+// that is still in use. A user who asks for it may change everything but the model at once.
 func (in *initializer) renames(f *resolve.Findings, s *resolve.Stored) bool {
 	fingerprint := in.o.Descriptions[f.Pipeline.Name].Fingerprint
 	if !in.o.Starting {
@@ -127,7 +128,7 @@ func (in *initializer) renames(f *resolve.Findings, s *resolve.Stored) bool {
 		resolve.OnlyRenamed(&f.Pipeline, fingerprint, &s.Pipeline)
 }
 
-// shared is the error of a destination that another pipeline writes to.
+// shared is the error for a destination that another pipeline writes to.
 func (in *initializer) shared(f *resolve.Findings, other *resolve.Stored) error {
 	e := &refusal.ConfigError{
 		Code: code.Taken, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q",
@@ -147,7 +148,7 @@ func (in *initializer) shared(f *resolve.Findings, other *resolve.Stored) error 
 	return e
 }
 
-// brief shortens a fingerprint for people.
+// brief shortens a fingerprint for messages.
 func brief(fingerprint string) string {
 	const enough = 24
 	if len(fingerprint) <= enough {
@@ -156,9 +157,8 @@ func brief(fingerprint string) string {
 	return fingerprint[:enough] + "..."
 }
 
-// proveEmpty makes sure that destinations which are there hold no vectors of somebody else. It comes after everything
-// else was looked at, in transactions of its own: to look for a vector in a column may take as long as to read the
-// table.
+// proveEmpty checks that existing destinations hold no vectors of other programs. It runs last and in transactions of
+// its own, because the search for a vector in a column may read the whole table.
 func (in *initializer) proveEmpty(ctx context.Context) error {
 	var mistakes []error
 	for _, f := range in.found {
@@ -184,15 +184,14 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 	return errors.Join(mistakes...)
 }
 
-// inherit writes the ledger of a destination that an earlier set-up left. An embedding table says of which text each
-// vector is; of a column that says the ledger that was kept. The entries are of no generation of the pipeline's, so
-// that its backfill looks at every row, and finds the texts that are what they were. What the vectors are made of is
-// not looked at: verify --deep does that.
+// inherit writes the ledger of a destination that an earlier set-up left. An embedding table has the text hash of each
+// vector; for a column, the kept ledger has it. The entries have no generation of this pipeline, so its backfill checks
+// every row, and finds the texts that are unchanged. The vectors themselves are not checked: verify --deep does that.
 func inherit(ctx context.Context, tx pgx.Tx, f *resolve.Findings, id int32) error {
 	p := &f.Pipeline
 	const into = "INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn"
 	text, whole := "(array_agg(e.text_hash))[1]", " HAVING count(*) = 1 AND min(e.chunk_no) = 0"
-	if p.Chunking.On() { // that of the whole text is not known; the chunks are
+	if p.Chunking.On() { // the hash of the whole text is unknown; those of the chunks are known
 		text, whole = "sha256('')", ""
 	}
 	sql := fmt.Sprintf(into+`)
@@ -206,12 +205,11 @@ func inherit(ctx context.Context, tx pgx.Tx, f *resolve.Findings, id int32) erro
 	return wrap.Errorf(err, "take over the vectors of %s", p.DestinationName())
 }
 
-// vectorBlocks is how much of a table is read by a statement: anyone who alters or truncates it waits for that, and
-// everybody else behind him.
+// vectorBlocks is how many blocks of a table one statement reads: ALTER and TRUNCATE wait for it, and everyone queues
+// behind them.
 const vectorBlocks = 2048
 
-// holdsVectors reports whether the destination holds a vector at all. A number other than 0 is that of an embedding
-// table.
+// holdsVectors reports whether the destination holds any vector. table is the OID of the embedding table, or 0.
 func holdsVectors(ctx context.Context, db database.Beginner, p *pipeline.Pipeline,
 	table uint32,
 ) (holds bool, err error) {
@@ -242,7 +240,7 @@ func holdsVectors(ctx context.Context, db database.Beginner, p *pipeline.Pipelin
 				l.Name, block, block+vectorBlocks, where)
 			err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })
 			if database.Denied(err) {
-				// A role that may read this column and no other cannot say which blocks.
+				// A role that may read only this column may not read ctid.
 				sql = "SELECT EXISTS (SELECT FROM ONLY " + l.Name + " AS r WHERE true" + where + ")"
 				block = l.Blocks
 				err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error { return tx.QueryRow(ctx, sql).Scan(&holds) })

@@ -21,10 +21,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
-// makePlan lists what is missing, in the order in which it must be made. Beside an error, which joins all that stands
-// in the way, it lists what would be made but for that.
+// makePlan lists what is missing, in the order in which it must be made. The error joins all obstacles; the plan then
+// lists what would be made without them.
 func (in *initializer) makePlan() (plan []step.Action, err error) {
-	if in.system.SystemID == "" { // the connection of the stream was refused
+	if in.system.SystemID == "" { // the replication connection was refused
 		in.system = pglogrepl.IdentifySystemResult{SystemID: in.slot.ServerID, Timeline: in.slot.Timeline}
 	}
 	plan = in.schema()
@@ -64,8 +64,8 @@ func (in *initializer) makePlan() (plan []step.Action, err error) {
 	return append(plan, in.notJoined()...), err
 }
 
-// notJoined plans to take tables out of the publication that were joined until now and are no pipeline's any more,
-// where the role may.
+// notJoined plans to remove formerly joined tables that no pipeline uses any more from the publication, if the role
+// may.
 func (in *initializer) notJoined() (steps []step.Action) {
 	var used []uint32
 	for i := range in.others {
@@ -98,7 +98,7 @@ func (in *initializer) notJoined() (steps []step.Action) {
 	return steps
 }
 
-// forOne says of steps that they are for one pipeline alone.
+// forOne marks steps as those of one pipeline.
 func forOne(f *resolve.Findings, steps ...step.Action) []step.Action {
 	for i := range steps {
 		steps[i].Pipelines = []string{f.Pipeline.Name}
@@ -106,8 +106,8 @@ func forOne(f *resolve.Findings, steps ...step.Action) []step.Action {
 	return steps
 }
 
-// readersOf returns the pipelines for which a table is published: those that keep the role from it, where it may not.
-// Of a step that makes the publication these are none if the role may make no publication at all.
+// readersOf returns the pipelines that fail if the role may not run a publication step. It returns none where the
+// failure concerns all pipelines: the role may not make the publication at all.
 func (in *initializer) readersOf(a *step.Action) (names []string) {
 	for _, f := range in.found {
 		if slices.ContainsFunc(f.Joined, func(j resolve.Joined) bool { return slices.Contains(a.Tables, j.Table.OID) }) {
@@ -167,8 +167,7 @@ func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 	}
 }
 
-// wanted lists the tables to publish, each once, with the columns that all its pipelines need if all of them ask for
-// a list.
+// wanted lists the tables to publish, each once. A table has a column list if all its pipelines ask for one.
 func (in *initializer) wanted() (want []publish.Wanted) {
 	add := func(w publish.Wanted) {
 		if !slices.ContainsFunc(want, func(o publish.Wanted) bool { return o.Table.OID == w.Table.OID }) {
@@ -192,7 +191,7 @@ func (in *initializer) wanted() (want []publish.Wanted) {
 // columnList returns the columns of a table that its pipelines need, or nil to publish all.
 func (in *initializer) columnList(t *catalog.Table) []string {
 	if t.Kind == "p" || t.Identity == "f" {
-		return nil // a root's list does not apply to its partitions; a full identity does not allow one
+		return nil // a root's column list does not apply to its partitions; a full identity does not allow one
 	}
 	need := map[string]bool{}
 	for _, k := range t.Key {
@@ -220,12 +219,12 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 			need[c] = true
 		}
 		if f.Pipeline.InSource() {
-			need[f.Pipeline.IntoColumn] = true // to see that somebody asks for a new vector by taking the old one away
+			need[f.Pipeline.IntoColumn] = true // a user may ask for a new vector by setting it to NULL
 		}
 	}
 	for _, s := range in.others {
 		if slices.Contains(s.Tables()[1:], t.OID) {
-			return nil // which of its columns matter is not confirmed here
+			return nil // which of its columns matter is not known here
 		}
 		if s.OID != t.OID {
 			continue
@@ -243,7 +242,7 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 			list = append(list, c.Name)
 		}
 	}
-	for name := range need { // a destination that is made by this very run
+	for name := range need { // a destination that this run makes
 		if _, ok := t.Column(name); !ok && name != "" {
 			list = append(list, name)
 		}
@@ -251,8 +250,8 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 	return list
 }
 
-// mayRenew refuses to make a slot again that changes were lost with, where a person wants to be asked. One whose making
-// was broken off has delivered nothing yet.
+// mayRenew refuses to recreate a slot that lost changes, if the user wants to be asked. A slot whose creation was
+// interrupted has delivered nothing yet.
 func (in *initializer) mayRenew() error {
 	v := in.slot.Judge(in.system)
 	if !in.o.StopOnLost || in.o.Adopt || !v.Condition.Gap() || v.Condition == slot.Interrupted {
@@ -270,7 +269,7 @@ func (in *initializer) makeSlot(reason string) step.Action {
 		},
 		Allowed: true,
 	}
-	if in.slot.Recorded { // what was there is lost: there is no way back to it
+	if in.slot.Recorded { // cannot be undone: the old position is lost
 		a.What += " again (" + reason + "), and a scan of every pipeline"
 	} else {
 		a.Undo = []string{
@@ -282,7 +281,7 @@ func (in *initializer) makeSlot(reason string) step.Action {
 	return a
 }
 
-// move plans that pipelines of a copied database go from the original's slots to the one of this database.
+// move plans to move the pipelines of a copied database from the original's slots to this database's slot.
 func (in *initializer) move() step.Action {
 	return step.Action{
 		Step: step.Step{
@@ -304,7 +303,7 @@ func (in *initializer) move() step.Action {
 						return fmt.Errorf("move what is declared: %w", err)
 					}
 				}
-				// What the original's streamer acknowledged says nothing of the one of this slot.
+				// The routes that the original's streamer acknowledged do not apply to this slot.
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.route WHERE pipeline_id = ANY ($1)", ids); err != nil {
 					return fmt.Errorf("forget what the original matches: %w", err)
 				}
@@ -318,13 +317,13 @@ func (in *initializer) move() step.Action {
 	}
 }
 
-// createSlot makes the slot and its checkpoint. The checkpoint's row is written first with no position: an init that
-// is killed in between leaves a slot that the next one knows to be its own.
+// createSlot makes the slot and its checkpoint. It first writes the checkpoint's row without a position: after a crash
+// in between, the next init recognizes the slot as its own.
 func (in *initializer) createSlot(ctx context.Context, reason string) error {
 	if err := slot.Begin(ctx, in.o.Pool, in.o.Slot, in.o.Publication, in.system); err != nil {
 		return err
 	}
-	if v := in.slot.Judge(in.system); in.o.Starting && v.Condition.Gap() { // as the stream says it
+	if v := in.slot.Judge(in.system); in.o.Starting && v.Condition.Gap() { // the stream reports it the same way
 		in.log.WarnContext(ctx, "gap found: creating a new slot and comparing all rows", "slot", in.o.Slot, "reason",
 			v.Reason)
 	}
@@ -335,16 +334,16 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 	return err
 }
 
-// retype plans to give the key of an embedding table the types that its source's has.
+// retype plans to change the key types of an embedding table to those of its source.
 func retype(f *resolve.Findings) (a step.Action, needed bool) {
 	return step.Action{
 		Step: step.Step{What: "type of the key in " + f.Pipeline.Into() + " as that of " + f.Table.Quoted() +
 			" (the table is rewritten; searches wait for it)", SQL: f.Destination.Retype},
-		Allowed: true, Tables: []uint32{f.Destination.IntoOID}, // the server says so if not
+		Allowed: true, Tables: []uint32{f.Destination.IntoOID}, // the server reports a missing privilege
 	}, f.Destination.Retype != nil
 }
 
-// makeChunkColumns plans to make an embedding table that is there one of chunks.
+// makeChunkColumns plans to add columns of chunks to an existing embedding table.
 func makeChunkColumns(f *resolve.Findings) (a step.Action, needed bool) {
 	sql := f.AddChunkColumns()
 	if !f.Pipeline.Chunking.On() || len(sql) == 0 {
@@ -352,12 +351,12 @@ func makeChunkColumns(f *resolve.Findings) (a step.Action, needed bool) {
 	}
 	return step.Action{
 		Step:    step.Step{What: "columns and index of chunks in " + f.Pipeline.Into(), SQL: sql},
-		Allowed: true, Tables: []uint32{f.Destination.IntoOID}, // the server says so if not
+		Allowed: true, Tables: []uint32{f.Destination.IntoOID}, // the server reports a missing privilege
 	}, true
 }
 
-// otherwise says what becomes of a pipeline that is set up otherwise than it is configured; "": it is not. Who asks for
-// a change by hand may go back to an older definition, and is told so.
+// otherwise returns a message about a pipeline that is set up differently than configured; "": it is not. A user who
+// runs init may go back to an older definition, and is told so.
 func (in *initializer) otherwise(name string, t *resolve.Taken) string {
 	switch d := t.Differs; {
 	case d.Was == "":
@@ -372,7 +371,7 @@ func (in *initializer) otherwise(name string, t *resolve.Taken) string {
 	}
 }
 
-// keeps notes why a pipeline stays as it is set up.
+// keeps records why a pipeline is left unchanged.
 func (in *initializer) keeps(pipeline, why string) {
 	if in.report.Kept = maps.Clone(in.report.Kept); in.report.Kept == nil {
 		in.report.Kept = map[string]string{}

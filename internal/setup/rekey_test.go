@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// A pipeline whose table got another key begins anew at once, whatever its ledger holds and whoever holds its tasks:
-// the old keys go in portions afterwards, and nobody else's change waits for them.
+// A pipeline whose table got another key starts over immediately, whatever its ledger holds and whoever holds its
+// tasks. The old keys are deleted in portions afterwards, and no other change waits for that.
 func TestP5_AnotherKeyStopsNobody(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -60,7 +60,7 @@ func TestP5_AnotherKeyStopsNobody(t *testing.T) {
 	}
 }
 
-// next makes the next generation of a pipeline, by a model of four dimensions.
+// next makes the next generation of a pipeline, with a model of four dimensions.
 func (b *base) next(o setup.Options, live *pipeline.Pipeline) {
 	b.t.Helper()
 	d := embed.Description{Fingerprint: "other", Dims: 4}
@@ -73,20 +73,20 @@ func (b *base) next(o setup.Options, live *pipeline.Pipeline) {
 	}
 }
 
-// destinations lists where the vectors of each generation are, as a switch, a rollback and model_drop_old know it.
+// destinations lists where each generation's vectors are, as a switch, a rollback and model_drop_old see it.
 const destinations = `SELECT p.name || ' ' || coalesce(d.quoted || ' ' || d.column_name || ' '
 		|| regexp_replace(d.type, '^.*[.]', ''), 'gone')
 	FROM embedsidecar.pipeline AS p LEFT JOIN LATERAL embedsidecar.destination_of(p.pipeline_id) AS d ON true
 	ORDER BY p.name`
 
-// TestP1_AGenerationKeepsItsDestination: an embedding table that was made again under its name, or restored from a
-// dump, is that of its generation, and no other table is that has the number it had.
+// TestP1_AGenerationKeepsItsDestination: an embedding table that was recreated or restored under its name stays that of
+// its generation, and another table with its old OID does not become it.
 func TestP1_AGenerationKeepsItsDestination(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spec pipeline.Spec
 		sql  string
-		want [2]string // of the one that serves, and of the next
+		want [2]string // of the live generation, and of the next
 	}{
 		"as made": {side(), ``, [2]string{"public.docs_embedding", "public.docs_embedding__next"}},
 		"renamed": {
@@ -153,13 +153,13 @@ func TestP1_AGenerationKeepsItsDestination(t *testing.T) {
 	}
 }
 
-// TestP5_AnotherKeyBesideANextGeneration: both generations of a pipeline get another number, one of the key's, and the
-// next one goes on beside the one that serves.
+// TestP5_AnotherKeyBesideANextGeneration: both generations of a pipeline get new numbers and keys, and the next one
+// continues beside the live one.
 func TestP5_AnotherKeyBesideANextGeneration(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spec pipeline.Spec
-		sql  string // with another key: an embedding table has that of before
+		sql  string // changes the key; an embedding table keeps the old one
 		into [2]string
 	}{
 		"column": {docs(), ``, [2]string{"docs embedding", "docs embedding__next"}},
@@ -205,8 +205,8 @@ func TestP5_AnotherKeyBesideANextGeneration(t *testing.T) {
 	}
 }
 
-// TestTrust_ASwitchIsAskedAboutPublicationsOfPartitions: a list of columns that has the present vectors would go on to
-// send the old ones, also that of a partition, whose columns have other numbers.
+// TestTrust_ASwitchIsAskedAboutPublicationsOfPartitions: a column list with the present vectors would continue to send
+// the old ones. The same holds for that of a partition, whose columns have other numbers.
 func TestTrust_ASwitchIsAskedAboutPublicationsOfPartitions(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text) PARTITION BY RANGE (id);

@@ -14,8 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// Another configuration for the same database and slot does not take over the pipeline of this one as if it were
-// renamed, when its sidecar starts. Somebody who asks for it may change the name and all but the model at once.
+// When a sidecar with another configuration for the same database and slot starts, it does not take over an existing
+// pipeline as renamed. A user who asks for it may change the name and everything but the model at once.
 func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -66,7 +66,7 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 	}
 }
 
-// TestP6_PipelinesThatReadEachOthersVectorsAreRefused: each write-back would make a task of another.
+// TestP6_PipelinesThatReadEachOthersVectorsAreRefused: each write-back would queue a task of the other.
 func TestP6_PipelinesThatReadEachOthersVectorsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, `CREATE TABLE docs (id int PRIMARY KEY, body text, a public.vector(3), b public.vector(3), c public.vector(3), told text GENERATED ALWAYS AS (left(b::text, 5)) STORED)`)
@@ -106,7 +106,7 @@ func TestInit_OneColumnThroughAPartitionIsOneDestination(t *testing.T) {
 		_, err = setup.Init(t.Context(), b.options(slot, pair[1]))
 		wantError[*refusal.ConfigError](t, err, fmt.Sprintf("pipeline %q", pair[1].Name),
 			fmt.Sprintf("also that of pipeline %q", pair[0].Name))
-		// A column of its own is nobody else's.
+		// Another pipeline may have a column of its own.
 		other := pair[1]
 		other.IntoColumn = "own"
 		b.init(b.options(slot, pair[0], other))

@@ -43,7 +43,7 @@ func TestResolve_DefaultText(t *testing.T) {
 	}
 }
 
-// Each key type must find its row again from the text of its key, and sort as its index does.
+// For each key type, the text of a key must find its row again, and sort as its index does.
 func TestResolve_KeysOfManyTypes(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -242,7 +242,7 @@ func TestResolve_ReplicaIdentities(t *testing.T) {
 	}
 }
 
-// expressions are texts and filters over the table of TestResolve_Expressions.
+// expressions are texts and filters for the table of TestResolve_Expressions.
 var expressions = []struct {
 	text, filter string
 	watched      []string // nil: an error with these words
@@ -297,8 +297,8 @@ var expressions = []struct {
 	{text: "title\x00", words: []string{"NUL"}},
 }
 
-// TestP9_AKeyThatNoIndexOrdersIsWarnedOf: the key of a temporal table is in an index that gives no order, so each page
-// of a comparison would read all of the table.
+// TestP9_AKeyThatNoIndexOrdersIsWarnedOf: the index of a temporal key has no order, so each page of a comparison would
+// read the whole table.
 func TestP9_AKeyThatNoIndexOrdersIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	b := baseOn(t, testenv.DB(t, testenv.Major(18), testenv.Empty()),
@@ -348,7 +348,7 @@ func TestResolve_Expressions(t *testing.T) {
 		} else if !slices.Equal(p.Watched, tt.watched) || p.WatchAll {
 			t.Errorf("%q / %q: watched %q, want %q", tt.text, tt.filter, p.Watched, tt.watched)
 		}
-		// Without TEMPORARY the same is refused, as far as a plan can tell, and the rest watches everything.
+		// Without TEMPORARY, a plan detects most of the same mistakes, and the pipeline watches everything.
 		spec.IntoColumn, spec.IntoTable = "", "docs_embedding"
 		p, _, err = resolve.Resolve(t.Context(), noTemp, spec, catalog.Vectors{Dims: 3})
 		unseen := slices.Contains(tt.words, "system column") || slices.Contains(tt.words, "reads the destination")

@@ -10,9 +10,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestTrust_DefaultPrivilegesLendNothing: what the owner of the schema gives on all his tables and functions by default
-// is not meant for the queue, its keys and its verbs, nor for more than reading vectors; and these not for those from
-// whom columns or rows of the source are kept, as the table of vectors may hold the texts.
+// TestTrust_DefaultPrivilegesLendNothing: the owner's default privileges on tables and functions must not grant access
+// to the queue, its keys and its functions. On embedding tables they grant at most SELECT, and not to roles that may
+// not read all columns or rows of the source: the table may hold the texts.
 func TestTrust_DefaultPrivilegesLendNothing(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -65,7 +65,7 @@ func TestTrust_DefaultPrivilegesLendNothing(t *testing.T) {
 	reads("joined_embedding", "passing SELECT")
 }
 
-// TestTrust_TextsOfChunksPastPoliciesAreTold: what was granted stays when policies come later; check tells of it.
+// TestTrust_TextsOfChunksPastPoliciesAreTold: a policy does not revoke earlier grants; check reports them.
 func TestTrust_TextsOfChunksPastPoliciesAreTold(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -96,7 +96,8 @@ func TestTrust_TextsOfChunksPastPoliciesAreTold(t *testing.T) {
 	told()
 }
 
-// TestTrust_NamesEndNoStatement: what is run, and printed for psql, is one statement each, whatever a table is called.
+// TestTrust_NamesEndNoStatement: every statement that is run or printed for psql stays one statement, whatever a
+// table's name is.
 func TestTrust_NamesEndNoStatement(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -110,7 +111,7 @@ func TestTrust_NamesEndNoStatement(t *testing.T) {
 	}
 }
 
-// TestTrust_AForeignKeyToAnEmbeddingTable: deleting a vector would run the triggers of the table that refers to it.
+// TestTrust_AForeignKeyToAnEmbeddingTable: deleting a vector would run the triggers of the referencing table.
 func TestTrust_AForeignKeyToAnEmbeddingTable(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

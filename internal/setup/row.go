@@ -20,7 +20,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// writePipeline plans what brings a pipeline's row up to date.
+// writePipeline plans the update of a pipeline's row.
 func (in *initializer) writePipeline(f *resolve.Findings, stored *resolve.Stored) (a step.Action, needed bool) {
 	p, d := f.Pipeline, in.o.Descriptions[f.Pipeline.Name]
 	a = step.Action{Allowed: true, Words: true}
@@ -47,16 +47,16 @@ func (in *initializer) writePipeline(f *resolve.Findings, stored *resolve.Stored
 	return a, true
 }
 
-// drifted is in what a pipeline's row differs from what is configured and there.
+// drifted says how a pipeline's row differs from the configuration and the catalog.
 type drifted struct {
 	changes []string
-	texts   bool // texts may differ, so that every row must be looked at
-	keys    bool // old entries of the ledger name no row any more
+	texts   bool // texts may differ, so every row must be checked
+	keys    bool // old ledger entries no longer match a row's key
 }
 
-// drift compares a pipeline's row with what is configured and there. A table that was recreated, by a migration or a
-// restored dump, may have the rows of the old one: their keys are what they were, so the ledger stays, and tells
-// which texts are.
+// drift compares a pipeline's row with the configuration and the catalog. A table that was recreated, by a migration or
+// a restored dump, may have the rows of the old one: their keys are unchanged, so the ledger stays, and shows which
+// texts changed.
 func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	p := &f.Pipeline
 	note := func(differs bool, what string, text bool) {
@@ -77,7 +77,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(p.Ignore != s.Ignore, catalog.IgnoreWord, true)
 	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.Watched), "watched columns", true)
 	note(!s.AsMade, "generated columns", true)
-	note(!slices.Equal(f.Calls, s.Functions), "functions", false) // if texts differ for it, the mark of the table does
+	note(!slices.Equal(f.Calls, s.Functions), "functions", false) // the mark covers the texts
 	note(p.Priority != s.Priority || p.PriorityBy != s.PriorityBy, catalog.PriorityWord, false)
 	note(p.Enabled != s.Enabled, "enabled", false)
 	note(p.Active != s.Active, "active", false)
@@ -144,7 +144,7 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 				return err
 			}
 		}
-		if f.Pipeline.InSource() { // what else was kept of the column is of no vectors any more
+		if f.Pipeline.InSource() { // other kept ledgers of the column are obsolete
 			if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.kept_ledger WHERE table_oid = $1 AND column_number = $2",
 				f.Table.OID, f.Destination.IntoNumber); err != nil {
 				return fmt.Errorf("forget the ledger of before: %w", err)
@@ -154,8 +154,8 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 	})
 }
 
-// markCatalogue stores what the catalogue says of the pipeline's table before its backfill can begin: whatever is
-// changed from now on differs from the mark, and so is noticed by the streamer.
+// markCatalogue stores the catalog's state of the pipeline's table before its backfill can begin. The streamer notices
+// every later change, because it differs from the mark.
 func markCatalogue(ctx context.Context, tx pgx.Tx, slotName string, id int32) error {
 	rows, _ := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slotName, "pipeline": id})
 	now, err := pgx.CollectExactlyOneRow(rows, pgx.RowToMap)
@@ -170,7 +170,7 @@ func markCatalogue(ctx context.Context, tx pgx.Tx, slotName string, id int32) er
 }
 
 func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error {
-	// What is new or defined in another way has a ledger that says so.
+	// New and redefined pipelines have a ledger that shows what is missing.
 	return queue.ScanRequest{Reason: reason, Pipelines: []int32{id}, NoneMissed: true}.Send(ctx, tx)
 }
 
@@ -181,7 +181,7 @@ func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, 
 	args["generations"] = 0
 	args["definitions"], args["version"] = s.NextDefinitions(f)
 	if changed.texts {
-		// Entries of the ledger from before then differ from every row, whatever their hashes say.
+		// Older ledger entries then differ from every row, whatever their hashes are.
 		args["generations"] = 1
 	}
 	return database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
@@ -199,7 +199,7 @@ func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, 
 	})
 }
 
-// writeRow writes all that is configured of a pipeline. It returns errRenamed if the table is called otherwise by now.
+// writeRow writes the configuration of a pipeline. It returns errRenamed if the table has been renamed.
 func writeRow(ctx context.Context, tx pgx.Tx, id int32, args pgx.StrictNamedArgs) error {
 	args["pipeline_id"] = id
 	done, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args)

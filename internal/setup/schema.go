@@ -19,10 +19,10 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// secretSize is how many random bytes the installation's secret has.
+// secretSize is the length of the installation's secret in bytes.
 const secretSize = 32
 
-// lookAtServer reads what the rest depends on and refuses servers that cannot work.
+// lookAtServer reads the server's state and refuses servers that cannot work.
 func (in *initializer) lookAtServer(ctx context.Context) error {
 	s := &in.server
 	var err error
@@ -33,7 +33,7 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 		return err
 	}
 	if s.Schema > 0 {
-		// An init that was killed may have left the tables without it.
+		// An init that was killed may have left the tables without the row.
 		if err := in.o.Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.installation)").Scan(
 			&s.Installed); err != nil {
 			return fmt.Errorf("look at the installation: %w", err)
@@ -60,7 +60,6 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	return nil
 }
 
-// extension plans CREATE EXTENSION vector.
 func (in *initializer) extension() (a step.Action, schema string) {
 	sql, schema := in.server.CreateVector()
 	return step.Action{
@@ -68,7 +67,7 @@ func (in *initializer) extension() (a step.Action, schema string) {
 			What: "extension vector in schema " + database.Quote(schema), SQL: sql,
 			Undo: []string{"DROP EXTENSION vector;"},
 		},
-		// Whether the server trusts the extension is its own business: it is asked by trying.
+		// Only the server knows whether the extension is trusted, so just try.
 		Allowed: in.server.Superuser || in.server.MayCreate, Why: in.mayNotCreate(),
 		Run: func(ctx context.Context) error {
 			err := in.runner().Execute(ctx, step.Action{Step: step.Step{SQL: sql}})
@@ -85,7 +84,7 @@ func (in *initializer) extension() (a step.Action, schema string) {
 	}, schema
 }
 
-// schema plans our tables, or nothing when they are there.
+// schema plans our tables, or nothing if they exist.
 func (in *initializer) schema() []step.Action {
 	if in.server.Schema >= sqlfiles.Version && in.server.Installed {
 		return nil
@@ -107,12 +106,12 @@ func (in *initializer) schema() []step.Action {
 	return []step.Action{a}
 }
 
-// upgrade brings tables of an older version to this program's before anything is read from them; so it does with tables
-// that an init left half made. It returns false if that is only to be shown.
+// upgrade migrates tables of an older version, or those of an interrupted init, before anything is read from them. It
+// returns false in a dry run.
 func (in *initializer) upgrade(ctx context.Context) (done bool, err error) {
 	plan := in.schema()
 	if in.server.Schema == 0 {
-		return true, nil // with nothing to read from, the tables come with the rest
+		return true, nil // without tables to read, they are made with the rest
 	}
 	if len(plan) == 0 {
 		return true, in.alone(ctx)
@@ -125,7 +124,7 @@ func (in *initializer) upgrade(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// grantCreate lets the role make a schema and a publication.
+// grantCreate is the statement that lets the role make a schema and a publication.
 func (in *initializer) grantCreate() string {
 	return "GRANT CREATE ON DATABASE " + database.Quote(in.server.Database) + " TO " + database.Quote(in.server.Role)
 }
@@ -134,7 +133,7 @@ func (in *initializer) mayNotCreate() string {
 	return fmt.Sprintf("role %q may not create in database %q", in.server.Role, in.server.Database)
 }
 
-// migrate brings our schema to this program's version and writes the installation's one row.
+// migrate updates our schema to this program's version and writes the installation's row.
 func (in *initializer) migrate(ctx context.Context) error {
 	err := database.UntilUnlocked(ctx, func() error {
 		return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
@@ -155,14 +154,14 @@ func (in *initializer) migrate(ctx context.Context) error {
 	})
 	switch {
 	case database.HasCode(err, pgerrcode.DuplicateSchema, pgerrcode.DuplicateTable, pgerrcode.UniqueViolation):
-		return errRunning // somebody else made it at the same time
+		return errRunning // another process made it at the same time
 	case err != nil:
 		return err
 	}
 	return in.alone(ctx)
 }
 
-// ensureInstallation writes the installation's row with a new secret, unless there is one.
+// ensureInstallation writes the installation's row with a new secret, unless it exists.
 func ensureInstallation(ctx context.Context, tx pgx.Tx) error {
 	key := make([]byte, secretSize)
 	if _, err := rand.Read(key); err != nil {
@@ -172,13 +171,12 @@ func ensureInstallation(ctx context.Context, tx pgx.Tx) error {
 	return wrap.Errorf(err, "write installation")
 }
 
-// comment returns the statement that marks a pipeline's destination.
 func (in *initializer) comment(f *resolve.Findings) string {
 	return "COMMENT ON " + f.Pipeline.DestinationObject() + " IS " +
 		database.Literal(catalog.MarkOf(f.Table, in.o.Descriptions[f.Pipeline.Name].Fingerprint))
 }
 
-// markAnew plans a new comment for a destination of ours that another embedder takes over.
+// markAnew plans a new comment for one of our destinations when its embedder changes.
 func (in *initializer) markAnew(f *resolve.Findings) (a step.Action, needed bool) {
 	now, want := f.Destination.Mark, catalog.MarkOf(f.Table, in.o.Descriptions[f.Pipeline.Name].Fingerprint)
 	if now == want || !strings.HasPrefix(now, catalog.MarkOf(f.Table, "")) || !f.Destination.Owned {
@@ -191,14 +189,14 @@ func (in *initializer) markAnew(f *resolve.Findings) (a step.Action, needed bool
 }
 
 // takesUp reports whether a destination that holds vectors may be taken over without --overwrite: an embedding table
-// that init made for this very source and embedder, and that an earlier set-up left; or a column whose ledger was kept.
-// Any other column that was left may have been written by another program since.
+// that an earlier init made for the same source and embedder, or a column whose ledger was kept. Any other column may
+// have been written by another program since.
 func (in *initializer) takesUp(f *resolve.Findings) bool {
 	return f.Kept != 0 || !f.Pipeline.InSource() && f.Destination.Mark == catalog.MarkOf(f.Table,
 		in.o.Descriptions[f.Pipeline.Name].Fingerprint)
 }
 
-// occupied is the error of a destination that holds vectors and is not taken up.
+// occupied is the error of a destination that holds vectors and is not taken over.
 func (in *initializer) occupied(f *resolve.Findings) error {
 	name := f.Pipeline.DestinationName()
 	e := &refusal.ConfigError{

@@ -18,8 +18,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestInit_ServersThatAreNotReady: a server as it comes out of the box, and one whose slots are all taken. Nothing is
-// left half done: once the server is right, the same init does its work.
+// TestInit_ServersThatAreNotReady: a server with default settings, and one without free slots. Nothing is left half
+// done: the same init succeeds once the server is ready.
 func TestInit_ServersThatAreNotReady(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -84,7 +84,7 @@ func TestInit_ServersThatAreNotReady(t *testing.T) {
 		t.Errorf("after the slot was freed: %+v, %v", got, err)
 	}
 
-	// Nobody needs a connection for replication who makes no slot.
+	// An init that makes no slot needs no replication connection.
 	free()
 	other, err := pgconn.Connect(ctx, b.URL(testenv.Superuser)+"&replication=database")
 	if err != nil {

@@ -77,7 +77,7 @@ func TestResolve_TheTypeFollowsTheModel(t *testing.T) {
 	}
 }
 
-// A pgvector from before sparsevec: what is left of its catalogue when the type is renamed away.
+// An old pgvector without sparsevec is simulated by renaming the type.
 func TestResolve_SparseNeedsANewerPgvector(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)")

@@ -80,8 +80,8 @@ func TestInit_MakesALostSlotAnew(t *testing.T) {
 	}
 }
 
-// Where a person wants to be asked, a lost slot is refused as often as it is found, and made anew at one word. What is
-// made for the first time asks nobody, and a start tells the gap in its log.
+// If the user wants to be asked, a lost slot is refused each time, and recreated on request. A first set-up does not
+// ask, and a start logs the gap.
 func TestInit_LeavesALostSlotToAPerson(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -131,7 +131,7 @@ func TestInit_VectorsOfOthersAreSafe(t *testing.T) {
 	b.init(o)
 	b.MustExec("UPDATE docs SET embedding = '[3,2,1]'")
 	o.Specs[0].Overwrite, o.Specs[1].Overwrite = false, false
-	if got := whats(b.init(o)); len(got) != 0 { // they are this pipeline's now
+	if got := whats(b.init(o)); len(got) != 0 { // they belong to this pipeline now
 		t.Errorf("then made %v", got)
 	}
 }
@@ -257,8 +257,8 @@ func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
 	}
 }
 
-// TestP5_InitLooksAgainWhereAnotherMadeIt: a sidecar that repairs makes publication and slot at the moment at which
-// another one starts. Who comes second goes on with what is there.
+// TestP5_InitLooksAgainWhereAnotherMadeIt: a sidecar that repairs makes publication and slot while another one starts.
+// The second one continues with what exists.
 func TestP5_InitLooksAgainWhereAnotherMadeIt(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

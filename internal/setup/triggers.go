@@ -18,11 +18,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// errAltered is inside the errors of what an event trigger has made something else of.
+// errAltered is inside errors about an object that an event trigger altered.
 var errAltered = errors.New("an event trigger of the database alters it")
 
-// asMade makes sure that an embedding table is what was asked for, before it is committed: event triggers may add
-// columns, or row-level security.
+// asMade checks, before commit, that an embedding table is as requested: event triggers may add columns or row-level
+// security.
 func asMade(f *resolve.Findings) func(ctx context.Context, tx pgx.Tx) error {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		spec := f.Pipeline.Spec
@@ -38,7 +38,7 @@ func asMade(f *resolve.Findings) func(ctx context.Context, tx pgx.Tx) error {
 	}
 }
 
-// notHidden makes sure that no row-level security is on in tables that were just made: roles that run would see no row.
+// notHidden checks that no new table has row-level security enabled: the runtime roles would see no rows.
 func notHidden(ctx context.Context, tx pgx.Tx, pipeline, where string, argument any) error {
 	var hidden *string
 	err := tx.QueryRow(ctx, "SELECT min(c.oid::regclass::text) FROM pg_catalog.pg_class AS c WHERE c.relrowsecurity AND "+
@@ -51,7 +51,7 @@ func notHidden(ctx context.Context, tx pgx.Tx, pipeline, where string, argument 
 	})
 }
 
-// byTriggers names the event triggers that may be why a statement failed, and the way out.
+// byTriggers adds to an error the event triggers that may have caused it, and what to do.
 func (in *initializer) byTriggers(ctx context.Context, err error) error {
 	pg, refused := errors.AsType[*pgconn.PgError](err)
 	whole := errors.Is(err, errAltered) || refused && pg.Routine == "check_enable_rls"

@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_InitNamesTheEventTriggerThatStopsIt: one that alters what init makes, or refuses it, is named with the way
-// out. Nothing half made stays, and without the trigger init goes on.
+// TestP10_InitNamesTheEventTriggerThatStopsIt: the error names an event trigger that alters or refuses what init makes,
+// with a hint. Nothing half made stays, and without the trigger init succeeds.
 func TestP10_InitNamesTheEventTriggerThatStopsIt(t *testing.T) {
 	t.Parallel()
 	const made = `FOR o IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE command_tag = 'CREATE TABLE' LOOP `

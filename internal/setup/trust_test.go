@@ -23,7 +23,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// tenant is a role that prepares traps: whoever runs its function makes it a superuser, if he may.
+// tenant is a role that prepares traps: its function makes it a superuser when a superuser runs it.
 func (b *base) tenant() (name string, pool *pgxpool.Pool) {
 	b.t.Helper()
 	name = b.Role("")
@@ -41,7 +41,7 @@ func (b *base) tenant() (name string, pool *pgxpool.Pool) {
 	return name, pool
 }
 
-// as runs statements as somebody.
+// as runs statements with another pool.
 func (b *base) as(pool *pgxpool.Pool, statements ...string) {
 	b.t.Helper()
 	for _, sql := range statements {
@@ -51,7 +51,7 @@ func (b *base) as(pool *pgxpool.Pool, statements ...string) {
 	}
 }
 
-// sprung fails the test if a trap has made the role a superuser, or an error tells that it ran.
+// sprung fails the test if a trap made the role a superuser, or an error shows that it ran.
 func (b *base) sprung(role string, errs ...error) {
 	b.t.Helper()
 	if testenv.Value[bool](b.Database, "SELECT rolsuper FROM pg_roles WHERE rolname = $1", role) {
@@ -69,7 +69,7 @@ var trustsOwner = database.Options{TrustedOwners: []string{testenv.Owner}}
 
 const trapView = `CREATE VIEW embedsidecar.schema_version AS SELECT lair.trap() AS version`
 
-// TestTrust_ASchemaOfSomebodyElse: a tenant makes the schema before we do, with a view in the place of a table.
+// TestTrust_ASchemaOfSomebodyElse: a tenant makes the schema before we do, with a view in place of a table.
 func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -84,7 +84,7 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 			t.Errorf("kind %s", refused.Kind)
 		}
 		b.sprung(name, err)
-		// A view is no table, whoever is trusted.
+		// A view is never accepted as a table, whoever is trusted.
 		_, err = database.Connect(t.Context(), b.URL(user), database.Options{TrustedOwners: []string{name}})
 		wantError[*database.Error](t, err, "schema_version is a view")
 		b.sprung(name, err)
@@ -96,11 +96,12 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 		t.Fatalf("with a flag: %v", err)
 	}
 	trusting.Close()
-	// Whoever may act as the connecting role may do all that its code could. The converse is no reason to trust.
+	// A role that may act as the connecting role can already do everything that its code could. The converse is no
+	// reason to trust.
 	member, granted := b.Role(""), b.Role("")
 	b.MustExecSuper(`GRANT ` + testenv.Owner + ` TO ` + member + `; GRANT ` + granted + ` TO ` + testenv.Owner)
 	trusts := map[string]bool{testenv.Superuser: true, testenv.Owner: true, member: true, granted: false}
-	offered := []string{b.Role("")} // those whom the statement of the hint lets act so
+	offered := []string{b.Role("")} // roles that the hint's statement grants membership
 	if testenv.Value[bool](b.Database, `SELECT current_setting('server_version_num')::integer >= 160000`) {
 		hollow, settable := b.Role(""), b.Role("")
 		b.MustExecSuper(fmt.Sprintf(`GRANT %[1]s TO %[2]s WITH INHERIT FALSE, SET FALSE;
@@ -132,7 +133,7 @@ func TestTrust_ASchemaOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// TestTrust_RolesLetTheOwnerActAsTheOneThatRuns: the script makes roles that work, whatever the owner's membership was.
+// TestTrust_RolesLetTheOwnerActAsTheOneThatRuns: the script makes working roles, whatever the owner's membership was.
 func TestTrust_RolesLetTheOwnerActAsTheOneThatRuns(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -156,8 +157,8 @@ func TestTrust_RolesLetTheOwnerActAsTheOneThatRuns(t *testing.T) {
 	}
 }
 
-// TestTrust_TheRoleThatADatabaseGivesToSessions: the owner of a database has the sessions of a superuser work as
-// himself. His schema is then no schema of the session's own: his code could take back the superuser's rights.
+// TestTrust_TheRoleThatADatabaseGivesToSessions: the owner of a database makes a superuser's sessions run as the owner.
+// The owner's schema must not count as the session's own, because its code could take back the superuser's privileges.
 func TestTrust_TheRoleThatADatabaseGivesToSessions(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -181,13 +182,13 @@ func TestTrust_TheRoleThatADatabaseGivesToSessions(t *testing.T) {
 	}
 }
 
-// TestTrust_ASchemaThatComesLater: sessions that were made before look again.
+// TestTrust_ASchemaThatComesLater: earlier sessions check again.
 func TestTrust_ASchemaThatComesLater(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
 	o := b.options(b.SlotName(), docs())
 	name, pool := b.tenant()
-	// All sessions of the pool are there before the schema.
+	// All sessions of the pool are older than the schema.
 	var sessions []*pgxpool.Conn
 	for range b.super.Config().MaxConns {
 		session, err := b.super.Acquire(t.Context())
@@ -226,7 +227,7 @@ func TestTrust_ASchemaThatComesLater(t *testing.T) {
 	b.sprung(name)
 }
 
-// TestTrust_WhatHangsOnOurTables: the schema is ours, and somebody was let hang something on a table in it.
+// TestTrust_WhatHangsOnOurTables: the schema is ours, but another role was allowed to attach code to a table in it.
 func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -261,7 +262,7 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 			t.Fatalf("after %s: %v", tt.drop, err)
 		}
 	}
-	// What the owner himself hangs there is none of ours either.
+	// Code that the owner attaches is not ours, either.
 	b.as(pool, `GRANT USAGE ON SCHEMA lair TO `+testenv.Owner)
 	for _, tt := range []struct{ make, drop, word string }{
 		{`CREATE RULE r AS ON INSERT TO embedsidecar.scan DO INSTEAD NOTHING`, `DROP RULE r ON embedsidecar.scan`, "rule r"},
@@ -282,12 +283,12 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 	}
 }
 
-// prepared is an embedding table for docs as anybody who knows it can write it down.
+// prepared is an embedding table for docs as anyone who knows its shape can create it.
 const prepared = `CREATE TABLE public.docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0,
 	generation integer NOT NULL, text_hash bytea NOT NULL,
 	embedded_at timestamptz NOT NULL, embedding public.vector(3) NOT NULL, extra integer%s, PRIMARY KEY (id, chunk_no))`
 
-// TestTrust_APreparedEmbeddingTable: it has the right shape, and somebody else's code on it.
+// TestTrust_APreparedEmbeddingTable: it has the right shape, and another role's code on it.
 func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 	t.Parallel()
 	for name, traps := range map[string][]string{
@@ -323,7 +324,7 @@ func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 			if name == "nothing" {
 				return
 			}
-			// Given away, or taken over by whoever tidied up, the code is still his.
+			// After a change of the table's owner, the code is still the tenant's.
 			b.MustExecSuper(`ALTER TABLE docs_embedding OWNER TO ` + testenv.Owner)
 			_, err = setup.Init(t.Context(), o)
 			words := []string{"docs_embedding"}
@@ -336,7 +337,7 @@ func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 	}
 }
 
-// TestTrust_AnEmbeddingTableThatIsReplaced: the pipeline rests before anything is written there.
+// TestTrust_AnEmbeddingTableThatIsReplaced: the pipeline stops before anything is written to it.
 func TestTrust_AnEmbeddingTableThatIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -357,8 +358,7 @@ func TestTrust_AnEmbeddingTableThatIsReplaced(t *testing.T) {
 	b.sprung(tenant)
 }
 
-// TestTrust_StoredExpressionsAreOneExpression: whoever writes into the table of pipelines gets nothing run but an
-// expression.
+// TestTrust_StoredExpressionsAreOneExpression: a writer of the table of pipelines can only make us run an expression.
 func TestTrust_StoredExpressionsAreOneExpression(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -399,7 +399,7 @@ func TestTrust_StoredExpressionsAreOneExpression(t *testing.T) {
 	}
 }
 
-// TestTrust_ASuperuserOverATableOfSomebodyElse: its owner's triggers and functions would have all rights.
+// TestTrust_ASuperuserOverATableOfSomebodyElse: its owner's triggers and functions would have all privileges.
 func TestTrust_ASuperuserOverATableOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -422,7 +422,7 @@ func TestTrust_ASuperuserOverATableOfSomebodyElse(t *testing.T) {
 		t.Errorf("a statement to paste would let the stranger read everything: %v", err)
 	}
 	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Owner)
-	o.Pool = b.super // who trusts the owner
+	o.Pool = b.super // the superuser trusts the owner
 	b.init(o)
 	b.MustExecSuper(`CREATE TABLE above (id bigint NOT NULL); ALTER TABLE docs INHERIT above;
 		ALTER TABLE above OWNER TO ` + tenant + `; ALTER TABLE docs OWNER TO ` + testenv.Superuser)
@@ -432,7 +432,7 @@ func TestTrust_ASuperuserOverATableOfSomebodyElse(t *testing.T) {
 }
 
 // TestTrust_ASuperuserOverAPartitionOfSomebodyElse: the owner of one partition makes an index there, whose function
-// runs when a statement over the whole table is planned. Neither a set-up nor a report of a superuser's runs it.
+// runs when a statement over the whole table is planned. Neither set-up nor report run it as a superuser.
 func TestTrust_ASuperuserOverAPartitionOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t)
@@ -473,8 +473,8 @@ func TestTrust_ASuperuserOverAPartitionOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// TestTrust_ASuperuserInASchemaOfSomebodyElse: who owns a schema that statements name can rename it, and put another
-// table or a domain with a CHECK in the place of what was there; the owner of an extension can move that.
+// TestTrust_ASuperuserInASchemaOfSomebodyElse: the owner of a schema that statements name can rename it, and put
+// another table, or a domain with a CHECK, in its place. The owner of an extension can move it.
 func TestTrust_ASuperuserInASchemaOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -505,8 +505,8 @@ func TestTrust_ASuperuserInASchemaOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// TestTrust_ASuperuserAndTriggersOfSomebodyElse: with a column as the destination, whoever may make a trigger on the
-// source table has it run by the next write of vectors. An embedding table fires none of them.
+// TestTrust_ASuperuserAndTriggersOfSomebodyElse: with a column as the destination, a trigger on the source table runs
+// on the next write of vectors, whoever made it. An embedding table fires none of them.
 func TestTrust_ASuperuserAndTriggersOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -538,7 +538,7 @@ func TestTrust_ASuperuserAndTriggersOfSomebodyElse(t *testing.T) {
 	b.init(o)
 }
 
-// TestTrust_APublicationOfSomebodyElse: its owner could take changes out of it.
+// TestTrust_APublicationOfSomebodyElse: its owner could remove changes from it.
 func TestTrust_APublicationOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -547,13 +547,13 @@ func TestTrust_APublicationOfSomebodyElse(t *testing.T) {
 	b.as(pool, `CREATE PUBLICATION `+o.Publication)
 	_, err := setup.Init(t.Context(), o)
 	wantError[*refusal.ConfigError](t, err, "publication", tenant)
-	// Who owns the table could take its changes away in any case.
+	// The owner of the table could do so in any case.
 	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + tenant + `; GRANT ` + tenant + ` TO ` + testenv.Owner)
 	b.init(o)
 }
 
-// TestTrust_WhoMayWriteATable: by a role of the cluster, too, and not by one that he is a member of in name alone. What
-// is granted is taken back: roles belong to all databases of a server.
+// TestTrust_WhoMayWriteATable: membership in a predefined role counts, and a membership without INHERIT, SET and ADMIN
+// does not. Grants are rolled back, because roles belong to all databases of a server.
 func TestTrust_WhoMayWriteATable(t *testing.T) {
 	t.Parallel()
 	b := testenv.DB(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestTrust_TypesOfStrangers: whose types are in a table is looked at, where they could run code in our statements.
+// TestTrust_TypesOfStrangers: owners of a table's types are checked where their code could run in our statements.
 func TestTrust_TypesOfStrangers(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -61,7 +61,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 	for _, key := range []string{"lair.pair", "lair.mood[]"} {
 		wantError[*refusal.ConfigError](t, try(key, "text"), "part of the key", name, "--trust-owner")
 	}
-	// What an expression calls for such a value is looked up anew with each statement.
+	// Each statement looks up again what an expression calls with such a value.
 	for expression, refused := range map[string]bool{
 		`title || body`: true, `body::text`: true, `"body" || ''`: true, `U&"b\006fdy"::text`: true, `title || id`: false, `title || 'nobody'`: false,
 	} {
@@ -105,8 +105,8 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 	}
 }
 
-// TestTrust_TypesWithinAnEmbeddingTable: an embedding table that is there already has no type of a stranger, wherever a
-// value of it could come to be.
+// TestTrust_TypesWithinAnEmbeddingTable: an existing embedding table must have no untrusted type wherever a value of it
+// could be computed.
 func TestTrust_TypesWithinAnEmbeddingTable(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -119,7 +119,7 @@ func TestTrust_TypesWithinAnEmbeddingTable(t *testing.T) {
 	b.as(pool, `CREATE FUNCTION lair.checks(text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT true'`,
 		`CREATE DOMAIN lair.checked AS text CHECK (lair.checks(VALUE))`,
 		`CREATE DOMAIN lair.filled AS integer DEFAULT lair.trap()`)
-	for _, domain := range []string{"checked", "filled"} { // their owner is trusted, and the functions are not his
+	for _, domain := range []string{"checked", "filled"} { // their owner is trusted, but not that of the functions
 		b.MustExecSuper(`ALTER DOMAIN lair.` + domain + ` OWNER TO ` + testenv.Owner)
 	}
 	for column, words := range map[string]string{
@@ -132,7 +132,7 @@ func TestTrust_TypesWithinAnEmbeddingTable(t *testing.T) {
 		"note lair.checked": "function lair.checks", "note lair.filled": "function lair.trap",
 		"note lair.checked[]":     "lair.checks",
 		"note text, note2 bigint": "",
-		"note lair.mood":          "", // an enum runs nothing
+		"note lair.mood":          "", // an enum runs no code
 	} {
 		b.MustExec(`DROP TABLE IF EXISTS docs_embedding`)
 		b.MustExec(`CREATE TABLE docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0, generation integer NOT NULL,
@@ -150,13 +150,13 @@ func TestTrust_TypesWithinAnEmbeddingTable(t *testing.T) {
 	wantError[*refusal.ConfigError](t, err, "domain lair.word", name)
 }
 
-// TestTrust_OperatorsOfADomain: the operators of a type of an extension are named with their schema. Of two, the one
-// for the domain itself would compare the values of a key, as the role that works.
+// TestTrust_OperatorsOfADomain: operators of an extension's type are named with their schema. An operator for the
+// domain itself would take precedence, and compare the keys' values as our role.
 func TestTrust_OperatorsOfADomain(t *testing.T) {
 	t.Parallel()
 	b := newBase(t)
 	name, _ := b.tenant()
-	b.MustExecSuper(`REVOKE CREATE ON SCHEMA public FROM PUBLIC`) // as from PostgreSQL 15 on
+	b.MustExecSuper(`REVOKE CREATE ON SCHEMA public FROM PUBLIC`) // the default from PostgreSQL 15 on
 	b.MustExec(`CREATE EXTENSION citext; CREATE DOMAIN slug AS citext;
 		CREATE TABLE plain (id citext PRIMARY KEY, title text, body slug, embedding vector(3));
 		CREATE TABLE docs (id slug PRIMARY KEY, title text, body text, embedding vector(3))`)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestP4_ATableWhoseUpdatesWouldFailIsRefused: PostgreSQL 18 refuses UPDATEs of a published table whose replica
-// identity has columns that are not sent. A table with which init is content can be changed once it is published.
+// identity has columns that are not sent. A table that init accepts can be updated once it is published.
 func TestP4_ATableWhoseUpdatesWouldFailIsRefused(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -19,8 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// What waits, is tried again or has failed in a database of an older version is kept, and so is the ledger; who had
-// rights has them, and a view of a user's over ours stands.
+// An upgrade keeps pending, retried and failed tasks, the ledger, grants, and a user's view of our tables.
 func TestUpgrade_KeepsRowsAndRights(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -28,7 +27,7 @@ func TestUpgrade_KeepsRowsAndRights(t *testing.T) {
 		db := testenv.DB(t, testenv.Major(major))
 		db.RunRole()
 		reader, operator := db.SQLRoles()
-		few := db.Role("") // an owner gave him a single right of each group, which makes him a member of none
+		few := db.Role("") // has a single grant of each group, and so is a member of none
 		db.MustExec(`GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.search TO ` + few + `;
 			GRANT SELECT ON embedsidecar.dead_letters, embedsidecar.status TO ` + few)
 		db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, committed_at)
@@ -44,7 +43,7 @@ func TestUpgrade_KeepsRowsAndRights(t *testing.T) {
 		}
 		before := rights()
 		db.TakeBack()
-		// As an older version that lacks them.
+		// Simulates an older version that lacks them.
 		db.MustExec(`DROP VIEW embedsidecar.lanes; DROP FUNCTION embedsidecar.prioritise`)
 		if err := testenv.Migrate(t.Context(), db.Pool); err != nil {
 			t.Fatal(err)
@@ -62,8 +61,8 @@ func TestUpgrade_KeepsRowsAndRights(t *testing.T) {
 	})
 }
 
-// Where somebody publishes all tables, as programs do that replicate a database, the server refuses to update or delete
-// rows of a table without a replica identity: ours have one, made anew or by an upgrade.
+// If a publication has all tables, as replication tools make them, the server refuses UPDATEs and DELETEs in tables
+// without a replica identity. Our tables have one, both new and upgraded.
 func TestUpgrade_BesideAPublicationOfAllTables(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -98,8 +97,8 @@ func TestUpgrade_BesideAPublicationOfAllTables(t *testing.T) {
 	})
 }
 
-// TestP10_AnUpgradeNamesTheEventTriggerThatHidesRows: one that switches row-level security on in the tables that an
-// upgrade makes keeps it from being done.
+// TestP10_AnUpgradeNamesTheEventTriggerThatHidesRows: an event trigger that enables row-level security in new tables
+// makes the upgrade fail.
 func TestP10_AnUpgradeNamesTheEventTriggerThatHidesRows(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -121,7 +120,7 @@ func TestP10_AnUpgradeNamesTheEventTriggerThatHidesRows(t *testing.T) {
 	b.init(o)
 }
 
-// A schema of before the first release is left as it is, and said to be one.
+// A schema from before the first release is left unchanged and reported.
 func TestUpgrade_RefusesWhatIsBeforeTheFirstRelease(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -135,8 +134,8 @@ func TestUpgrade_RefusesWhatIsBeforeTheFirstRelease(t *testing.T) {
 	}
 }
 
-// A database that the version before has set up is taken over by init: its tables become those of this version before
-// anything is read from them, and no row is looked at again.
+// Init takes over a database that the previous version set up: its tables are upgraded before anything is read from
+// them, and no row is processed again.
 func TestInit_TakesOverWhatTheVersionBeforeHasSetUp(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs, "INSERT INTO docs VALUES (1, 'a', 'b')")
@@ -165,8 +164,8 @@ func TestInit_TakesOverWhatTheVersionBeforeHasSetUp(t *testing.T) {
 	}
 }
 
-// P2: nobody works on our tables while the schema is upgraded. Whose statement meets the upgrade is told that a lock
-// was not to be had, and succeeds afterwards; the upgrade, too, gives way to who works, and is repeated.
+// P2: nobody uses our tables while the schema is upgraded. Statements that meet the upgrade get a lock error, and
+// succeed afterwards. The upgrade also yields to running statements, and retries.
 func TestP2_AnUpgradeKeepsEverybodyElseOut(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

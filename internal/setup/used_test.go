@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// TestTrust_ADomainOfSomebodyElseInAText: an expression uses no type of an owner who is not trusted, in a cast or as an
+// TestTrust_ADomainOfSomebodyElseInAText: an expression must not use a type of an untrusted owner, in a cast or as an
 // argument of a function: its constraints would run as the role that evaluates the expression. A literal of such a type
 // is refused before it is parsed.
 func TestTrust_ADomainOfSomebodyElseInAText(t *testing.T) {
@@ -18,7 +18,7 @@ func TestTrust_ADomainOfSomebodyElseInAText(t *testing.T) {
 		"CREATE SCHEMA safe", "CREATE DOMAIN safe.word AS text",
 		"CREATE SCHEMA lent", "CREATE DOMAIN lent.word AS text", "GRANT USAGE ON SCHEMA lent TO public")
 	name, pool := b.tenant()
-	b.MustExecSuper(`ALTER SCHEMA lent OWNER TO ` + name) // who may drop it, and make his own
+	b.MustExecSuper(`ALTER SCHEMA lent OWNER TO ` + name) // can drop objects in it and create its own
 	b.as(pool, `GRANT USAGE ON SCHEMA lair TO public`,
 		`CREATE FUNCTION lair.checks(text) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN PERFORM lair.trap(); RETURN true; END'`,
 		`CREATE DOMAIN lair.word AS text CHECK (lair.checks(VALUE))`, `CREATE TYPE lair.pair AS (a lair.word)`,
@@ -47,8 +47,8 @@ func TestTrust_ADomainOfSomebodyElseInAText(t *testing.T) {
 	}
 }
 
-// TestTrust_AnAggregateOfSomebodyElse: the text of a join calls no aggregate of an owner who is not trusted, and none
-// that consists of such an owner's functions.
+// TestTrust_AnAggregateOfSomebodyElse: the text of a join must not call an untrusted owner's aggregate, nor one that
+// consists of such an owner's functions.
 func TestTrust_AnAggregateOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding vector(3))",
@@ -85,7 +85,7 @@ func TestTrust_AnAggregateOfSomebodyElse(t *testing.T) {
 		b.sprung(name, err)
 		wantError[*refusal.ConfigError](t, err, "lair.", name, "--trust-owner")
 	}
-	// Nor one in whose place another may come.
+	// Nor one that another could replace.
 	b.MustExec("ALTER TABLE tags ALTER name TYPE varchar(10)")
 	if err := try("safe.all(name)"); err != nil {
 		t.Error(err)

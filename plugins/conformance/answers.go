@@ -7,7 +7,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// together embeds texts in calls as large as the plugin takes.
+// together embeds texts in calls as large as the plugin accepts.
 func (t *tester) together(ctx context.Context, kind embed.Kind, texts []string) ([][]float32, error) {
 	var list [][]float32
 	for _, call := range t.split(texts) {
@@ -22,7 +22,7 @@ func (t *tester) together(ctx context.Context, kind embed.Kind, texts []string) 
 
 func checkOrder(ctx context.Context, t *tester) finding {
 	alone := must(t.alone(ctx))
-	// Backwards and with each text twice, so that neither sorting nor removing duplicates can hide.
+	// In reverse and with each text twice, to detect sorting and deduplication.
 	texts := slices.Concat(usualTexts, usualTexts)
 	slices.Reverse(texts)
 	wants := slices.Concat(alone, alone)
@@ -55,7 +55,7 @@ func checkOrder(ctx context.Context, t *tester) finding {
 	return pass("%d texts, each twice, backwards", len(usualTexts))
 }
 
-// compared is how far two lists of vectors are from each other.
+// compared is the largest distance between two lists of vectors.
 func (t *tester) compared(a, b [][]float32) (farthest float64, identical bool) {
 	identical = true
 	for i := range a {
@@ -65,7 +65,7 @@ func (t *tester) compared(a, b [][]float32) (farthest float64, identical bool) {
 	return farthest, identical
 }
 
-// judge words what a difference between vectors of the same texts means.
+// judge makes a finding of the difference between vectors of the same texts.
 func (t *tester) judge(where string, a, b [][]float32, advice string) finding {
 	farthest, identical := t.compared(a, b)
 	switch {
@@ -99,7 +99,7 @@ func checkDeterminism(ctx context.Context, t *tester) finding {
 func checkBatchInvariance(ctx context.Context, t *tester) finding {
 	alone := must(t.alone(ctx))
 	const advice = "padding must not reach the result: pass the attention mask, pool over real tokens only; int8 models with one scale per batch need one text a run"
-	texts := append(slices.Clone(usualTexts), sentence(77, 300)) // one much longer: the others are padded
+	texts := append(slices.Clone(usualTexts), sentence(77, 300)) // one is much longer, so the others are padded
 	if len(texts[len(texts)-1]) > t.bytes(1<<20) {
 		texts = texts[:len(usualTexts)]
 	}

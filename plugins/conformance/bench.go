@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Speed is how fast an embedder was with one number of texts a call.
+// Speed is an embedder's speed with one number of texts per call.
 type Speed struct {
 	Batch           int     `json:"batch"` // texts a call
 	Calls           int     `json:"calls"`
@@ -19,11 +19,10 @@ type Speed struct {
 	P99Milliseconds float64 `json:"p99_milliseconds"`
 }
 
-// sizes are the numbers of texts a call that Bench measures, as far as the embedder takes them.
+// sizes are the numbers of texts per call that Bench measures, up to the embedder's limit.
 var sizes = []int{1, 8, 32, 64, 256}
 
-// Bench measures an embedder with made-up texts, one call after the other: each size for a time, and at least three
-// calls.
+// Bench measures an embedder with generated texts, one call after the other: for each size at least three calls.
 func Bench(ctx context.Context, e embed.Embedder, about embed.Description, each time.Duration) ([]Speed, error) {
 	var speeds []Speed
 	for _, size := range sizes {

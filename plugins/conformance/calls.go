@@ -17,7 +17,7 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// callError is a call that came to nothing.
+// callError is a failed call.
 type callError struct {
 	what   string
 	advice string
@@ -26,7 +26,7 @@ type callError struct {
 
 func (e *callError) Error() string { return e.what }
 
-// ask sends one call and reads its answer as the sidecar does.
+// ask sends one call and checks its answer as the sidecar does.
 func (t *tester) ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	p, err := t.plugin(ctx)
 	if err != nil {
@@ -45,14 +45,14 @@ func (t *tester) ask(ctx context.Context, kind embed.Kind, texts []string) ([]em
 	results, err := p.Read(resp, t.about, texts)
 	if err != nil {
 		return nil, &callError{
-			what:   fmt.Sprintf("a call with %s was answered by what the sidecar must refuse: %s", size(len(texts), bytes), err),
+			what:   fmt.Sprintf("the sidecar must refuse the answer to a call with %s: %s", size(len(texts), bytes), err),
 			advice: "answer with dims as described, exactly count*dims*4 bytes of vectors (a sparse model: a count for each text, and for each number its index, rising, and its value), tokens for none or for all texts, and at most one outcome a text",
 		}
 	}
 	return results, nil
 }
 
-// request is one for vectors.
+// request is a request for vectors.
 func (t *tester) request(kind embed.Kind, texts []string) *pluginpb.EmbedRequest {
 	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts}
 	if kind == embed.Query {
@@ -61,7 +61,7 @@ func (t *tester) request(kind embed.Kind, texts []string) *pluginpb.EmbedRequest
 	return req
 }
 
-// allowed is how many bytes texts have, and how long a call with them may take.
+// allowed returns the size of texts in bytes, and the time limit of a call with them.
 func (t *tester) allowed(texts []string) (bytes int, limit time.Duration) {
 	for _, text := range texts {
 		bytes += len(text)
@@ -69,19 +69,19 @@ func (t *tester) allowed(texts []string) (bytes int, limit time.Duration) {
 	return bytes, t.opts.CallTimeout(len(texts), bytes)
 }
 
-// patience is what a plugin gets for something that usually takes at most so long.
+// patience is the time limit for something that usually takes at most usual.
 func (t *tester) patience(usual time.Duration) time.Duration {
 	return time.Duration(t.opts.Patience) * usual
 }
 
-// over reports whether the time of a call is up, or as good as: the plugin knows the deadline, too, and may be the
-// first to say so.
+// over reports whether a call's deadline has passed, or nearly so: the plugin also knows the deadline, and may report
+// it first.
 func over(ctx context.Context, limit time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && time.Until(deadline) < limit/10
 }
 
-// explain words the failure of a call. A plugin that was silent to the end is stopped, as the sidecar does.
+// explain makes an error of a failed call. A plugin that did not answer in time is stopped, as by the sidecar.
 func (t *tester) explain(ctx context.Context, err error, what string, limit time.Duration) error {
 	st := status.Convert(err)
 	t.said.heard("the message of status "+st.Code().String(), st.Message())
@@ -96,7 +96,7 @@ func (t *tester) explain(ctx context.Context, err error, what string, limit time
 	select {
 	case <-t.run.Gone():
 		out.what = fmt.Sprintf("the plugin died during %s: %s", what, t.run.Ending())
-		out.advice = "run it by a debugger or look at its last words: a text or a call must never end the process"
+		out.advice = "run it in a debugger or read its last output: a text or a call must never end the process"
 		return out
 	default:
 	}
@@ -116,7 +116,7 @@ func (t *tester) explain(ctx context.Context, err error, what string, limit time
 	return out
 }
 
-// vectors embeds texts that every model must embed.
+// vectors embeds ordinary texts.
 func (t *tester) vectors(ctx context.Context, kind embed.Kind, texts []string) ([][]float32, error) {
 	results, err := t.ask(ctx, kind, texts)
 	if err != nil {
@@ -125,7 +125,7 @@ func (t *tester) vectors(ctx context.Context, kind embed.Kind, texts []string) (
 	return ordinary(results)
 }
 
-// ordinary are the vectors of texts that every model must embed.
+// ordinary returns the vectors of ordinary texts, which every model must embed.
 func ordinary(results []embed.Result) ([][]float32, error) {
 	vectors := make([][]float32, len(results))
 	for i, r := range results {
@@ -146,24 +146,24 @@ func ordinary(results []embed.Result) ([][]float32, error) {
 	return vectors, nil
 }
 
-// refusal judges how a call was refused that must not be served: by one of the good codes, the first of which is what
-// an author should take. The finding is empty then.
+// refusal checks that an invalid call was refused with one of the good codes; the finding is then empty. The first good
+// code is the recommended one.
 func (t *tester) refusal(of string, err error, good ...codes.Code) finding {
 	t.said.heard("the refusal of "+of, status.Convert(err).Message())
 	switch code := status.Code(err); {
 	case slices.Contains(good, code):
 		return finding{}
 	case code == codes.OK:
-		return fail(fmt.Sprintf("refuse %s with %s: an answer that was not asked for is worse than none", of, good[0]),
+		return fail(fmt.Sprintf("refuse %s with %s: a wrong answer is worse than none", of, good[0]),
 			"%s was served", of)
 	default:
-		return fail(fmt.Sprintf("use %s: other codes mean \"again\" or \"these texts are the matter\"", good[0]),
+		return fail(fmt.Sprintf("use %s: other codes mean \"retry\" or \"these texts are the cause\"", good[0]),
 			"%s was refused with %s", of, code)
 	}
 }
 
-// strangeModel is refused by one of modelCodes, by a reranker without the last; a method that the model does not have
-// by one of otherCodes.
+// strangeModel must be refused with one of modelCodes (a reranker: not the last one), and an unsupported method with
+// one of otherCodes.
 const strangeModel = "a model that does not exist"
 
 var (
@@ -171,7 +171,7 @@ var (
 	otherCodes = []codes.Code{codes.Unimplemented, codes.FailedPrecondition}
 )
 
-// batch is how many texts one call may hold, at most n.
+// batch is the plugin's limit of texts per call, at most n.
 func (t *tester) batch(n int) int {
 	if t.about.MaxBatch > 0 {
 		n = min(n, t.about.MaxBatch)
@@ -179,10 +179,10 @@ func (t *tester) batch(n int) int {
 	return max(1, min(n, maxAnswer/host.VectorBytes(t.about)))
 }
 
-// maxAnswer is the largest answer that the sidecar asks for, in bytes of vectors.
+// maxAnswer is the sidecar's limit of vectors per call, in bytes.
 const maxAnswer = 16 << 20
 
-// bytes is how many bytes of text one call may hold, at most n.
+// bytes is the plugin's limit of bytes per call, at most n.
 func (t *tester) bytes(n int) int {
 	if t.about.MaxBatchBytes > 0 {
 		n = min(n, t.about.MaxBatchBytes)
@@ -190,7 +190,7 @@ func (t *tester) bytes(n int) int {
 	return min(n, pluginpb.MaxCallBytes)
 }
 
-// split cuts texts into calls that the plugin takes.
+// split splits texts into calls within the plugin's limits.
 func (t *tester) split(texts []string) [][]string {
 	var calls [][]string
 	most := t.batch(len(texts))
@@ -205,7 +205,7 @@ func (t *tester) split(texts []string) [][]string {
 	return calls
 }
 
-// alone returns the vectors of the usual texts, each from a call of its own.
+// alone returns the vectors of the usual texts, each from its own call.
 func (t *tester) alone(ctx context.Context) ([][]float32, error) {
 	if t.usual != nil {
 		return t.usual, nil
@@ -222,9 +222,9 @@ func (t *tester) alone(ctx context.Context) ([][]float32, error) {
 	return list, nil
 }
 
-// Distances between vectors are |a-b| / |a|. Of two vectors of the same length with cosine 0.9999 it is 0.014.
+// Limits of the distance |a-b| / |a| of two vectors. For equal lengths and cosine 0.9999 it is 0.014.
 const (
-	tiny  = 0.001 // rounding, in another order of additions
+	tiny  = 0.001 // rounding, by another order of additions
 	small = 0.0142
 )
 

@@ -1,6 +1,6 @@
-// Package conformance finds out whether a plugin keeps the contract of plugins/proto, and tells its author what to do
-// where it does not. The plugin is started as the sidecar starts it; every answer goes through the checks of package
-// host. Nothing here knows what a good vector is: only what must hold for every model.
+// Package conformance tests whether a plugin keeps the contract of plugins/proto, and advises its author how to fix
+// failures. It starts the plugin as the sidecar does, and applies the checks of package host to every answer. It checks
+// only what must hold for every model, not the quality of vectors.
 package conformance
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// Report is the outcome of all checks, with what the plugin said of itself. Plugin to Dims are empty when it never
-// came up.
+// Report is the outcome of all checks, with the plugin's description. The fields Plugin to Dims are empty if it did not
+// start.
 type Report struct {
 	Path        string   `json:"path"`
 	Plugin      string   `json:"plugin"`
@@ -23,17 +23,17 @@ type Report struct {
 	Model       string   `json:"model"`
 	Fingerprint string   `json:"fingerprint"`
 	Dims        int      `json:"dims"`
-	Verdict     Verdict  `json:"verdict"` // the worst of the checks
+	Verdict     Verdict  `json:"verdict"` // the worst verdict of all checks
 	Checks      []Check  `json:"checks"`
 	LeftOut     []string `json:"left_out,omitempty"` // checks that need a plugin that starts
 }
 
-// IDs returns the ids of all checks, in the order in which they run.
+// IDs returns the ids of all checks, in order.
 func IDs() []string {
 	return lists.Map(all, func(c check) string { return c.id })
 }
 
-// all are the checks, in the order in which they run.
+// all are the checks, in order.
 var all = []check{
 	{"start", bare, checkStart, "it starts, shakes hands and describes itself", ""},
 	{"cookie", bare, checkCookie, "it refuses to be started by hand, and says why", ""},
@@ -106,8 +106,7 @@ var all = []check{
 	{"secrecy", ofVectors, checkSecrecy, "neither its output nor its errors hold a text", ""},
 }
 
-// Run runs the checks. What is wrong with the plugin is in the report; an error is a mistake in the options or the
-// end of ctx.
+// Run runs the checks. The report has the plugin's failures; an error means invalid options or a cancelled ctx.
 func Run(ctx context.Context, opts Options) (*Report, error) {
 	if opts.Soak <= 0 {
 		opts.Soak = 10 * time.Second
@@ -118,7 +117,7 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	opts.Patience = max(opts.Patience, 1)
 	for _, id := range opts.Only {
 		if !slices.Contains(IDs(), id) {
-			return nil, fmt.Errorf("there is no check %q: choose from %q", id, IDs())
+			return nil, fmt.Errorf("unknown check %q: choose from %q", id, IDs())
 		}
 	}
 	if _, err := os.Stat(opts.Path); err != nil {

@@ -21,7 +21,7 @@ func run(t *testing.T, o conformance.Options) *conformance.Report {
 	if o.Soak == 0 {
 		o.Soak = 500 * time.Millisecond
 	}
-	// No plugin is condemned only because the machine is slow.
+	// No plugin fails only because the machine is slow.
 	o.Patience = cmp.Or(o.Patience, 100)
 	if o.CallTimeout == nil {
 		o.CallTimeout = func(int, int) time.Duration { return time.Hour }
@@ -33,7 +33,7 @@ func run(t *testing.T, o conformance.Options) *conformance.Report {
 	return report
 }
 
-// verdict returns what was found by one check.
+// verdict returns the result of one check.
 func verdict(t *testing.T, report *conformance.Report, id string) conformance.Check {
 	t.Helper()
 	for _, c := range report.Checks {
@@ -109,7 +109,7 @@ func batching(o conformance.Options) conformance.Options {
 	return o
 }
 
-// waitedFor is for plugins that are found out by how long they take.
+// waitedFor is for plugins that fail by a time limit.
 func waitedFor(o conformance.Options) conformance.Options {
 	o.Patience = 1
 	return o
@@ -120,7 +120,7 @@ func hasty(o conformance.Options) conformance.Options {
 	return o
 }
 
-// condemned is a plugin that a check does not pass.
+// condemned is a plugin that fails a check.
 type condemned struct {
 	check, name string
 	options     conformance.Options
@@ -133,7 +133,7 @@ func condemnedPlugins(t *testing.T) []condemned {
 	return []condemned{
 		{"start", "exits", faults("exit-at-start"), conformance.Fail, "told to exit at start"},
 		{"start", "cannot describe itself", faults("describe-fails"), conformance.Fail, "told to find no model"},
-		{"cookie", "starts without", bare(t, "no-cookie"), conformance.Fail, "shook hands all the same"},
+		{"cookie", "starts without", bare(t, "no-cookie"), conformance.Fail, "still made the handshake"},
 		{"cookie", "says all is well", bare(t, "all-is-well"), conformance.Fail, "status 0"},
 		{"cookie", "says nothing", bare(t, "silent"), conformance.Warn, "no word"},
 		{"version", "claims any", bare(t, "any-version"), conformance.Fail, "claims to speak version 1000"},
@@ -154,7 +154,7 @@ func condemnedPlugins(t *testing.T) []condemned {
 		{"rerank", "in another order", reranking(faults("permute-every=1")), conformance.Fail, "in the opposite order"},
 		{"batches", "makes some up", faults("any-job"), conformance.Fail, "a model without batch jobs was served"},
 		{"batches", "knows any", batching(faults("any-job")), conformance.Fail, "by a nonce of nobody"},
-		{"batches", "has some", batching(faults("next-version")), conformance.Pass, "knows no job of nobody"},
+		{"batches", "has some", batching(faults("next-version")), conformance.Pass, "unknown jobs are handled"},
 		{"determinism", "noise", faults("noise"), conformance.Fail, "described as deterministic"},
 		{"batch-invariance", "noise", faults("batch-noise"), conformance.Fail, "alone and beside longer texts"},
 		{"kinds", "queries differ", faults("query-differs"), conformance.Fail, "described as symmetric"},
@@ -194,7 +194,7 @@ func condemnedPlugins(t *testing.T) []condemned {
 	}
 }
 
-// Every check must be able to fail: each has a plugin here that only it, or it at least, condemns.
+// Every check must be able to fail: each has a plugin here that fails it.
 func TestRun_EveryCheckCanFail(t *testing.T) {
 	t.Parallel()
 	canFail := map[string]bool{}
@@ -203,7 +203,7 @@ func TestRun_EveryCheckCanFail(t *testing.T) {
 			canFail[test.check] = true
 		}
 		if test.name == "says nothing" && testing.CoverMode() != "" {
-			continue // this binary says by itself then that its coverage is not kept
+			continue // this binary itself then prints that its coverage is not kept
 		}
 		t.Run(test.check+"/"+test.name, func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,7 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// Health must come at once; the host gives it two seconds before it takes the plugin for dead.
+// Limits of the time that Health may take.
 const (
 	healthSlow    = 250 * time.Millisecond
 	healthTimeout = 2 * time.Second
@@ -76,7 +76,7 @@ func checkHealth(ctx context.Context, t *tester) finding {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// What becomes of it does not matter here.
+		// The result does not matter here.
 		_, _ = p.Client().Embed(working, t.request(embed.Document, sentences(2, t.batch(256))))
 	}()
 	defer func() { cancel(); <-done }()

@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// endGracePeriod is how long a plugin may take to end; the sidecar gives it three seconds when it is asked.
+// endGracePeriod is how long a plugin may take to exit, as in the sidecar.
 const endGracePeriod = 3 * time.Second
 
 func checkShutdown(ctx context.Context, t *tester) finding {
@@ -45,7 +45,7 @@ func checkLifeline(ctx context.Context, t *tester) finding {
 		"it was still there %s after the end of its standard input", gracePeriod)
 }
 
-// checkSecrecy comes last: it judges what was said during all others, and makes the plugin complain once more.
+// checkSecrecy is the last check: it examines the output of all others, and provokes one more error.
 func checkSecrecy(ctx context.Context, t *tester) finding {
 	for _, kind := range []embed.Kind{embed.Document, embed.Query} {
 		must(t.together(ctx, kind, usualTexts[:2]))

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	parallel    = 8                      // calls at the same time
-	interrupts  = 8                      // calls that are given up, at the same time
-	interruptAt = 200 * time.Millisecond // after that, or in the middle of a call that takes less than twice as long
-	comeBack    = 5 * time.Second        // the next call is answered by then
+	parallel    = 8                      // concurrent calls
+	interrupts  = 8                      // concurrent calls that are cancelled
+	interruptAt = 200 * time.Millisecond // after this, or after half of a call if that is less
+	comeBack    = 5 * time.Second        // time limit of the next call
 )
 
 func checkConcurrency(ctx context.Context, t *tester) finding {
@@ -80,7 +80,7 @@ func checkConcurrency(ctx context.Context, t *tester) finding {
 		milliseconds(single))
 }
 
-// parallelVectors is vectors for several goroutines: it starts and stops nothing.
+// parallelVectors is vectors for concurrent use: it starts and stops no plugin.
 func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []string) ([][]float32, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(len(texts)*parallel, 64<<10))
 	defer cancel()
@@ -111,7 +111,7 @@ func checkDeadline(ctx context.Context, t *tester) finding {
 	return t.interrupted(ctx, "given up at their deadline", context.WithTimeout)
 }
 
-// interrupted gives up several large calls at once and measures how long the plugin then takes to answer a small one.
+// interrupted gives up several large calls at once and measures how long the plugin takes to answer the next small one.
 func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context,
 	time.Duration) (context.Context, context.CancelFunc),
 ) finding {
@@ -181,23 +181,23 @@ func checkThroughput(ctx context.Context, t *tester) finding {
 
 const (
 	mib = 1 << 20
-	// A leak of a few bytes a text is a matter of days; what grows by so much within the soak is a matter of hours.
+	// A leak of a few bytes per text matters after days; growth by this much within the soak matters after hours.
 	leakFails = 32 * mib
 	leakWarns = 8 * mib
 	rounds    = 40 // of the soak, at least
 )
 
-// checkMemory works through ever new texts and compares the second quarter with the last: caches and heaps fill up in
-// the first.
+// checkMemory embeds new texts for the whole soak and compares memory in the second and the last quarter. Caches and
+// heaps fill up in the first.
 func checkMemory(ctx context.Context, t *tester) finding {
-	t.stop() // what the largest calls have left in its heap would hide a leak, or look like one
+	t.stop() // the heap that the largest calls left could hide a leak, or look like one
 	texts := t.split(sentences(9, t.batch(64)))[0]
 	began := time.Now()
 	must(t.vectors(ctx, embed.Document, texts))
 	if t.run.Memory() == 0 {
 		return warn("run this on Linux", "the memory of a process cannot be read on this system")
 	}
-	// Enough rounds to see a slope, also of a slow model.
+	// Make enough rounds to see a slope, even with a slow model.
 	for took := time.Since(began); took > t.opts.Soak/rounds && len(texts) > 1; took /= 2 {
 		texts = texts[:len(texts)/2]
 	}
@@ -218,7 +218,7 @@ func checkMemory(ctx context.Context, t *tester) finding {
 	report := func(as func(string, string, ...any) finding) finding {
 		return as(advice, "%d MiB grew to %d MiB in the second half of %d texts", second/mib, last/mib, done)
 	}
-	steady := third-second > growth/4 // not one late step
+	steady := third-second > growth/4 // not a single late step
 	switch {
 	case growth > leakFails && growth > second/10 && steady:
 		return report(fail)

@@ -29,7 +29,7 @@ import (
 // fake is the path of the fake plugin, built once for all tests.
 var fake string
 
-// bareKey makes the test binary a plugin that was written without the SDK, with the vices that it names.
+// bareKey makes the test binary a plugin without the SDK, with the faults that its value names.
 const bareKey = "CONFORMANCE_TEST_BARE"
 
 func TestMain(m *testing.M) {
@@ -77,7 +77,7 @@ func (lengths) Embed(_ context.Context, _ string, _ sdk.Kind, texts []string) ([
 	return answers, nil
 }
 
-// beBare does the handshake by hand. It knows nothing of go-plugin, as a plugin in another language does not.
+// beBare does the handshake by hand, without go-plugin, as a plugin in another language does.
 func beBare(vices string) error {
 	has := func(vice string) bool { return strings.Contains(vices, vice) }
 	if os.Getenv(pluginpb.MagicCookieKey) != pluginpb.MagicCookieValue && !has("no-cookie") {
@@ -116,7 +116,7 @@ func beBare(vices string) error {
 	if has("open") {
 		config.ClientAuth = tls.NoClientCert
 	}
-	socket := fmt.Sprintf("@conformance-%d", os.Getpid()) // where nobody named a folder
+	socket := fmt.Sprintf("@conformance-%d", os.Getpid()) // if no folder is given
 	if dir := os.Getenv("PLUGIN_UNIX_SOCKET_DIR"); dir != "" {
 		socket = filepath.Join(dir, "bare")
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A text is found wherever the host's log has it: in a line, in the fields of a structured one, in the name of a
-// field. What the host itself says is no output.
+// A text is found in all parts of the host's log: in a line, and in the names and values of fields. The host's own
+// messages do not count as output.
 func TestRecorder_HearsLinesAndFields(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

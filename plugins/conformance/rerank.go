@@ -14,10 +14,10 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// query is what the texts are to answer.
+// query is the query of all rerank calls.
 const query = canary + " what stands where " + canary
 
-// scores asks for the scores of texts, in calls that the plugin takes.
+// scores gets the scores of texts, in calls within the plugin's limits.
 func (t *tester) scores(ctx context.Context, texts []string) (all []float32, err error) {
 	p, err := t.plugin(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func (t *tester) scores(ctx context.Context, texts []string) (all []float32, err
 		scores, err := p.ReadScores(resp, call)
 		if err != nil {
 			return nil, &callError{
-				what: fmt.Sprintf("a call for the scores of %s was answered by what the sidecar must refuse: %s",
+				what: fmt.Sprintf("the sidecar must refuse the answer to a call for the scores of %s: %s",
 					size(len(call), bytes), err),
 				advice: "give one finite number for each text, in order, packed as little-endian float32",
 			}
@@ -64,7 +64,7 @@ func checkRerank(ctx context.Context, t *tester) finding {
 	slices.Reverse(again)
 	for i := range texts {
 		if !sameScore(scores[i], again[i]) {
-			return fail("undo whatever sorting is done: scores are told in the order of the texts",
+			return fail("return scores in the order of the texts, not sorted",
 				"text %d of %d has the score %g, and %g when the call is made in the opposite order", i+1, len(texts), scores[i],
 				again[i])
 		}
@@ -82,7 +82,7 @@ func checkRerank(ctx context.Context, t *tester) finding {
 	return t.refusesOthers(ctx, len(texts))
 }
 
-// refusesOthers: a model that does not exist, and vectors of a reranker.
+// refusesOthers checks that a reranker refuses an unknown model, and calls for vectors.
 func (t *tester) refusesOthers(ctx context.Context, scored int) finding {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
 	defer cancel()
@@ -99,7 +99,7 @@ func (t *tester) refusesOthers(ctx context.Context, scored int) finding {
 	return pass("%d texts, the same in the opposite order and alone", scored)
 }
 
-// refusesToRerank: an older host, or a mistaken one, must not get numbers that mean nothing.
+// refusesToRerank checks that an embedder refuses Rerank.
 func refusesToRerank(ctx context.Context, t *tester) finding {
 	p := must(t.plugin(ctx))
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0]))+time.Second)
@@ -111,13 +111,13 @@ func refusesToRerank(ctx context.Context, t *tester) finding {
 	return pass("no reranker: it is refused with %s", status.Code(err))
 }
 
-// sameScore: texts beside one may move the last digits.
+// sameScore tolerates differences in the last digits, which other texts in the batch may cause.
 func sameScore(a, b float32) bool {
 	const near = 1e-3
 	return max(a-b, b-a) <= near*max(1, max(a, -a))
 }
 
-// checkBatches makes no job: it would be paid for, and take hours.
+// checkBatches makes no job, which would cost money and take hours.
 func checkBatches(ctx context.Context, t *tester) finding {
 	p := must(t.plugin(ctx))
 	const patience = time.Minute
@@ -143,5 +143,5 @@ func checkBatches(ctx context.Context, t *tester) finding {
 		return fail("to cancel a job that the provider does not know is no error",
 			"asked to cancel a job of nobody, it answers %s", status.Code(err))
 	}
-	return pass("it knows no job of nobody; none was made, as it would be paid for")
+	return pass("unknown jobs are handled; no job was made, as it would cost money")
 }

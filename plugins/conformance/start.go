@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	startSlow = 10 * time.Second // and an author should know
-	// bareTimeout is how long a program that must refuse to run may take to do so: interpreters load libraries first.
+	startSlow = 10 * time.Second // worth a warning
+	// bareTimeout is how long a program may take to refuse to run: interpreters load libraries first.
 	bareTimeout = 20 * time.Second
-	// strangerTimeout is how long a program that must not be served may wait for an answer.
+	// strangerTimeout is how long an unauthorized client waits for an answer.
 	strangerTimeout = 3 * time.Second
-	// unknownVersion is a version of the protocol that nobody speaks.
+	// unknownVersion is an unsupported version of the protocol.
 	unknownVersion = "1000"
 )
 
@@ -36,8 +36,8 @@ func checkStart(ctx context.Context, t *tester) finding {
 	began := time.Now()
 	p, err := t.plugin(ctx)
 	if err != nil {
-		//nolint:nilerr // the report tells it
-		return fail("this is what the sidecar says to its user: mend what it names", "%s", err)
+		// nolint:nilerr // it is in the report
+		return fail("this is the sidecar's error message: fix what it names", "%s", err)
 	}
 	took := time.Since(began)
 	t.started, t.about = true, p.Description()
@@ -54,7 +54,7 @@ func checkStart(ctx context.Context, t *tester) finding {
 		took.Round(time.Millisecond))
 }
 
-// bareRun is how a program behaved that was started without a host.
+// bareRun is the behaviour of a program that was started without a host.
 type bareRun struct {
 	line   string // its first line on standard output
 	stderr string
@@ -62,7 +62,7 @@ type bareRun struct {
 	status int
 }
 
-// bare starts the program with an environment and waits until it says a line, ends, or has taken too long.
+// bare starts the program with an environment and waits until it prints a line, exits, or times out.
 func (t *tester) bare(ctx context.Context, environ ...string) (bareRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.patience(bareTimeout))
 	defer cancel()
@@ -120,7 +120,7 @@ func checkCookie(ctx context.Context, t *tester) finding {
 		pluginpb.MagicCookieKey, pluginpb.MagicCookieValue)
 	switch {
 	case strings.Count(run.line, "|") >= 4:
-		return fail(advice, "started without the cookie it shook hands all the same")
+		return fail(advice, "started without the cookie it still made the handshake")
 	case !run.ended && run.line == "":
 		return fail(advice, "started without the cookie it neither ended nor said anything within %s", bareTimeout)
 	case run.ended && run.status == 0:
@@ -166,7 +166,7 @@ func checkStrangers(ctx context.Context, t *tester) finding {
 	}
 	advice := "serve with TLS, require a client certificate, and accept the one in PLUGIN_CLIENT_CERT only"
 	connect := func(mine ...tls.Certificate) credentials.TransportCredentials {
-		//nolint:gosec // who the plugin is does not matter here
+		//nolint:gosec // the plugin's identity does not matter here
 		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, Certificates: mine})
 	}
 	for how, creds := range map[string]credentials.TransportCredentials{
@@ -181,7 +181,7 @@ func checkStrangers(ctx context.Context, t *tester) finding {
 	return pass("connections without TLS, without a certificate and with a foreign one are refused")
 }
 
-// health asks the plugin for its health over a connection of its own.
+// health calls the plugin's Health over a new connection.
 func (t *tester) health(ctx context.Context, socket string, creds credentials.TransportCredentials) error {
 	ctx, cancel := context.WithTimeout(ctx, t.patience(strangerTimeout))
 	defer cancel()

@@ -22,14 +22,14 @@ type tester struct {
 	opts    Options
 	said    *recorder
 	run     *host.Inspection  // nil: not running
-	started bool              // it came up once
+	started bool              // it has started once
 	about   embed.Description // of the first start
-	// symmetric is what it said of the model; embed.Description has no place for it.
+	// symmetric is part of the model's description that embed.Description lacks.
 	symmetric bool
 	usual     [][]float32 // vectors of usualTexts, each embedded alone
 }
 
-// check runs one check and words what went wrong in it.
+// check runs one check and returns its outcome.
 func (t *tester) check(ctx context.Context, c check) Check {
 	began := time.Now()
 	f := t.finding(ctx, c)
@@ -39,7 +39,7 @@ func (t *tester) check(ctx context.Context, c check) Check {
 	}
 }
 
-// finding is what a check finds, or why it was abandoned.
+// finding runs a check and returns its finding, or why it was abandoned.
 func (t *tester) finding(ctx context.Context, c check) (f finding) {
 	defer func() {
 		switch why := recover().(type) {
@@ -58,13 +58,13 @@ func (t *tester) finding(ctx context.Context, c check) (f finding) {
 	return c.run(ctx, t)
 }
 
-// abandoned is why a check has ended in the middle.
+// abandoned is the panic value of abandon.
 type abandoned struct{ err error }
 
-// abandon ends a check, as FailNow does a test. Only the goroutine of the check may call it.
+// abandon ends a check, as FailNow ends a test. Call it only from the goroutine of the check.
 func abandon(err error) { panic(abandoned{err}) }
 
-// must abandons the check where a call has failed.
+// must abandons the check if a call failed.
 func must[T any](value T, err error) T {
 	if err != nil {
 		abandon(err)
@@ -72,7 +72,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// plugin returns the running plugin, restarted when it is gone.
+// plugin returns the running plugin. It starts the plugin if it does not run.
 func (t *tester) plugin(ctx context.Context) (*host.Inspection, error) {
 	if t.run != nil {
 		select {
@@ -96,18 +96,18 @@ func (t *tester) plugin(ctx context.Context) (*host.Inspection, error) {
 // stop ends the plugin.
 func (t *tester) stop() {
 	if t.run != nil {
-		_ = t.run.Close() // a folder of sockets that stays is swept by the next host
+		_ = t.run.Close() // the next host removes a leftover folder of sockets
 		t.run = nil
 	}
 }
 
-// Verdict is what a check found.
+// Verdict is the result of a check.
 type Verdict string
 
 // The verdicts, from good to bad.
 const (
 	Pass Verdict = "pass"
-	Warn Verdict = "warn" // the sidecar copes, somebody will wonder
+	Warn Verdict = "warn" // the sidecar copes, but users may notice
 	Fail Verdict = "fail" // the contract is broken
 )
 
@@ -122,7 +122,7 @@ type Check struct {
 	Title    string  `json:"title"` // what must hold
 	Verdict  Verdict `json:"verdict"`
 	Measured string  `json:"measured"`
-	Advice   string  `json:"advice,omitempty"` // what to do; "" when it passed
+	Advice   string  `json:"advice,omitempty"` // what to do; "" if it passed
 	Seconds  float64 `json:"seconds"`
 }
 
@@ -143,49 +143,47 @@ func fail(advice, measured string, args ...any) finding {
 	return finding{verdict: Fail, measured: fmt.Sprintf(measured, args...), advice: advice}
 }
 
-// check is one thing that must hold.
+// check is one rule of the contract.
 type check struct {
 	id    string
 	scope scope
 	run   func(context.Context, *tester) finding
 	title string
-	// advice is for when a call fails in the middle of it.
+	// advice is used if a call fails during the check.
 	advice string
 }
 
-// scope is of which plugins something must hold.
+// scope says which plugins a check applies to.
 type scope int
 
 const (
-	ofVectors scope = iota // whose model makes vectors
-	ofAny                  // of rerankers, too
-	bare                   // of any, and the check starts the program by itself
+	ofVectors scope = iota // models that make vectors
+	ofAny                  // rerankers, too
+	bare                   // any plugin, and the check itself starts the program
 )
 
 // Options say what to test and how long.
 type Options struct {
 	Path string            // the plugin's file
-	Args []string          // follow it on its command line
-	Env  map[string]string // its environment, beside what every plugin gets
+	Args []string          // command line arguments
+	Env  map[string]string // its environment, in addition to the usual variables
 	// Model is the one to test. Empty: the plugin's only one.
 	Model string
 	// Only are the ids of the checks to run. Empty: all.
 	Only []string
-	// Soak is how long memory is watched under load; throughput is measured for a part of it. Default 10 s.
+	// Soak is how long memory is measured under load; throughput is measured for a part of it. Default 10 s.
 	Soak time.Duration
 	// CallTimeout is how long a call may take. Default: host.DefaultCallTimeout.
 	CallTimeout func(texts, bytes int) time.Duration
-	// Patience is how many times as long as usual the plugin may take to answer, to come back and to end, on a machine
-	// that is busy with other things. Default 1.
+	// Patience multiplies the time limits for answers, restarts and exits, for busy machines. Default 1.
 	Patience int
-	// TempDir is for sockets; see host.Options.
+	// TempDir is the folder for sockets; see host.Options.
 	TempDir string
-	// Progress is told every check as it ends. May be nil.
+	// Progress is called after every check. May be nil.
 	Progress func(Check)
 }
 
-// recorder keeps everything that the plugin says: its output, which comes through the host's log, and the messages of
-// errors.
+// recorder records the plugin's output, which comes through the host's log, and its error messages.
 type recorder struct {
 	mu    sync.Mutex
 	leaks []string // where a text was quoted
@@ -194,7 +192,7 @@ type recorder struct {
 
 var _ slog.Handler = (*recorder)(nil)
 
-// heard takes something that was said, and where.
+// heard records a message and where it occurred.
 func (r *recorder) heard(where, said string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,7 +210,7 @@ func (r *recorder) Handle(_ context.Context, record slog.Record) error {
 	if record.Message == "plugin output" {
 		var said []string
 		record.Attrs(func(a slog.Attr) bool {
-			said = append(said, a.String()) // its line, and the fields of a structured one
+			said = append(said, a.String()) // its line, or the fields of a structured line
 			return true
 		})
 		r.heard("its output", strings.Join(said, " "))
@@ -226,7 +224,7 @@ func (r *recorder) WithAttrs([]slog.Attr) slog.Handler { return r }
 // WithGroup implements slog.Handler.
 func (r *recorder) WithGroup(string) slog.Handler { return r }
 
-// canary begins and ends every text that is sent, so that a quote of a text can be told wherever it turns up.
+// canary begins and ends every text, so that a quoted text can be detected anywhere.
 const canary = "Quetzalcoatlus"
 
 var words = strings.Fields(`the a of river and mountain green slow engine table window people letter morning invoice password
@@ -234,7 +232,7 @@ var words = strings.Fields(`the a of river and mountain green slow engine table 
 	paper
 	machine question answer doctor garden music silence number seven eleven never always because although`)
 
-// sentence makes an ordinary text of so many words; the same seed makes the same.
+// sentence makes an ordinary text of length words; the same seed makes the same text.
 func sentence(seed uint64, length int) string {
 	r := rand.New(rand.NewPCG(seed, 0x5eed)) //nolint:gosec // texts are no secret
 	b := []string{canary}
@@ -244,7 +242,7 @@ func sentence(seed uint64, length int) string {
 	return strings.Join(append(b, fmt.Sprint(seed), canary), " ")
 }
 
-// sentences are n different texts of usual lengths, mixed.
+// sentences are n different texts of usual, mixed lengths.
 func sentences(seed uint64, n int) []string {
 	list := make([]string, n)
 	for i := range list {
@@ -253,10 +251,10 @@ func sentences(seed uint64, n int) []string {
 	return list
 }
 
-// usualTexts are what answers are compared on: of different lengths, none alike.
+// usualTexts are the texts for comparisons of answers, of different lengths.
 var usualTexts = sentences(1, 12)
 
-// long makes a text of exactly so many bytes out of words.
+// long makes a text of words with exactly the given number of bytes.
 func long(bytes int) string {
 	piece := strings.Join(words, " ") + " "
 	b := strings.Repeat(piece, bytes/len(piece)+1)
@@ -264,7 +262,7 @@ func long(bytes int) string {
 	return b[:bytes-len(canary)-1] + " " + canary
 }
 
-// strange are valid UTF-8 that programs stumble over. Each stands between the canaries.
+// strange are valid UTF-8 texts that often cause bugs. They are sent between canaries.
 var strange = []struct{ what, text string }{
 	{"NUL", "before\x00after"},
 	{"control characters", "\x01\x02\x1b[31mred\x7f"},
@@ -284,12 +282,12 @@ var strange = []struct{ what, text string }{
 	{"special tokens as text", "[CLS] [SEP] [PAD] [UNK] [MASK] <s> </s> <pad> <|endoftext|> <unk>"},
 }
 
-// strangeTexts are those, between the canaries.
+// strangeTexts are the texts of strange between canaries.
 var strangeTexts = lists.Map(strange, func(s struct{ what, text string }) string {
 	return canary + " " + s.text + " " + canary
 })
 
-// suspect finds the one strange text that fails a call.
+// suspect finds the strange text that makes a call fail.
 func suspect(whole error, call func(texts []string) error) error {
 	for i, text := range strangeTexts {
 		if err := call([]string{text}); err != nil {
@@ -299,5 +297,5 @@ func suspect(whole error, call func(texts []string) error) error {
 	return whole
 }
 
-// nothing are texts without anything to embed; models differ in which of them they call empty.
+// nothing are texts without content. Models differ in which of them they call empty.
 var nothing = []string{"", " ", "\n\t \r\n", "\u00a0\u2003", "\u200b"}

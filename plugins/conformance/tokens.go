@@ -16,13 +16,12 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// segment is the longest text that the sidecar sends to have its tokens told.
+// segment is the longest text that the sidecar sends to Tokenize.
 const segment = 32 << 10
 
 var errNotOffered = errors.New("the plugin does not tell where tokens end")
 
-// tokens asks where the tokens of texts end, in calls that the plugin takes, and checks what is checked of every
-// answer.
+// tokens calls Tokenize within the plugin's limits and checks the answers.
 func (t *tester) tokens(ctx context.Context, texts []string) (embed.Tokens, error) {
 	var all embed.Tokens
 	for _, call := range t.split(texts) {
@@ -103,7 +102,7 @@ func checkTokens(ctx context.Context, t *tester) finding {
 	return pass("%d tokens in %d texts, %d around each", total, len(texts), told.Around)
 }
 
-// tokensAgain: a second time, backwards and alone, they are the same.
+// tokensAgain checks that a second call, in reverse, and calls with one text return the same tokens.
 func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Tokens) finding {
 	const advice = "tokens depend on the text alone, not on what else is in the call or was before"
 	backwards := slices.Clone(texts)
@@ -125,7 +124,7 @@ func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Toke
 	return finding{}
 }
 
-// tokensOfAll: nothing is left out of a text, however long, and nothing has no tokens.
+// tokensOfAll checks that tokens cover the whole text, of any length, and that an empty text has none.
 func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Tokens) finding {
 	for i, text := range texts {
 		if text == "" && len(told.Ends[i]) > 0 {
@@ -142,14 +141,14 @@ func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Toke
 			text = usualTexts[i]
 		}
 		if len(ends) == 0 || ends[len(ends)-1] <= strings.LastIndexByte(text, ' ') {
-			return fail("tell the tokens of the whole text, not only of what the model reads of it: long texts are cut by them",
+			return fail("return the tokens of the whole text, not only of the part that the model reads: long texts are cut by them",
 				"the last words of %s are in no token", size(1, len(text)))
 		}
 	}
 	return finding{}
 }
 
-// tokensOfModel: another model has none.
+// tokensOfModel checks that an unknown model is refused.
 func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) finding {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
 	defer cancel()
@@ -157,7 +156,7 @@ func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) f
 	return t.refusal(strangeModel, err, modelCodes...)
 }
 
-// tokensAsEmbedded: Embed counts as many, if it counts.
+// tokensAsEmbedded checks that Embed reports the same number of tokens, if any.
 func tokensAsEmbedded(ctx context.Context, t *tester, _ []string, told embed.Tokens) finding {
 	at := 0
 	for _, call := range t.split(usualTexts) {
@@ -174,7 +173,7 @@ func tokensAsEmbedded(ctx context.Context, t *tester, _ []string, told embed.Tok
 	return finding{}
 }
 
-// tokensUpToLimit: a text that fits by its tokens is not cut, one that does not fit is.
+// tokensUpToLimit checks that Embed cuts a text if and only if its tokens exceed the limit.
 func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Tokens) finding {
 	most := t.about.MaxTokens
 	if most == 0 {
@@ -189,11 +188,11 @@ func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Toke
 	whole := must(t.tokens(ctx, []string{text}))
 	ends := whole.Ends[0]
 	if len(ends) <= room {
-		return finding{} // a text that long is never sent
+		return finding{} // the sidecar never sends a text of that length
 	}
 	for _, n := range []int{room, room + 1} {
 		piece := text[:ends[n-1]]
-		counted := must(t.tokens(ctx, []string{piece})) // where a text ends can change its last tokens
+		counted := must(t.tokens(ctx, []string{piece})) // the end of a text can change its last tokens
 		results := must(t.ask(ctx, embed.Document, []string{piece}))
 		tokens, fits := len(counted.Ends[0]), len(counted.Ends[0]) <= room
 		if cut := results[0].Truncated || results[0].Err != nil; cut == fits {

@@ -27,37 +27,37 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// breaches are further items of EMBEDSIDECAR_PLUGIN_FAULTS, without a value: answers that look well and are not. What
-// a host cannot see by itself, the conformance tester must.
+// breaches are further items of EMBEDSIDECAR_PLUGIN_FAULTS, without a value. They make answers that look valid but are
+// wrong. The conformance tester must detect those that a host cannot.
 var breaches = []string{
-	"any-model",            // serves models that do not exist
+	"any-model",            // serves unknown models
 	"refuses-unknown",      // fails calls with fields of a later version
-	"query-differs",        // queries get other vectors than documents, though described as symmetric
+	"query-differs",        // queries and documents get different vectors, though described as symmetric
 	"same-vector",          // every text gets the same vector
-	"reversed",             // vectors of a batch come backwards
-	"reversed-when-busy",   // ... when another call is under way
+	"reversed",             // vectors of a batch come in reverse
+	"reversed-when-busy",   // ... during another call
 	"noise",                // vectors differ a little each time
 	"batch-noise",          // vectors depend on the size of the batch
-	"unsorted",             // indices of sparse vectors come in no order
+	"unsorted",             // indices of sparse vectors are unsorted
 	"zero-for-empty",       // texts without content get a vector of zeros
-	"never-truncates",      // describes 8 tokens and reads all
+	"never-truncates",      // describes a limit of 8 tokens but reads all
 	"long-kills",           // a text above 1 MiB kills the process
-	"stuck-after-cancel",   // after a cancelled call none is answered any more
-	"stuck-after-deadline", // after a call whose deadline passed ...
+	"stuck-after-cancel",   // does not answer after a cancelled call
+	"stuck-after-deadline", // does not answer after a call whose deadline passed
 	"health-hangs",         // Health is never answered
 	"not-ready",            // Health says no
-	"prints-texts",         // texts go to standard error
-	"outlives-host",        // stays when its host goes
-	"tokens-in-characters", // tells where tokens end in characters, not in bytes
-	"tokens-vary",          // leaves the last token out of each second call
-	"tokens-cut",           // tells the first 50 tokens of a text only
-	"tokens-die",           // a text with a byte order mark kills the process, but only there
-	"tokens-around",        // tells of two tokens around a text that no text has
+	"prints-texts",         // writes texts to standard error
+	"outlives-host",        // keeps running when its host ends
+	"tokens-in-characters", // reports ends of tokens in characters, not in bytes
+	"tokens-vary",          // omits the last token in every second call
+	"tokens-cut",           // reports only the first 50 tokens of a text
+	"tokens-die",           // a text with a byte order mark kills the process, in Tokenize only
+	"tokens-around",        // reports two tokens around a text that do not exist
 	"any-job",              // knows every batch job
-	"next-version",         // speaks version 1 with fields of a later one in every message; no fault
+	"next-version",         // speaks version 1 with fields of a later version in every message; not a fault
 }
 
-// breaker stands between the host and the honest embedder, and gives the answers that the SDK would never let through.
+// breaker wraps the honest embedder and makes answers that the SDK would refuse.
 type breaker struct {
 	pluginpb.EmbedderServer
 	faults
@@ -67,7 +67,7 @@ type breaker struct {
 
 	mu    sync.Mutex
 	calls map[context.Context]bool // under way
-	stuck bool                     // no call is answered any more
+	stuck bool                     // calls are no longer answered
 }
 
 // Describe implements pluginpb.EmbedderServer.
@@ -107,8 +107,8 @@ func (b *breaker) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*plugi
 	return resp, nil
 }
 
-// enter begins a call, which never ends if one was given up in the way that this plugin cannot bear. Calls of one
-// connection begin after the news that an earlier one was given up.
+// enter begins a call. It blocks forever once an earlier call has left the plugin stuck. A connection delivers the end
+// of an earlier call before the next call.
 func (b *breaker) enter(ctx context.Context) {
 	b.mu.Lock()
 	for call := range b.calls {
@@ -131,8 +131,8 @@ func (b *breaker) leave(ctx context.Context) {
 	delete(b.calls, ctx)
 }
 
-// unbearable reports whether a call was given up in the way that leaves this plugin stuck. A client that gives up at
-// its deadline says so by cancelling; only the deadline itself tells the two apart.
+// unbearable reports whether a call ended in the way that leaves this plugin stuck. A client also cancels at its
+// deadline, so only the deadline distinguishes the two.
 func (b *breaker) unbearable(end error, deadline time.Time) bool {
 	if end == nil {
 		return false
@@ -143,7 +143,7 @@ func (b *breaker) unbearable(end error, deadline time.Time) bool {
 	return b.does["stuck-after-cancel"]
 }
 
-// before breaks what concerns a request.
+// before applies the faults of requests.
 func (b *breaker) before(req *pluginpb.EmbedRequest) error {
 	if b.does["any-model"] {
 		req.Model = "fake"
@@ -162,12 +162,12 @@ func (b *breaker) before(req *pluginpb.EmbedRequest) error {
 	return nil
 }
 
-// after breaks an answer.
+// after applies the faults of answers.
 func (b *breaker) after(req *pluginpb.EmbedRequest, resp *pluginpb.EmbedResponse, busy bool) {
 	width, count := int(resp.GetDims())*4, len(req.GetTexts())
 	if s := resp.GetSparse(); s != nil {
 		if b.does["unsorted"] {
-			slices.Reverse(s.Indices) // backwards, and of other places
+			slices.Reverse(s.Indices) // reversed, so with other indices
 		}
 		b.age(s)
 	}
@@ -207,13 +207,13 @@ func (b *breaker) after(req *pluginpb.EmbedRequest, resp *pluginpb.EmbedResponse
 	b.age(resp)
 }
 
-// due counts a call, and returns whether this call is the Nth one of an item.
+// due counts a call. The function reports whether this call is the Nth one of an item.
 func (b *breaker) due() func(item string) bool {
 	n := b.number.Add(1)
 	return func(item string) bool { return b.every[item] > 0 && n%b.every[item] == 0 }
 }
 
-// lie makes an answer one that no host may take, or fails the call.
+// lie makes an answer invalid, or fails the call.
 func lie(due func(item string) bool, req *pluginpb.EmbedRequest, resp *pluginpb.EmbedResponse) error {
 	row, several, s := int(resp.Dims)*4, len(req.GetTexts()) > 1, resp.Sparse
 	switch {
@@ -240,10 +240,10 @@ func lie(due func(item string) bool, req *pluginpb.EmbedRequest, resp *pluginpb.
 	return nil
 }
 
-// turn puts the first of a list behind the others.
+// turn moves the first part of a list to its end.
 func turn[T any](list []T, first int) []T { return append(list[first:], list[:first]...) }
 
-// push adds to the first number of a packed vector.
+// push changes the first number of a packed vector.
 func push(row []byte, by float32) {
 	x := math.Float32frombits(binary.LittleEndian.Uint32(row))
 	binary.LittleEndian.PutUint32(row, math.Float32bits(x+by))
@@ -318,7 +318,7 @@ func (b *breaker) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (
 	return resp, nil
 }
 
-// age gives a message fields that this version of the contract does not know: a number, and bytes.
+// age adds fields to a message that are unknown in this version of the contract: a number and bytes.
 func (b *breaker) age(m proto.Message) {
 	if !b.does["next-version"] {
 		return

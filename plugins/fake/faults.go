@@ -45,8 +45,8 @@ var (
 	onTexts = []string{
 		"crash-on",    // it kills the process (SIGKILL)
 		"panic-on",    // it makes the call panic
-		"hang-on",     // it makes the call never answer, though the host gives up
-		"freeze-on",   // it stops the whole process (SIGSTOP)
+		"hang-on",     // the call never returns, even if the host cancels it
+		"freeze-on",   // it stops the process (SIGSTOP)
 		"nan-on",      // its vector has a NaN
 		"inf-on",      // its vector has an infinity
 		"zero-on",     // its vector is all zero
@@ -54,37 +54,37 @@ var (
 		"too-long-on", // ... too_long
 		"invalid-on",  // ... invalid
 		"retry-on",    // ... retry_later, after 20 ms
-		"swell-on",    // it takes memory, 64 MiB at a time up to 768, and the call never answers
+		"swell-on",    // it allocates memory, 64 MiB at a time up to 768, and the call never returns
 	}
 	// Each Nth call:
 	everies = []string{
 		"wrong-count-every", // answers with one vector too few
 		"wrong-dims-every",  // answers with vectors one number too wide
-		"garbage-every",     // answers about texts that were not asked, with bytes that are no numbers
+		"garbage-every",     // answers for texts outside the request, with invalid numbers
 		"huge-every",        // answers with 32 MiB
-		"unavailable-every", // fails, to be tried again after 20 ms
-		"permute-every",     // answers, if it has several texts, with every vector one place further
+		"unavailable-every", // fails with a retry delay of 20 ms
+		"permute-every",     // answers several texts with their vectors shifted by one
 	}
 	// The plugin, by an item without a value:
 	flags = []string{
-		// starts two processes before the handshake that never end, one of them in a session of its own; their numbers are
-		// in the file that EMBEDSIDECAR_PLUGIN_FORKS names
+		// starts two processes before the handshake that never end, one of them in its own session, and writes their
+		// pids to the file that EMBEDSIDECAR_PLUGIN_FORKS names
 		"fork",
-		"other-vectors",    // its vectors are not those of its fingerprint
-		"burn",             // keeps all CPUs busy from its first call on
-		"exit-at-start",    // ends before the handshake, with status 3
+		"other-vectors",    // its vectors do not match its fingerprint
+		"burn",             // uses all CPUs after its first call
+		"exit-at-start",    // exits before the handshake with status 3
 		"crash-at-start",   // is killed before the handshake (SIGKILL)
-		"hang-at-start",    // never says anything
-		"garbage-at-start", // prints something else than a handshake
-		"describe-fails",   // cannot describe itself, which a person must mend
-		"describe-exits",   // ends with status 4 when asked to describe itself
-		"describe-hangs",   // never describes itself
-		"new-fingerprint",  // describes another fingerprint after each start
-		"no-tokens",        // does not tell where tokens end, as a plugin without that method
+		"hang-at-start",    // prints nothing
+		"garbage-at-start", // prints something other than a handshake
+		"describe-fails",   // Describe fails with a configuration error
+		"describe-exits",   // Describe exits with status 4
+		"describe-hangs",   // Describe never returns
+		"new-fingerprint",  // describes a new fingerprint after each start
+		"no-tokens",        // has no Tokenize
 	}
 )
 
-// parseFaults reads the list; what it does not know is an error.
+// parseFaults parses the list. Unknown items are errors.
 func parseFaults(list string) (faults, error) {
 	f := faults{on: map[string]string{}, every: map[string]uint64{}, does: map[string]bool{}}
 	if strings.TrimSpace(list) == "" {
@@ -166,7 +166,7 @@ func parseFlood(value string) (int, error) {
 	return n, nil
 }
 
-// key is the key that the environment has for this plugin, which it lets out with much of what it says; "" without one.
+// key is the API key in the environment, which this plugin leaks in its output and errors; "" if there is none.
 func key() string {
 	if value := os.Getenv("EMBEDSIDECAR_PLUGIN_API_KEY"); value != "" {
 		return " key=" + value + fmt.Sprintf(" %+q", value)
@@ -174,7 +174,7 @@ func key() string {
 	return ""
 }
 
-// atStart does what must happen before the handshake.
+// atStart applies the faults before the handshake.
 func (f *faults) atStart() {
 	switch {
 	case f.does["exit-at-start"]:
@@ -185,7 +185,7 @@ func (f *faults) atStart() {
 	case f.does["crash-at-start"]:
 		die(syscall.SIGKILL)
 	case f.does["hang-at-start"]:
-		select {} // a signal, or the host's timeout, ends it
+		select {} // until a signal or the host's timeout
 	case f.does["garbage-at-start"]:
 		fmt.Println("Segmentation fault (not really)" + key())
 	case f.does["fork"]:
@@ -194,14 +194,14 @@ func (f *faults) atStart() {
 			os.Exit(1)
 		}
 	case f.does["outlives-host"]:
-		_ = os.Unsetenv(pluginpb.LifelineKey) // it then watches its parent, which lives
+		_ = os.Unsetenv(pluginpb.LifelineKey) // it then watches its parent, which is alive
 	}
 }
 
-// forked is what the processes that fork has started get as their argument.
+// forked is the argument of processes that fork starts.
 const forked = "never-end"
 
-// fork starts two copies of this program that outlive it if nobody kills them, and writes their numbers to a file.
+// fork starts two copies of this program that outlive it unless they are killed, and writes their pids to a file.
 func fork(list string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -209,7 +209,7 @@ func fork(list string) error {
 	}
 	var pids strings.Builder
 	for _, session := range []bool{false, true} {
-		child := exec.Command(self, forked) //nolint:noctx // it is to outlive everything
+		child := exec.Command(self, forked) // nolint:noctx // it must outlive everything
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
 		child.Env = os.Environ()
 		if err := child.Start(); err != nil {
@@ -220,7 +220,7 @@ func fork(list string) error {
 	return os.WriteFile(list, []byte(pids.String()), 0o600) //nolint:gosec // a test names the file
 }
 
-// beforeDescribe does what keeps the plugin from describing itself.
+// beforeDescribe applies the faults of Describe.
 func (f *faults) beforeDescribe() error {
 	switch {
 	case f.does["describe-fails"]:
@@ -234,7 +234,7 @@ func (f *faults) beforeDescribe() error {
 	return nil
 }
 
-// beforeCall does what concerns a call as a whole.
+// beforeCall applies the faults of a whole call.
 func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 	for _, text := range texts {
 		switch {
@@ -247,7 +247,7 @@ func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 		case f.has(text, "swell-on"):
 			swell(ctx)
 		case f.has(text, "panic-on"):
-			panic("told to panic on " + text) // the SDK must keep the text out of what it says
+			panic("told to panic on " + text) // the SDK must not pass on the text
 		}
 	}
 	for i := range f.flood {
@@ -272,7 +272,7 @@ func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 
 var burning sync.Once
 
-// burn has threads that never rest, one for each CPU.
+// burn starts a spinning thread for each CPU.
 func burn() {
 	for range runtime.NumCPU() {
 		go func() {
@@ -285,8 +285,8 @@ func burn() {
 	}
 }
 
-// swell takes memory until the process is killed. A bound that the system keeps would end it in another way than the
-// host, which has to look first.
+// swell allocates memory until the host kills the process. It stops before the system's own limit, which would end the
+// process in another way.
 func swell(ctx context.Context) {
 	const step, most, pause = 64 << 20, 12, 20 * time.Millisecond
 	var taken [][]byte
@@ -302,7 +302,7 @@ func swell(ctx context.Context) {
 	runtime.KeepAlive(taken)
 }
 
-// textError is the failure of one text, or nil.
+// textError returns the error of one text, or nil.
 func (f *faults) textError(text string) *sdk.TextError {
 	switch {
 	case f.has(text, "refuse-on"):
@@ -332,12 +332,12 @@ func (f *faults) spoil(a *sdk.Answer, text string) {
 	}
 }
 
-// has reports whether a fault concerns the text.
+// has reports whether a fault applies to the text.
 func (f *faults) has(text, item string) bool {
 	return f.on[item] != "" && strings.Contains(text, f.on[item])
 }
 
-// die sends a signal to this process and does not go on.
+// die sends a signal to this process and blocks.
 func die(sig syscall.Signal) {
 	_ = syscall.Kill(os.Getpid(), sig)
 	select {}

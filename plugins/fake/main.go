@@ -1,5 +1,5 @@
-// Command embedsidecar-fake is an embedder for tests and benchmarks. Its vectors mean nothing but can be computed by
-// anybody (package vector says how), it costs next to nothing, and it can be told to be slow, to lie and to die.
+// Command embedsidecar-fake is an embedder for tests and benchmarks. It is cheap, and its vectors have no meaning but
+// can be recomputed (package vector says how). It can be made to be slow, to return wrong answers and to crash.
 //
 // Environment:
 //
@@ -34,7 +34,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// version is the fake's own; its fingerprint does not depend on it.
+// version is the plugin's version. The fingerprint does not depend on it.
 const version = "1.0.0"
 
 func main() {
@@ -77,7 +77,7 @@ func newEmbedder(getenv func(string) string) (*embedder, error) {
 	e.batches = getenv("EMBEDSIDECAR_PLUGIN_BATCHES") == "true"
 	if getenv("EMBEDSIDECAR_PLUGIN_RERANKS") == "true" {
 		e.reranks, e.dims = true, 1
-		getenv = func(string) string { return "" } // it has no width, and its calls are not of vectors
+		getenv = func(string) string { return "" } // a reranker has no width and makes no vectors
 	}
 	for _, v := range []struct {
 		key      string
@@ -98,7 +98,7 @@ func newEmbedder(getenv func(string) string) (*embedder, error) {
 		}
 		*v.into = n
 	}
-	// A copy of the program called embedsidecar-fake-dims12 is another model beside this one.
+	// A copy of the program named embedsidecar-fake-dims12 acts as another model.
 	if _, own, is := strings.Cut(filepath.Base(os.Args[0]), "-dims"); is {
 		n, err := strconv.Atoi(own)
 		if err != nil || n < 1 || n > widest {
@@ -187,8 +187,8 @@ func (e *embedder) Rerank(_ context.Context, _, query string, texts []string) ([
 	return lists.Map(texts, func(text string) float32 { return vector.Score(query, text) }), nil
 }
 
-// record appends the call's line in one write, so that lines of several processes never mix and a kill loses none that
-// had begun.
+// record appends the call's line in one write, so that lines of several processes do not mix and a kill loses no
+// started call.
 func (e *embedder) record(kind sdk.Kind, texts []string) error {
 	if e.calls == nil {
 		return nil
@@ -201,7 +201,7 @@ func (e *embedder) record(kind sdk.Kind, texts []string) error {
 	return err
 }
 
-// leak keeps as much memory as the faults ask for.
+// leak leaks as much memory as the faults ask for.
 func (e *embedder) leak() {
 	if e.faults.leak == 0 {
 		return
@@ -223,7 +223,7 @@ func (e *embedder) Tokenize(_ context.Context, _ string, texts []string) (sdk.To
 	return sdk.Tokens{Ends: lists.Map(texts, vector.TokenEnds)}, nil
 }
 
-// job is a batch job, which has ended as soon as it is made.
+// job is a batch job, which ends immediately.
 type job struct{ ids, texts []string }
 
 // SubmitBatch implements sdk.Batcher.

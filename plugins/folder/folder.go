@@ -1,4 +1,4 @@
-// Package folder reads model folders: verified by the sums of their SHA256SUMS, and nothing outside of them.
+// Package folder reads model folders. It verifies files by SHA256SUMS and never reads outside of the folder.
 package folder
 
 import (
@@ -27,17 +27,16 @@ import (
 // SumsFile lists the sha256 of every file of a model folder, as sha256sum writes it.
 const SumsFile = "SHA256SUMS"
 
-// MaxSettingsBytes is the most that a file of settings may have.
+// MaxSettingsBytes is the size limit of a settings file.
 const MaxSettingsBytes = 1 << 20
 
-// A Folder is a model folder whose files are what its SHA256SUMS says. Nothing outside it is ever read, whatever links
-// and names in it say.
+// A Folder is a model folder whose files are verified by its SHA256SUMS. Links and names in it cannot lead outside.
 type Folder struct {
 	Path string
 	root *os.Root
-	dir  *os.File               // the folder that was opened, whatever path means later
+	dir  *os.File               // the opened folder, even if path is replaced later
 	Sums map[string]string      // by name with slashes, checked
-	seen map[string]os.FileInfo // of files when they were opened to be compared with their sums
+	seen map[string]os.FileInfo // of files when they were opened for verification
 }
 
 // Open opens a model folder and reads its list of sums. The caller closes it.
@@ -63,11 +62,10 @@ func Open(name string) (*Folder, error) {
 	return f, nil
 }
 
-// Close ends the use of the folder.
+// Close closes the folder.
 func (f *Folder) Close() { _, _ = f.dir.Close(), f.root.Close() }
 
-// Inside is the path of a file for a library that opens files by path: on Linux that of the very folder that was
-// opened.
+// Inside returns a file's path, for a library that opens files by path. On Linux it refers to the opened folder itself.
 func (f *Folder) Inside(name string) string {
 	here := fmt.Sprintf("/proc/self/fd/%d", f.dir.Fd())
 	if info, err := os.Stat(here); err == nil {
@@ -78,8 +76,8 @@ func (f *Folder) Inside(name string) string {
 	return filepath.Join(f.Path, filepath.FromSlash(name))
 }
 
-// Unchanged returns an error unless files that were compared with their sums are the same still, untouched since they
-// were opened for that: a library has opened them by their names after it.
+// Unchanged returns an error if verified files were changed or replaced since. Call it after a library has opened them
+// by path.
 func (f *Folder) Unchanged(names ...string) error {
 	for _, name := range names {
 		now, err := os.Stat(f.Inside(name))
@@ -100,8 +98,8 @@ func (f *Folder) open(name string) (*os.File, error) { return OpenRegular(f.root
 // Opener is os.OpenFile, or that of an os.Root.
 type Opener func(name string, flag int, perm os.FileMode) (*os.File, error)
 
-// OpenRegular opens a file for reading, and nothing else: of a pipe, even of one that was put there a moment ago, nobody
-// waits for the other end.
+// OpenRegular opens a regular file for reading, and nothing else. It does not block on a pipe, even if a pipe replaces
+// the file at the last moment.
 func OpenRegular(open Opener, name string) (*os.File, error) {
 	file, err := open(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -128,7 +126,7 @@ func (f *Folder) readSums() error {
 	return wrap.Errorf(err, "read %s", SumsFile)
 }
 
-// ParseSums reads the content of a SHA256SUMS file: the sums of files, 64 hexadecimal digits, by name with slashes.
+// ParseSums parses a SHA256SUMS file. It returns the sums, 64 hexadecimal digits, by file name with slashes.
 func ParseSums(data []byte) (map[string]string, error) {
 	sums := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -143,13 +141,13 @@ func ParseSums(data []byte) (map[string]string, error) {
 	return sums, lines.Err()
 }
 
-// IsSum reports whether a text is a sha256.
+// IsSum reports whether a text is a SHA-256 in hexadecimal.
 func IsSum(text string) bool {
 	raw, err := hex.DecodeString(text)
 	return err == nil && len(raw) == sha256.Size
 }
 
-// VerifyRest compares every listed file with its sum but those named, which were compared while they were read.
+// VerifyRest verifies every listed file except those in done, which were verified while they were read.
 func (f *Folder) VerifyRest(done ...string) error {
 	for name := range f.Sums {
 		if slices.Contains(done, name) {
@@ -162,7 +160,7 @@ func (f *Folder) VerifyRest(done ...string) error {
 	return nil
 }
 
-// Verify compares one file with its sum without keeping it in memory.
+// Verify verifies one file without keeping it in memory.
 func (f *Folder) Verify(name string) error {
 	if _, listed := f.Sums[name]; !listed {
 		return f.compare(name, nil)
@@ -194,7 +192,7 @@ func (f *Folder) compare(name string, sum []byte) error {
 	return nil
 }
 
-// Read returns the content of a file that is what its sum says.
+// Read returns the verified content of a file.
 func (f *Folder) Read(name string, limit int64) ([]byte, error) {
 	data, err := f.readAll(name, limit)
 	if err != nil {
@@ -204,8 +202,8 @@ func (f *Folder) Read(name string, limit int64) ([]byte, error) {
 	return data, f.compare(name, sum[:])
 }
 
-// Stream hands the content of a file to read, which need not take all of it. What it made of the file counts only
-// without an error: that the file is what its sum says is known at its end.
+// Stream passes the content of a file to read, which may stop early. Discard what read has made if Stream returns an
+// error: the file is verified only at its end.
 func (f *Folder) Stream(name string, read func(in io.Reader, size int64) error) error {
 	file, err := f.open(name)
 	if err != nil {
@@ -266,14 +264,14 @@ func (f *Folder) ReadJSON(name string, v any) (found bool, err error) {
 	return true, nil
 }
 
-// The names under which models keep the prefix of a document and of a query, the usual ones first.
+// promptNames are the names of prompts for documents and queries, the usual ones first.
 var promptNames = map[embed.Kind][]string{
 	embed.Document: {"document", "passage", "corpus", "search_document", "retrieval.passage"},
 	embed.Query:    {"query", "search_query", "web_search_query", "retrieval.query", "s2p_query"},
 }
 
-// Prompts returns what to put before a document and before a query, and where each is stated; what nobody states is
-// missing. Where none of the names is one of those, they come back as unused.
+// Prompts returns the prefixes of documents and queries, and the file that each comes from. A prefix that no file
+// states is missing. If the folder has only prompts of other names, their names are returned as unused.
 func (f *Folder) Prompts() (prefixes, from map[embed.Kind]string, unused []string, err error) {
 	const name = "config_sentence_transformers.json"
 	var config struct {

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// TestFolder_WhatIsLoadedIsWhatWasCompared: a library opens a file by its name after it was compared with its sum. One
-// that stood in its place for that moment is noticed though the first is back, and a folder in the place of the folder
-// is not looked into.
+// TestFolder_WhatIsLoadedIsWhatWasCompared: a library opens a file by path after its verification. A file that was
+// replaced meanwhile is detected, even if the first one is back. A folder that replaces the opened folder is not read.
 func TestFolder_WhatIsLoadedIsWhatWasCompared(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Log("only that a file is another in the end is noticed here")
@@ -81,7 +80,7 @@ func TestFolder_WhatIsLoadedIsWhatWasCompared(t *testing.T) {
 	}
 }
 
-// TestTrust_APipePutThereMidwayIsNotWaitedFor: it takes the place of a file in the moment in which that is opened.
+// TestTrust_APipePutThereMidwayIsNotWaitedFor: a pipe that replaces a file while it is opened does not block.
 func TestTrust_APipePutThereMidwayIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.json")

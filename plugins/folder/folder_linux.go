@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// changedAt is when a file, or its name, was last changed, which nobody can set back.
+// changedAt is a file's ctime, which cannot be set back.
 func changedAt(info os.FileInfo) syscall.Timespec {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Ctim

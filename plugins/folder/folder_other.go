@@ -4,5 +4,5 @@ package folder
 
 import "os"
 
-// changedAt is told apart on Linux only.
+// changedAt is supported on Linux only.
 func changedAt(os.FileInfo) int { return 0 }

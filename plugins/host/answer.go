@@ -14,24 +14,24 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// readAnswer checks an answer and fills in the results of the batch's texts. An answer that breaks the contract as a
-// whole is an *embed.Error and fills in nothing that counts; vectors that cannot be used are errors of their texts.
+// readAnswer checks an answer and fills in the results of the batch's texts. An answer that breaks the contract is an
+// *embed.Error, and the results are then not valid. An unusable vector is an error of its own text.
 func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, results []embed.Result) error {
 	count, dims := len(b.texts), d.Dims
 	switch raw, want := resp.GetVectors(), count*dims*4; {
 	case resp.GetDims() != uint32(dims):
-		return badAnswer("wrong_dims", "the plugin answered with vectors of %d dims, it had described %d", resp.GetDims(),
+		return badAnswer("wrong_dims", "the plugin returned vectors of %d dims, its description says %d", resp.GetDims(),
 			dims)
 	case !d.Sparse && len(raw) != want:
 		return badAnswer("wrong_count", "the plugin answered %d texts with %d bytes of vectors, want %d", count, len(raw),
 			want)
 	case !d.Sparse && resp.GetSparse() != nil:
 		return badAnswer("bad_answer",
-			"the plugin answered with sparse vectors for a model that it had not described as sparse")
+			"the plugin returned sparse vectors for a model that it does not describe as sparse")
 	case len(resp.GetTokens()) != 0 && len(resp.GetTokens()) != count:
-		return badAnswer("bad_answer", "the plugin answered %d texts with %d numbers of tokens", count, len(resp.GetTokens()))
+		return badAnswer("bad_answer", "the plugin answered %d texts with %d token counts", count, len(resp.GetTokens()))
 	case sum(resp.GetTokens()) > mostTokens(b):
-		return badAnswer("bad_answer", "the plugin says that %d bytes of text were %d tokens", b.bytes, sum(resp.GetTokens()))
+		return badAnswer("bad_answer", "the plugin counts for %d bytes of text %d tokens", b.bytes, sum(resp.GetTokens()))
 	case len(resp.GetOutcomes()) > count:
 		return badAnswer("bad_answer", "the plugin answered %d texts with %d outcomes", count, len(resp.GetOutcomes()))
 	}
@@ -40,7 +40,7 @@ func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, res
 		i := o.GetIndex()
 		switch {
 		case uint64(i) >= uint64(count) || outcomes[i] != nil:
-			return badAnswer("bad_answer", "the plugin gave an outcome for text %d of %d, or two", i, count)
+			return badAnswer("bad_answer", "the plugin returned an invalid or duplicate outcome for text %d of %d", i, count)
 		case o.GetError() != nil && (o.GetEmpty() || o.GetTruncated()) || o.GetEmpty() && o.GetTruncated():
 			return badAnswer("bad_answer", "the plugin gave text %d outcomes that exclude each other", i)
 		}
@@ -93,7 +93,8 @@ func sum(tokens []uint32) (all uint64) {
 	return all
 }
 
-// mostTokens is what texts can take, with the tokens that a model puts around each: budgets are charged with it.
+// mostTokens is the largest believable token count of a batch, including the special tokens that a model adds to each
+// text. The reported tokens are charged to budgets.
 func mostTokens(b *batch) uint64 {
 	const around = 4096
 	return uint64(max(maxTokensPerByte*b.bytes, 0) + around*len(b.texts))
@@ -101,7 +102,8 @@ func mostTokens(b *batch) uint64 {
 
 // checkVector returns why a vector cannot be used, or nil.
 func checkVector(v []float32) error {
-	// x-x is zero for every finite x and NaN for all others, so one sum and one OR answer both questions without a branch.
+	// x-x is zero for a finite x and NaN otherwise. The sum finds non-finite numbers and the OR finds an all-zero
+	// vector, without a branch.
 	var odd float32
 	var bits uint32
 	for _, x := range v {
@@ -111,7 +113,7 @@ func checkVector(v []float32) error {
 	if odd != 0 { // NaN
 		return &embed.TextError{
 			Class: embed.Data, Code: "not_finite",
-			Message: "the model's vector holds a number that is not finite",
+			Message: "the model's vector contains a number that is not finite",
 		}
 	}
 	if bits == 0 {
@@ -120,10 +122,10 @@ func checkVector(v []float32) error {
 	return nil
 }
 
-// littleEndian reports whether numbers in memory look as they do on the wire.
+// littleEndian reports whether this machine stores numbers as the wire does.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// decode turns packed little-endian numbers into one slice of their own. The length is a multiple of 4.
+// decode copies packed little-endian floats into a new slice. The length is a multiple of 4.
 func decode(raw []byte) []float32 {
 	out := make([]float32, len(raw)/4)
 	if len(out) == 0 {
@@ -140,7 +142,7 @@ func decode(raw []byte) []float32 {
 	return out
 }
 
-// textError turns the failure of one text into the host's words.
+// textError converts a plugin's error of one text.
 func textError(e *pluginpb.Error, text string) error {
 	out := &embed.TextError{Class: embed.Data, Message: withoutTexts(e.GetMessage(), []string{text})}
 	switch e.GetClass() {
@@ -159,8 +161,8 @@ func textError(e *pluginpb.Error, text string) error {
 	return out
 }
 
-// readSparse checks the vectors of a sparse model and returns them as pairs. A text whose outcome says that it has
-// none must have none. A vector of too many numbers is left for checkSparse.
+// readSparse checks the vectors of a sparse model and returns them as (index, value) pairs. A text that is empty or has
+// an error must have no vector. checkSparse checks the number of pairs.
 func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Outcome) ([][]float32, error) {
 	sparse := resp.GetSparse()
 	counts, raw := sparse.GetCounts(), sparse.GetIndices()
@@ -171,7 +173,7 @@ func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Out
 	switch {
 	case len(resp.GetVectors()) != 0:
 		return nil, badAnswer("bad_answer",
-			"the plugin answered with %d bytes of dense vectors for a model that it had described as sparse",
+			"the plugin returned %d bytes of dense vectors for a model that it describes as sparse",
 			len(resp.GetVectors()))
 	case len(counts) != len(outcomes):
 		return nil, badAnswer("wrong_count", "the plugin answered %d texts with %d sparse vectors", len(outcomes),
@@ -186,7 +188,7 @@ func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Out
 	for i, n := range counts {
 		if o := outcomes[i]; n > 0 && (o.GetEmpty() || o.GetError() != nil) {
 			return nil, badAnswer("bad_answer",
-				"the plugin gave text %d a vector of %d numbers and an outcome that says it has none", i, n)
+				"the plugin returned for text %d both a vector of %d numbers and an outcome without a vector", i, n)
 		}
 		from, next := len(pairs), uint32(0)
 		for range n {
@@ -194,12 +196,12 @@ func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Out
 			raw, values = raw[4:], values[1:]
 			switch {
 			case place >= uint32(dims):
-				return nil, badAnswer("bad_answer", "the plugin gave a number for place %d, the model has %d from 0", place, dims)
+				return nil, badAnswer("bad_answer", "the plugin returned the sparse index %d, the model has %d dims", place, dims)
 			case place < next:
 				return nil, badAnswer("bad_answer",
-					"the plugin gave a number for place %d after one for place %d: places must rise", place, next-1)
+					"the plugin returned the sparse index %d after %d: indices must increase", place, next-1)
 			case x == 0:
-				return nil, badAnswer("bad_answer", "the plugin gave the number zero for place %d: zeros must be left out", place)
+				return nil, badAnswer("bad_answer", "the plugin returned a zero at the sparse index %d: omit zeros", place)
 			}
 			pairs, next = append(pairs, float32(place), x), place+1
 		}
@@ -213,7 +215,7 @@ func checkSparse(pairs []float32) error {
 	if n := len(pairs) / 2; n > embed.MaxSparseNumbers {
 		return &embed.TextError{
 			Class: embed.Data, Code: "too_many_numbers",
-			Message: fmt.Sprintf("%d numbers of the model's sparse vector are not zero; pgvector stores %d", n,
+			Message: fmt.Sprintf("the model's sparse vector has %d non-zero numbers; pgvector stores at most %d", n,
 				embed.MaxSparseNumbers),
 		}
 	}
@@ -222,9 +224,9 @@ func checkSparse(pairs []float32) error {
 
 var _ embed.Reranker = (*Host)(nil)
 
-// Rerank implements embed.Reranker. It splits calls as Embed does and has the same errors; embed.ErrNoReranker is the
-// cause of the Configuration error "no_reranker" of a model that makes vectors. A text that cannot be sent at all fails
-// the whole call.
+// Rerank implements embed.Reranker. It splits calls as Embed does and returns the same errors. A model that makes
+// vectors returns the Configuration error "no_reranker", which wraps embed.ErrNoReranker. A text that cannot be sent
+// fails the whole call.
 func (h *Host) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
 	p, err := h.acquire(ctx)
 	if err != nil {
@@ -237,7 +239,7 @@ func (h *Host) Rerank(ctx context.Context, query string, texts []string) ([]floa
 	limits := limitsOf(p.inst.desc)
 	if limits.bytes -= len(query); limits.bytes < 0 {
 		return nil, &embed.Error{Class: embed.Data, Code: "too_long", Err: fmt.Errorf(
-			"a query of %d bytes is more than the plugin takes in one call", len(query))}
+			"a query of %d bytes is larger than the plugin accepts in one call", len(query))}
 	}
 	scores := make([]float32, 0, len(texts))
 	err = limits.inBatches(texts, invalid, func(b *batch) error {
@@ -264,7 +266,7 @@ func (h *Host) rerank(ctx context.Context, p *permit, query string, b *batch) (s
 	return scores, err
 }
 
-// readScores checks an answer.
+// readScores checks the answer to Rerank.
 func readScores(resp *pluginpb.RerankResponse, count int) ([]float32, error) {
 	if raw := resp.GetScores(); len(raw) != 4*count {
 		return nil, badAnswer("wrong_count", "the plugin answered %d texts with %d bytes of scores, want %d", count, len(raw),
@@ -273,7 +275,7 @@ func readScores(resp *pluginpb.RerankResponse, count int) ([]float32, error) {
 	scores := decode(resp.GetScores())
 	for i, score := range scores {
 		if math.IsNaN(float64(score)) || math.IsInf(float64(score), 0) {
-			return nil, badAnswer("not_finite", "the score of text %d is no finite number", i)
+			return nil, badAnswer("not_finite", "the score of text %d is not finite", i)
 		}
 	}
 	return scores, nil

@@ -126,8 +126,7 @@ func TestReadAnswer_JudgesEachVector(t *testing.T) {
 	}
 }
 
-// Whatever a plugin sends, there is an error of the call, or each text has exactly one of a good vector, nothing, and
-// an error.
+// For any answer, the call fails, or each text has exactly one of: a good vector, no vector, an error.
 func FuzzReadAnswer(f *testing.F) {
 	seed, err := proto.Marshal(&pluginpb.EmbedResponse{
 		Dims: 2, Vectors: packed(1, 2, 0, 0, 5, 6), Tokens: []uint32{1, 2, 3},

@@ -18,21 +18,21 @@ import (
 
 var _ embed.Batcher = (*Host)(nil)
 
-// How long calls for batch jobs may take. Files of them are large.
+// Time limits of batch job calls. Their files are large.
 const (
 	jobTimeout  = 2 * time.Minute
 	fileTimeout = 15 * time.Minute
 )
 
-// Submit implements embed.Batcher, whose methods have the errors of Embed; embed.ErrNoBatches is the cause of the
-// Configuration error "no_batches" of a model without batch jobs.
+// Submit implements embed.Batcher. The methods of that interface return the same errors as Embed. A model without batch
+// jobs returns the Configuration error "no_batches", which wraps embed.ErrNoBatches.
 func (h *Host) Submit(ctx context.Context, nonce string, ids, texts []string) (job embed.Job, err error) {
 	err = h.ofBatches(ctx, texts, fileTimeout, func(ctx context.Context, inst *instance) (err error) {
 		job, err = readJob(inst.rpc.SubmitBatch(ctx, &pluginpb.SubmitBatchRequest{
 			Model: inst.desc.Model, Nonce: nonce, Ids: ids, Texts: texts,
 		}))
 		if err == nil && job.ID == "" {
-			err = badAnswer("bad_answer", "the plugin made a batch job without a name")
+			err = badAnswer("bad_answer", "the plugin returned a batch job without a name")
 		}
 		return err
 	})
@@ -70,8 +70,8 @@ func (h *Host) Fetch(ctx context.Context, id string, each func(id string, r embe
 			if err != nil {
 				return err
 			}
-			if given += max(len(results), 1); given > 2*embed.MaxJobTexts { //nolint:mnd // some come twice
-				return badAnswer("bad_answer", "the plugin gives more results than any job has texts")
+			if given += max(len(results), 1); given > 2*embed.MaxJobTexts { //nolint:mnd // a provider may repeat results
+				return badAnswer("bad_answer", "the plugin returned more results than a batch job can have texts")
 			}
 			for i, r := range results {
 				if err := each(part.GetIds()[i], r); err != nil {
@@ -90,7 +90,7 @@ func (h *Host) Cancel(ctx context.Context, id string) error {
 	})
 }
 
-// ofBatches makes a call for batch jobs.
+// ofBatches makes one batch job call.
 func (h *Host) ofBatches(ctx context.Context, texts []string, limit time.Duration,
 	call func(context.Context, *instance) error,
 ) error {
@@ -122,10 +122,11 @@ func (h *Host) ofBatches(ctx context.Context, texts []string, limit time.Duratio
 	return err
 }
 
-// words are those that APIs use for states and codes of errors.
+// words matches the identifiers that APIs use as states and error codes.
 var words = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}(: [A-Za-z][A-Za-z0-9_.-]{0,63})?$`)
 
-// withoutRows makes a message about texts that are not at hand fit to be logged and stored: it may quote one of them.
+// withoutRows withholds a message that may quote a text. It is for calls whose texts are not known here, so they cannot
+// be compared.
 func withoutRows(message string) string {
 	if message == "" || words.MatchString(message) {
 		return message
@@ -133,17 +134,17 @@ func withoutRows(message string) string {
 	return fmt.Sprintf("(message of %d bytes withheld: it may quote a text)", len(message))
 }
 
-// aboutRows does so with an error that says that something is wrong with texts, or does not say with what.
+// aboutRows applies withoutRows to an error about texts or about an unknown cause.
 func aboutRows(err error) error {
 	said := status.Convert(err).Proto()
-	switch codes.Code(said.GetCode()) { //nolint:exhaustive // others are about the provider
+	switch codes.Code(said.GetCode()) { //nolint:exhaustive // the others concern the provider
 	case codes.InvalidArgument, codes.OutOfRange, codes.Internal, codes.DataLoss, codes.Unknown:
 		said.Message = withoutRows(said.GetMessage())
 	}
 	return status.ErrorProto(said)
 }
 
-// readJob checks what a plugin tells of a job.
+// readJob checks a plugin's report of a job.
 func readJob(s *pluginpb.BatchStatus, err error) (embed.Job, error) {
 	if err != nil {
 		return embed.Job{}, err
@@ -155,20 +156,20 @@ func readJob(s *pluginpb.BatchStatus, err error) (embed.Job, error) {
 	state, known := states[s.GetState()]
 	switch name := s.GetJob(); {
 	case !known:
-		return embed.Job{}, badAnswer("bad_answer", "the plugin told of a batch job in state %d", s.GetState())
+		return embed.Job{}, badAnswer("bad_answer", "the plugin reported a batch job in state %d", s.GetState())
 	case name != "" && !printable(name, 1, maxFingerprint):
-		return embed.Job{}, badAnswer("bad_answer", "the plugin told of a batch job whose name is too long or not printable")
+		return embed.Job{}, badAnswer("bad_answer", "the plugin reported a batch job whose name is too long or not printable")
 	case name == "" && state != embed.JobUnknown:
-		return embed.Job{}, badAnswer("bad_answer", "the plugin told of a batch job without a name")
+		return embed.Job{}, badAnswer("bad_answer", "the plugin reported a batch job without a name")
 	}
 	return embed.Job{ID: s.GetJob(), State: state, Message: withoutRows(s.GetMessage())}, nil
 }
 
-// readPart checks results of a job.
+// readPart checks one message of job results.
 func readPart(part *pluginpb.FetchBatchResponse, d embed.Description) ([]embed.Result, error) {
 	n := len(part.GetIds())
 	if n > pluginpb.MaxFetched {
-		return nil, badAnswer("bad_answer", "the plugin gave %d results in one message, more than %d", n, pluginpb.MaxFetched)
+		return nil, badAnswer("bad_answer", "the plugin returned %d results in one message, want %d", n, pluginpb.MaxFetched)
 	}
 	b, results := &batch{bytes: embed.MaxJobBytes}, make([]embed.Result, n)
 	for i := range n {

@@ -6,31 +6,30 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// circuitOpensAt is how many failures in a row, without one good answer, open the circuit.
+// circuitOpensAt is the number of consecutive failures that opens the circuit. A good answer resets the count.
 const circuitOpensAt = 5
 
-// Circuit says whether calls go through to a plugin.
+// Circuit is the state of a plugin's circuit breaker.
 type Circuit string
 
 // The states of a circuit.
 const (
-	Closed   Circuit = "closed"    // they do
-	Open     Circuit = "open"      // none does until the pause is over: the plugin failed again and again
-	HalfOpen Circuit = "half_open" // the pause is over, and one call tries the plugin; its success closes the circuit
+	Closed   Circuit = "closed"    // calls go through
+	Open     Circuit = "open"      // no calls until the pause is over: the plugin failed repeatedly
+	HalfOpen Circuit = "half_open" // the pause is over, and one call probes the plugin; success closes the circuit
 )
 
-// breaker keeps calls away from a plugin that fails again and again. A failure is an end of one of its processes that
-// nobody asked for, a start that came to nothing, or a long row of bad answers; what single texts do is not. Its
-// pauses double. The host's lock guards it.
+// breaker stops calls to a plugin that fails repeatedly. Failures are an unrequested exit of a process, a failed start,
+// and a series of bad answers. Errors of single texts do not count. Its pauses double. The host's lock guards it.
 type breaker struct {
 	pauses   *backoff.ExponentialBackOff
 	failures int       // in a row
 	until    time.Time // end of the pause; zero while the circuit is closed
-	probing  bool      // a call is trying the plugin
+	probing  bool      // a probe is under way
 	reason   string    // of the last failure
 }
 
-// newBreaker returns a closed one, whose pauses are longer than those between two starts of one process.
+// newBreaker returns a closed breaker. Its pauses are longer than the restart delays of one process.
 func newBreaker(o Options) breaker {
 	const times = 10
 	return breaker{pauses: newDelays(times*o.RestartDelay, 2*max(o.RestartDelayMax, times*o.RestartDelay/2))}
@@ -53,10 +52,10 @@ func (b *breaker) state(now time.Time) Circuit {
 	return HalfOpen
 }
 
-// admit asks for a call to go through. probe: it is the one that tries the plugin, and ends with probed or failed.
-// When it may not go through, wait is when to ask again.
+// admit decides whether a call may go through. If wait is not 0, the call may not, and the caller asks again after
+// wait. If probe is true, the call probes the plugin and ends with probed or failed.
 func (b *breaker) admit(now time.Time) (probe bool, wait time.Duration) {
-	const moment = 100 * time.Millisecond // for the call that is trying
+	const moment = 100 * time.Millisecond // while the probe is under way
 	switch b.state(now) {
 	case Open:
 		return false, b.until.Sub(now)
@@ -71,10 +70,10 @@ func (b *breaker) admit(now time.Time) (probe bool, wait time.Duration) {
 	return false, 0
 }
 
-// probed ends a try that has shown nothing.
+// probed ends a probe without a result.
 func (b *breaker) probed() { b.probing = false }
 
-// failed counts a failure. It returns the pause when this one opened the circuit, again or for the first time.
+// failed counts a failure. It returns the pause if this failure opened the circuit, or reopened it.
 func (b *breaker) failed(now time.Time, reason string) (pause time.Duration) {
 	b.failures++
 	b.reason = reason
@@ -93,7 +92,7 @@ func (b *breaker) trip(now time.Time, reason string) (pause time.Duration) {
 	return b.failed(now, reason)
 }
 
-// succeeded closes the circuit. It reports whether it was not closed.
+// succeeded closes the circuit. It reports whether the circuit was open or half open.
 func (b *breaker) succeeded() bool {
 	was := !b.until.IsZero()
 	if was || b.failures > 0 {

@@ -18,44 +18,45 @@ import (
 )
 
 const (
-	// maxAnswerBytes bounds the vectors of one call for plugins that describe no limit of their own.
+	// maxAnswerBytes bounds the vectors of one call.
 	maxAnswerBytes = 16 << 20
-	// healthTimeout is how long a plugin whose connection failed may take to say that it lives, and one that cannot be
-	// reached to be gone. Most take a moment; but a busy machine may let it wait, and what is killed for that is called
-	// dead though it is not.
+	// healthTimeout is the limit of the health check after a failed connection, and of the wait for the exit of an
+	// unreachable plugin. Both usually take milliseconds. The limit is generous because a plugin on a busy machine must
+	// not be taken for dead.
 	healthTimeout = 10 * time.Second
-	// nextProcess is for how long a query whose process died waits for the next one.
+	// nextProcess is how long a query waits for the next process after its own died.
 	nextProcess = 3 * time.Second
 )
 
-// death is how a process ended by itself.
+// death is the exit state of a process that the host did not end.
 type death string
 
 func (d death) Error() string { return string(d) }
 
-// Embed implements embed.Embedder. A call that is larger than the plugin's limits (or 32 MiB of text, or 16 MiB of
-// vectors) becomes several, one after the other; when one of them fails, so does the whole. Callers that want to keep
-// partial work stay within the described MaxBatch and MaxBatchBytes.
+// Embed implements embed.Embedder. A call larger than the plugin's limits (or 32 MiB of text, or 16 MiB of vectors) is
+// split into several, sent one after the other. If one of them fails, the whole call fails. Callers that want to keep
+// partial results stay within the described MaxBatch and MaxBatchBytes.
 //
 // Errors of the whole call are *embed.Error:
-//   - Transient "unavailable": the plugin is not running, is ending, or asked to be left alone for a while. RetryAfter says how long;
-//   - Transient "circuit_open": it failed so often in a row that nothing is sent to it until RetryAfter is over;
-//   - Transient "deadline": the plugin gave up on something it waited for. Transient "canceled": the caller gave up;
-//   - Crash "crashed": the plugin died while it held these texts. Crash "deadline": it did not answer in time and was killed.
-//     Crash "memory": these texts alone drove it over its memory limit, and it was killed.
-//     Calls that were under way at a death all get it; those under way when another call's silence had the plugin killed do not;
-//   - Data "wrong_count", "wrong_dims", "bad_answer", "message_size": its answer cannot be believed. Data "invalid",
-//     "internal": it said that these texts are the matter. Halve the texts to find the one;
-//   - Resource "resource": later, and with fewer texts;
-//   - Configuration: as of Describe, and "misconfigured" when the plugin says so in a call.
+//   - Transient "unavailable": the plugin is not running, is ending, or asked for a pause. RetryAfter is how long to
+//     wait;
+//   - Transient "circuit_open": it failed repeatedly, so nothing is sent to it until RetryAfter is over;
+//   - Transient "deadline": something that the plugin waited for timed out. Transient "canceled": the caller gave up;
+//   - Crash "crashed": the plugin died while it held these texts; every call under way gets this error. Crash
+//     "deadline": it did not answer in time and was killed; other calls under way do not get this error. Crash
+//     "memory": these texts alone drove it over its memory limit, and it was killed;
+//   - Data "wrong_count", "wrong_dims", "bad_answer", "message_size": the answer breaks the contract. Data "invalid",
+//     "internal": the plugin blames these texts. Halve the batch to find the one;
+//   - Resource "resource": retry later with fewer texts;
+//   - Configuration: the codes of Describe, and "misconfigured" if the plugin reports it in a call.
 //
 // Errors of single texts are *embed.TextError: Data with the codes "zero_vector", "not_finite", "too_many_numbers",
-// "too_long", "refused" and "invalid"; Transient "retry_later". When every text of a call is to be retried later, the
-// call fails as a whole with Transient "unavailable" and the longest delay as RetryAfter.
+// "too_long", "refused" and "invalid"; Transient "retry_later". If all of several texts have "retry_later", the call
+// fails with Transient "unavailable" and the longest delay as RetryAfter.
 //
-// A query whose process dies is asked once more, of the next process: somebody waits for the answer.
+// If a process dies during a query, the query is retried once on the next process, because a user waits for the answer.
 //
-// The vectors of one call share their memory: keeping one of them keeps them all.
+// The vectors of one call share one allocation: a reference to one keeps all of them in memory.
 func (h *Host) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	if len(texts) == 0 {
 		return nil, nil
@@ -97,10 +98,10 @@ func (h *Host) embed(ctx context.Context, kind embed.Kind, texts []string) ([]em
 	return allLater(results)
 }
 
-// batch is what goes into one call.
+// batch holds the texts of one call.
 type batch struct {
 	texts []string
-	at    []int // place of each text in the caller's list
+	at    []int // index of each text in the caller's list
 	bytes int
 }
 
@@ -108,7 +109,7 @@ func (b *batch) add(at int, text string) {
 	b.texts, b.at, b.bytes = append(b.texts, text), append(b.at, at), b.bytes+len(text)
 }
 
-// limits are the largest call a plugin gets.
+// limits bound one call to a plugin.
 type limits struct{ texts, bytes int }
 
 func limitsOf(d embed.Description) limits {
@@ -126,8 +127,8 @@ func (l limits) fits(b *batch, text string) bool {
 	return len(b.texts) < l.texts && b.bytes+len(text) <= l.bytes
 }
 
-// inBatches sends texts in calls that the plugin takes, one after the other. refused is told of a text that cannot be
-// sent at all; what it returns ends the whole.
+// inBatches sends the texts in batches within the limits, one after the other. It calls refused for a text that cannot
+// be sent, and stops if that returns an error.
 func (l limits) inBatches(texts []string, refused func(at int, why error) error, send func(b *batch) error) error {
 	var b batch
 	for i, text := range texts {
@@ -151,17 +152,17 @@ func (l limits) inBatches(texts []string, refused func(at int, why error) error,
 	return send(&b)
 }
 
-// invalid is the error of a call that fails as a whole for a text that cannot be sent.
+// invalid fails the whole call because of a text that cannot be sent.
 func invalid(_ int, why error) error {
 	return &embed.Error{Class: embed.Data, Code: "invalid", Err: why}
 }
 
-// refuse returns why a text cannot be sent at all, or nil.
+// refuse returns why a text cannot be sent, or nil.
 func (l limits) refuse(text string) error {
 	if len(text) > l.bytes {
 		return &embed.TextError{
 			Class: embed.Data, Code: "too_long",
-			Message: fmt.Sprintf("%d bytes of text are more than the %d that the plugin takes in one call", len(text), l.bytes),
+			Message: fmt.Sprintf("%d bytes of text are more than the plugin's limit of %d per call", len(text), l.bytes),
 		}
 	}
 	if !utf8.ValidString(text) {
@@ -170,8 +171,8 @@ func (l limits) refuse(text string) error {
 	return nil
 }
 
-// allLater turns answers that are all "retry later" into an error of the whole call: then it is the plugin that has
-// no time. Of a text that was sent alone nobody knows whether it is the text.
+// allLater turns answers that are all "retry later" into an error of the whole call, because then the plugin is busy.
+// For a single text it is unknown whether the plugin or the text is the cause.
 func allLater(results []embed.Result) ([]embed.Result, error) {
 	if len(results) < 2 {
 		return results, nil
@@ -184,7 +185,7 @@ func allLater(results []embed.Result) ([]embed.Result, error) {
 		}
 		longest = max(longest, text.RetryAfter)
 	}
-	return nil, unavailable(longest, fmt.Errorf("the plugin asks for all %d texts to be tried again later", len(results)))
+	return nil, unavailable(longest, fmt.Errorf("the plugin asks to retry all %d texts later", len(results)))
 }
 
 // call sends one batch and fills in its results.
@@ -210,13 +211,13 @@ func (h *Host) call(ctx context.Context, p *permit, kind embed.Kind, b *batch, r
 type exchange struct {
 	*batch
 
-	query string // read with each of the texts
-	works bool   // it is counted, and a good answer proves that the plugin works
+	query string // the plugin reads it with each text
+	works bool   // the call is counted, and a good answer proves that the plugin works
 	send  func(ctx context.Context) error
 	read  func() error
 }
 
-// exchange makes a call within the time that it may take beside the others under way, and judges what comes of it.
+// exchange makes a call and checks the answer. The time limit grows with the other calls under way.
 func (h *Host) exchange(ctx context.Context, p *permit, e exchange) error {
 	inst, texts, bytes := p.inst, int64(len(e.texts)), int64(e.bytes+len(e.query)*len(e.texts))
 	inFlight, inFlightBytes := inst.texts.Add(texts), inst.bytes.Add(bytes)
@@ -253,12 +254,12 @@ func (h *Host) exchange(ctx context.Context, p *permit, e exchange) error {
 	return err
 }
 
-// answerLimit is the largest answer to so many texts: twice the vectors, and room for messages.
+// answerLimit is the largest accepted answer in bytes: twice the vectors, and room for messages.
 func answerLimit(texts int, d embed.Description) int {
 	return 2*texts*VectorBytes(d) + texts*(maxMessage+64) + 64<<10
 }
 
-// VectorBytes is how large a vector in an answer is, or may be.
+// VectorBytes is the size of a vector in an answer; for sparse vectors, the largest possible one.
 func VectorBytes(d embed.Description) int {
 	if d.Sparse {
 		return 8*min(d.Dims, pluginpb.MaxSparseNumbers) + 3
@@ -266,30 +267,30 @@ func VectorBytes(d embed.Description) int {
 	return 4 * d.Dims
 }
 
-// answeredBadly counts an answer that cannot be believed and restarts a plugin that gives nothing else. A text that
-// spoils the answer to each half that it is in is held against the plugin once.
+// answeredBadly counts an invalid answer, and restarts the plugin after MaxBadAnswers in a row. Batches that the caller
+// will halve do not count towards that: one bad text would otherwise count once per halving.
 func (h *Host) answeredBadly(inst *instance, call sent, err error) {
 	h.stats.bad.Add(1)
 	if call.halved {
 		return
 	}
 	if n := inst.bad.Add(1); n >= int64(inst.slot.opts.MaxBadAnswers) {
-		inst.slot.opts.Log.Warn("plugin restarted for its bad answers", "pid", inst.process.pid, "in_a_row", n, "last", err)
+		inst.slot.opts.Log.Warn("plugin restarted after bad answers", "pid", inst.process.pid, "in_a_row", n, "last", err)
 		reason := fmt.Sprintf("it gave %d bad answers in a row", n)
 		inst.process.kill(reason)
 		h.trip(reason)
 	}
 }
 
-// sent is what is known of a call from before it was sent.
+// sent is what is recorded before a call is sent.
 type sent struct {
 	at     time.Time
 	limit  time.Duration
-	memory int64 // of the process then, in bytes; 0: not measured
-	halved bool  // when it fails, for the text that is the matter
+	memory int64 // of the process at that time, in bytes; 0: not measured
+	halved bool  // if it fails, the caller halves the batch to find the bad text
 }
 
-// explainCall classes a failed call, and kills the plugin when it hangs.
+// explainCall classifies a failed call, and kills the plugin if it hangs.
 func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, err error, call sent) error {
 	p := inst.process
 	code := status.Code(err)
@@ -299,7 +300,7 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 		h.mu.Unlock()
 		return &embed.Error{Class: embed.Transient, Code: "canceled", Err: cause}
 	}
-	// A plugin that gives up at the very deadline has not answered either; its text would be tried again for ever.
+	// A deadline error that arrives at the deadline counts as no answer: otherwise its text would be retried forever.
 	if code == codes.DeadlineExceeded && time.Since(call.at) > call.limit-call.limit/10 {
 		if p.killedFor() == "" {
 			h.stats.hangs.Add(1)
@@ -313,7 +314,7 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 				call.limit),
 		}
 	}
-	// Only the plugin itself says when to come again: then it lives.
+	// Only a running plugin sends a retry delay.
 	if (code == codes.Unavailable || code == codes.Canceled) && retryDelay(status.Convert(err)) == 0 {
 		if !inst.alive(ctx) {
 			h.retire(inst)
@@ -328,7 +329,7 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 }
 
 // callerGaveUp returns why the caller no longer wants the answer, or nil. The plugin knows the caller's deadline and
-// may give up a moment before the context here does.
+// may give up shortly before this context expires.
 func callerGaveUp(ctx context.Context, code codes.Code) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -340,33 +341,32 @@ func callerGaveUp(ctx context.Context, code codes.Code) error {
 	return nil
 }
 
-// alive finds out whether a failed call was the plugin's answer or the end of the plugin. One that is there but
-// cannot be reached is killed.
+// alive reports whether the plugin still runs after a failed call. A running but unreachable plugin is killed.
 func (i *instance) alive(ctx context.Context) bool {
 	if i.process.gone() {
 		return false
 	}
-	// The caller may have gone; the plugin is asked all the same.
+	// The check also runs if the caller has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthTimeout)
 	defer cancel()
 	_, err := i.rpc.Health(ctx, &pluginpb.HealthRequest{})
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 	default:
-		return true // whatever it said, it said something
+		return true // any answer proves that it runs
 	}
 	timer := time.NewTimer(healthTimeout)
 	defer timer.Stop()
 	select {
 	case <-i.process.exited:
 	case <-timer.C:
-		i.process.kill("it could not be reached any more")
+		i.process.kill("it could no longer be reached")
 		waitExit(i.process)
 	}
 	return false
 }
 
-// retire notes the end of a process that is seen by a call first.
+// retire records the end of a process that a call notices first.
 func (h *Host) retire(inst *instance) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -375,12 +375,12 @@ func (h *Host) retire(inst *instance) {
 	}
 }
 
-// explainEnd says how the plugin ended in the middle of a call. Only a plugin that died by itself, and after the call
-// had begun, is held against the texts, or one that this call alone drove over its memory limit.
+// explainEnd returns the error for a plugin that ended during a call. The texts are blamed (Crash) only if the plugin
+// died by itself after the call began, or if this call alone drove it over its memory limit.
 func explainEnd(inst *instance, texts int, call sent) error {
 	p, name := inst.process, inst.slot.opts.Name
 	if !p.gone() {
-		return unavailable(0, fmt.Errorf("plugin %q does not end though it was killed", name))
+		return unavailable(0, fmt.Errorf("plugin %q was killed but has not exited", name))
 	}
 	state, died := p.ending()
 	reason := p.killedFor()
@@ -388,12 +388,12 @@ func explainEnd(inst *instance, texts int, call sent) error {
 	case reason != "" && p.greedy() && call.memory > 0 && call.memory <= int64(inst.slot.opts.MemoryLimit/2):
 		return &embed.Error{
 			Class: embed.Crash, Code: "memory",
-			Err: fmt.Errorf("plugin %q was ended while it held %d texts: %s", name, texts, reason),
+			Err: fmt.Errorf("plugin %q was killed while it held %d texts: %s", name, texts, reason),
 		}
 	case reason != "":
-		return unavailable(0, fmt.Errorf("plugin %q was ended during the call: %s", name, reason))
+		return unavailable(0, fmt.Errorf("plugin %q was stopped during the call: %s", name, reason))
 	case died.Before(call.at):
-		return unavailable(0, fmt.Errorf("plugin %q had just ended: %w", name, death(state.String())))
+		return unavailable(0, fmt.Errorf("plugin %q ended before the call: %w", name, death(state.String())))
 	}
 	return &embed.Error{Class: embed.Crash, Code: "crashed", Err: fmt.Errorf("plugin %q died while it held %d texts: %w",
 		name, texts, death(state.String()))}
@@ -401,9 +401,9 @@ func explainEnd(inst *instance, texts int, call sent) error {
 
 var _ embed.Tokenizer = (*Host)(nil)
 
-// Tokenize implements embed.Tokenizer. It splits calls as Embed does and has the same errors; embed.ErrNoTokens is
-// the cause of the Configuration error "no_tokens" of a plugin without that method. A text that cannot be sent at all
-// fails the whole call.
+// Tokenize implements embed.Tokenizer. It splits calls as Embed does and returns the same errors. A plugin without that
+// method returns the Configuration error "no_tokens", which wraps embed.ErrNoTokens. A text that cannot be sent fails
+// the whole call.
 func (h *Host) Tokenize(ctx context.Context, texts []string) (embed.Tokens, error) {
 	all := embed.Tokens{Ends: make([][]int, 0, len(texts))}
 	if len(texts) == 0 {
@@ -425,8 +425,8 @@ func (h *Host) Tokenize(ctx context.Context, texts []string) (embed.Tokens, erro
 	return all, nil
 }
 
-// tokenize sends one batch and checks its answer, which does not prove that the plugin can embed: no failure is
-// forgotten for it.
+// tokenize sends one batch and checks its answer. A good answer does not prove that the plugin can embed, so it does
+// not reset failures.
 func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (tokens embed.Tokens, err error) {
 	inst := p.inst
 	var resp *pluginpb.TokenizeResponse
@@ -447,28 +447,28 @@ func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (tokens embed.
 	return tokens, err
 }
 
-// maxTokensPerByte is what the contract allows.
+// maxTokensPerByte is the most tokens per byte of text that the contract allows.
 const maxTokensPerByte = 4
 
-// tokensLimit is the largest answer in bytes that can be to the point: a token a byte, in five bytes each.
+// tokensLimit is the largest accepted answer in bytes: one token per byte of text, each encoded in five bytes.
 func tokensLimit(b *batch) int { return 5*b.bytes + 64*len(b.texts) + 64<<10 }
 
-// readTokens checks an answer.
+// readTokens checks the answer to Tokenize.
 func readTokens(resp *pluginpb.TokenizeResponse, texts []string) (embed.Tokens, error) {
 	if n := len(resp.GetTokens()); n != len(texts) {
-		return embed.Tokens{}, badAnswer("wrong_count", "the plugin told the tokens of %d texts, want %d", n, len(texts))
+		return embed.Tokens{}, badAnswer("wrong_count", "the plugin returned tokens for %d texts, want %d", n, len(texts))
 	}
 	tokens := embed.Tokens{Ends: make([][]int, len(texts)), Around: int(min(resp.GetAround(), maxInt32))}
 	for i, text := range texts {
 		told := resp.GetTokens()[i].GetEnds()
 		if n := len(told); n > maxTokensPerByte*len(text) {
-			return embed.Tokens{}, badAnswer("bad_answer", "the plugin told of %d tokens in a text of %d bytes", n, len(text))
+			return embed.Tokens{}, badAnswer("bad_answer", "the plugin returned %d tokens for a text of %d bytes", n, len(text))
 		}
 		ends, last := make([]int, len(told)), 0
 		for k, end := range told {
 			if int64(end) < int64(last) || int64(end) > int64(len(text)) {
 				return embed.Tokens{}, badAnswer("bad_answer",
-					"the plugin told of a token that ends at byte %d, after one that ends at %d, in a text of %d bytes", end, last,
+					"the plugin returned a token that ends at byte %d after one that ends at %d, in a text of %d bytes", end, last,
 					len(text))
 			}
 			last = int(end)

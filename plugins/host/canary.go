@@ -15,9 +15,9 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// A plugin that answers in another order than it was asked gives every vector to the wrong row, and nothing in its
-// answer shows it. So it is asked texts of which the host knows the vectors: the canaries. They have very different
-// lengths, because sorting by length and not undoing it is how the order gets lost.
+// canaries are texts whose vectors the host knows. A plugin that returns vectors in the wrong order would write each to
+// the wrong row, and its answer does not show that. The lengths differ a lot, because the usual bug is to sort by
+// length and not restore the order.
 var canaries = []string{
 	"Herons wade at dawn.",
 	"The harbour master logs each arriving vessel before breakfast, weather allowing.",
@@ -27,27 +27,26 @@ var canaries = []string{
 		"violin maker, and planted walnuts, which nobody living would harvest.",
 }
 
-// CanaryTexts returns the texts that a host asks on its own account, with Options.Canary set and in Reload: what
-// counts the texts of others leaves them out.
+// CanaryTexts returns the texts that a host itself sends, with Options.Canary set and in Reload. Code that counts
+// embedded texts must skip them.
 func CanaryTexts() []string { return slices.Clone(canaries) }
 
 const (
-	// canaryTimeout is how long the canaries may take beside other calls. A plugin that is too busy to answer them
-	// proves nothing.
+	// canaryTimeout is the limit for the canaries while other calls are under way. A timeout proves nothing.
 	canaryTimeout = 10 * time.Second
-	// startCanaryTimeout is how long they may take when there is nothing else to do, and much depends on the answer.
+	// startCanaryTimeout is the limit at a start and in Reload.
 	startCanaryTimeout = time.Minute
-	// A vector is another text's when it is that one's and this much farther from its own, in likeness
-	// (embed.Description).
+	// canaryMargin is how much closer, in likeness (embed.Description), a vector must be to another text's vector than
+	// to its own to count as swapped.
 	canaryMargin = 0.01
-	// Two processes of one deterministic embedder give vectors this near, in likeness; the last bits may depend on the
-	// batch.
+	// canarySame is the least likeness of vectors from two processes of a deterministic embedder. The last bits may
+	// depend on the batch.
 	canarySame = 0.999
-	// And those of one that is not deterministic.
+	// canaryAlike is the same for an embedder that is not deterministic.
 	canaryAlike = 0.97
 )
 
-// prove is the last part of a start: what a process must show before it gets anything to do.
+// prove is the last step of a start: it checks the process before calls go to it.
 func (i *instance) prove(ctx context.Context) error {
 	if i.slot.opts.Canary > 0 {
 		if err := i.compare(ctx, startCanaryTimeout); err != nil {
@@ -62,23 +61,23 @@ func (i *instance) prove(ctx context.Context) error {
 	return nil
 }
 
-// selfTest asks the canaries of a process that has been at work.
+// selfTest sends the canaries to a process that has answered calls.
 func (i *instance) selfTest(ctx context.Context) {
 	err := i.compare(ctx, canaryTimeout)
 	if err == nil || i.process.gone() {
 		return
 	}
 	_, code := embed.Classify(err)
-	i.slot.opts.Log.Error("plugin answers wrongly: what it made since its last check may be wrong; embedsidecar verify --deep finds it",
+	i.slot.opts.Log.Error("plugin returns wrong vectors: those since its last check may be wrong; find them with embedsidecar verify --deep",
 		"code", code, "check_interval", i.slot.opts.Canary, "error", err)
 	i.process.kill("its answers are not those of its texts")
 	i.slot.host.trip("its answers are not those of its texts")
 }
 
-// compare asks the canaries in one call and holds the answer against what the embedder gave for each alone, which the
-// first process is asked for. Only a wrong answer is an error; none at all proves nothing.
+// compare sends the canaries in one call and compares the vectors with those of single calls, which are made once, by
+// the first process. Only a wrong vector is an error; a missing answer proves nothing.
 func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
-	if i.desc.Reranks { // it makes no vectors, and what it gives is written nowhere
+	if i.desc.Reranks { // it makes no vectors, and its scores are not stored
 		return nil
 	}
 	h := i.slot.host
@@ -87,12 +86,12 @@ func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
 	h.rounds++
 	turn := h.rounds
 	h.mu.Unlock()
-	// Never in order of length, and never twice in the same order.
+	// The order is never that of length, and changes with each round.
 	order := make([]int, len(canaries))
 	for at := range order {
 		order[at] = (at + turn) % len(canaries)
 	}
-	// All at once: a provider may take seconds for each.
+	// All calls run at the same time: a provider may take seconds for each.
 	var got [][]float32
 	var together sync.WaitGroup
 	together.Go(func() { got = i.ask(ctx, order, timeout) })
@@ -115,7 +114,7 @@ func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
 	return nil
 }
 
-// judge holds one vector against those that are known.
+// judge compares one vector with the known ones.
 func (i *instance) judge(got []float32, known [][]float32, which int) error {
 	if len(got) == 0 || len(known[which]) == 0 {
 		return nil // the plugin has no vector for this text
@@ -130,19 +129,19 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 		}
 		if c := i.desc.Likeness(got, known[other]); c >= least && c > own+canaryMargin {
 			return configuration("order", errors.New(
-				"it answers texts in another order than it is asked, so its vectors would go to the wrong rows: mend the plugin; it must undo whatever sorting it does"))
+				"it answers texts in another order than it is asked, so vectors would go to the wrong rows: fix the plugin; it must restore the order of the request"))
 		}
 	}
 	if own < least {
 		return configuration("drift", fmt.Errorf(
-			"its vectors are not those that its fingerprint %q stands for: the likeness to what it gave before is %.4f, want %.4f. "+
-				"Another model needs another fingerprint, and a pipeline of its own", i.desc.Fingerprint, own, least))
+			"its vectors do not match its fingerprint %q: their likeness to earlier vectors is %.4f, want %.4f. "+
+				"Another model needs another fingerprint and its own pipeline", i.desc.Fingerprint, own, least))
 	}
 	return nil
 }
 
-// alone returns the vectors of the canaries, each from a call of its own, or nil when one cannot be had. A text
-// without one has an empty vector.
+// alone returns the vectors of the canaries, each from its own call, or nil if a call fails. A text without a vector
+// has an empty one.
 func (i *instance) alone(ctx context.Context, timeout time.Duration) [][]float32 {
 	vectors := make([][]float32, len(canaries))
 	var failed atomic.Bool
@@ -163,8 +162,7 @@ func (i *instance) alone(ctx context.Context, timeout time.Duration) [][]float32
 	return vectors
 }
 
-// ask returns the vectors of some canaries, or nil when the plugin does not answer as it should. These calls count
-// nowhere.
+// ask returns the vectors of some canaries, or nil if the plugin's answer is invalid. These calls are not counted.
 func (i *instance) ask(ctx context.Context, order []int, timeout time.Duration) [][]float32 {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

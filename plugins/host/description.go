@@ -17,7 +17,7 @@ const (
 	maxInt32       = 1<<31 - 1
 )
 
-// describe checks a plugin's description and returns the part about the wanted model; "" means its only one.
+// describe checks a plugin's description and returns that of the given model; "" means the only one.
 func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description, error) {
 	wrong := func(format string, args ...any) (embed.Description, error) {
 		return embed.Description{}, configuration("describe", fmt.Errorf("its description breaks the contract: "+format,
@@ -46,7 +46,7 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 	switch {
 	case model == "" && len(names) > 1:
 		return embed.Description{}, configuration("unknown_model",
-			fmt.Errorf("it offers several models and none was chosen: choose one of %s", list(names)))
+			fmt.Errorf("it offers several models: choose one of %s", list(names)))
 	case chosen == nil:
 		return embed.Description{}, configuration("unknown_model", &UnknownModelError{Model: model, Offered: names})
 	case !printable(chosen.GetFingerprint(), 1, maxFingerprint):
@@ -71,7 +71,7 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 	}, nil
 }
 
-// UnknownModelError tells that a plugin does not offer a model.
+// UnknownModelError says that a plugin does not offer a model.
 type UnknownModelError struct {
 	Model   string
 	Offered []string
@@ -88,7 +88,7 @@ func maxDims(m *pluginpb.Model) uint32 {
 	return pluginpb.MaxDims
 }
 
-// printable reports whether a name has an allowed length and nothing but visible characters and spaces.
+// printable reports whether a name has an allowed length and no control characters.
 func printable(s string, from, to int) bool {
 	return len(s) >= from && len(s) <= to && utf8.ValidString(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
@@ -105,7 +105,7 @@ func list(names []string) string {
 	return fmt.Sprintf("%q", names)
 }
 
-// settings takes over what a plugin says for people to read, within bounds.
+// settings copies the settings that a plugin describes for users, within bounds.
 func settings(list []*pluginpb.Setting) (taken []embed.Setting) {
 	const most, longest = 32, 1024
 	short := func(text string) string {

@@ -129,7 +129,7 @@ func TestEmbed_KeepsBadTextsToItself(t *testing.T) {
 		recorded); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	// Nothing at all is left to send.
+	// No text is left to send.
 	checkText(t, mustEmbed(t, h, "\xff")[0], "invalid", embed.Data)
 }
 
@@ -212,7 +212,7 @@ func TestEmbed_RestartsAfterManyBadAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := h.Pid()
-	for range 5 { // calls that are halved for the text that is the matter
+	for range 5 { // calls whose batch is halved to find the bad text
 		_, err := h.Embed(t.Context(), embed.Document, []string{"a", "b"})
 		wantError(t, err, embed.Data, "wrong_count")
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestOutput_StructuredLinesBecomeOurs has lines as loggers write them, and as somebody writes them who wants to be
-// taken for us.
+// TestOutput_StructuredLinesBecomeOurs logs lines of common loggers, and lines that imitate the sidecar's.
 func TestOutput_StructuredLinesBecomeOurs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ line, want, words string }{
@@ -38,12 +37,12 @@ func TestOutput_StructuredLinesBecomeOurs(t *testing.T) {
 			"x level=7",
 		},
 		{`{"level":"debug","msg":"below what is logged"}`, "", "below what is logged"},
-		{ // groups and lists stay text, numbers that do not fit, too
+		{ // groups, lists and numbers that do not fit stay text
 			`{"msg":"x","group":{"msg":"y","a":{"b":1}},"list":[1],"huge":1e999,"long":123456789012345678901}`,
 			`{"level":"INFO","msg":"plugin output","plugin":"toy","line":"x","fields":{"group":"{\"msg\":\"y\",\"a\":{\"b\":1}}","huge":"1e999","list":"[1]","long":123456789012345680000}}`,
 			`x group={"msg":"y","a":{"b":1}} huge=1e999 list=[1] long=1.2345678901234568e+20`,
 		},
-		{ // our own names are nobody else's
+		{ // a plugin cannot set the sidecar's own attributes
 			`{"msg":"queries are answered","plugin":"onnx","line":"l","fields":{},"":1}`,
 			`{"level":"INFO","msg":"plugin output","plugin":"toy","line":"queries are answered","fields":{"":1,"fields":"{}","line":"l","plugin":"onnx"}}`,
 			"queries are answered =1 fields={} line=l plugin=onnx",
@@ -76,8 +75,7 @@ func TestOutput_StructuredLinesBecomeOurs(t *testing.T) {
 	}
 }
 
-// TestOutput_AHostileLineGrowsByItsEscapesOnly writes the lines that grow most, up to the limit of a line, in both
-// forms of the log.
+// TestOutput_AHostileLineGrowsByItsEscapesOnly logs the lines that grow most, at the line limit, in both log formats.
 func TestOutput_AHostileLineGrowsByItsEscapesOnly(t *testing.T) {
 	t.Parallel()
 	var many strings.Builder

@@ -19,18 +19,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// StartError says why a plugin could not be started. It comes inside an *embed.Error.
+// StartError says why a plugin could not be started. An *embed.Error wraps it.
 type StartError struct {
 	Plugin string   // its name
 	Path   string   // its file
-	Stderr []string // the last lines, at most 20, that it wrote to standard error
+	Stderr []string // its last lines of output, at most 20
 	Err    error
 }
 
 func (e *StartError) Error() string {
 	msg := fmt.Sprintf("start plugin %q: %s", e.Plugin, e.Err)
 	if len(e.Stderr) > 0 {
-		msg += "; its last words:\n  " + strings.Join(e.Stderr, "\n  ")
+		msg += "; its last output:\n  " + strings.Join(e.Stderr, "\n  ")
 	}
 	return msg
 }
@@ -38,7 +38,7 @@ func (e *StartError) Error() string {
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// errClosed is the cause of every call's error after Close.
+// errClosed is the cause of errors after Close.
 var errClosed = errors.New("the plugin has been closed")
 
 // The whole-call errors of this package.
@@ -54,7 +54,7 @@ func badAnswer(code, format string, args ...any) *embed.Error {
 	return &embed.Error{Class: embed.Data, Code: code, Err: fmt.Errorf(format, args...)}
 }
 
-// isResource reports whether an error of the system says that something has run out.
+// isResource reports whether a system error means that a resource is exhausted.
 func isResource(err error) bool {
 	for _, e := range []error{
 		syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC,
@@ -67,7 +67,7 @@ func isResource(err error) bool {
 	return false
 }
 
-// fromStatus gives the answer of a living plugin the class that the contract assigns to its status code.
+// fromStatus converts a plugin's status error to the class that the contract assigns to its code.
 func fromStatus(err error, texts []string) *embed.Error {
 	st := status.Convert(err)
 	out := &embed.Error{RetryAfter: retryDelay(st), Err: fmt.Errorf("the plugin answered %s: %s", st.Code(),
@@ -81,8 +81,8 @@ func fromStatus(err error, texts []string) *embed.Error {
 		out.Class, out.Code = embed.Data, "internal"
 	case codes.ResourceExhausted:
 		out.Class, out.Code = embed.Resource, "resource"
-		// The library gives the same code to a message above the limit of either side. Fewer texts make a smaller one; a
-		// plugin that sends too much whatever it is asked must not be asked for ever.
+		// gRPC uses the same code for a message above either side's size limit. Fewer texts make a smaller message. A
+		// plugin whose answers are always too large must not be retried forever.
 		if strings.HasPrefix(st.Message(), "grpc: received message") {
 			out.Class, out.Code = embed.Data, "message_size"
 		}
@@ -96,7 +96,7 @@ func fromStatus(err error, texts []string) *embed.Error {
 	return out
 }
 
-// retryDelay is what a status says about when to come again, at most an hour.
+// retryDelay returns the retry delay of a status, at most an hour.
 func retryDelay(st *status.Status) time.Duration {
 	for _, d := range st.Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {
@@ -106,11 +106,11 @@ func retryDelay(st *status.Status) time.Duration {
 	return 0
 }
 
-// maxMessage is how much of a plugin's message is kept.
+// maxMessage is how many bytes of a plugin's message are kept.
 const maxMessage = 300
 
-// withoutTexts makes a plugin's message fit to be logged and stored: short, printable, and held back when it quotes a
-// piece of one of the texts, which no error may hold, however it is written down.
+// withoutTexts makes a plugin's message safe to log and store: short and printable. It withholds a message that quotes
+// a piece of a text, in whatever notation.
 func withoutTexts(message string, texts []string) string {
 	if len(message) > maxMessage {
 		message = message[:maxMessage] + "..."
@@ -127,9 +127,9 @@ func withoutTexts(message string, texts []string) string {
 	return message
 }
 
-// quotes reports whether a message has a run of letters and digits in common with one of the texts.
+// quotes reports whether a message shares a run of letters and digits with one of the texts.
 func quotes(message string, texts []string) bool {
-	const run, shortest = 12, 4 // shorter runs prove nothing: "the" is in many messages
+	const run, shortest = 12, 4 // shorter runs occur by chance
 	letters := lettersOf(message)
 	pieces := map[string]bool{}
 	for i := 0; i+run <= len(letters); i++ {
@@ -149,10 +149,10 @@ func quotes(message string, texts []string) bool {
 	return false
 }
 
-// escapes are the ways in which languages and protocols write down what is not ASCII.
+// escapes matches the escape sequences of common languages and protocols.
 var escapes = regexp.MustCompile(`((\\+x|%)[0-9a-fA-F]{2})+|\\+u(\{[0-9a-fA-F]{1,6}\}|[0-9a-fA-F]{4})|\\+[nrtbfv]`)
 
-// lettersOf returns the letters and digits of a text, small, with those that are escaped.
+// lettersOf returns the letters and digits of a text in lower case, with escapes decoded.
 func lettersOf(text string) []rune {
 	text = escapes.ReplaceAllStringFunc(text, func(e string) string {
 		if e = strings.TrimLeft(e, `\`); e[0] == 'u' {
@@ -161,7 +161,7 @@ func lettersOf(text string) []rune {
 		}
 		raw, err := hex.DecodeString(strings.NewReplacer(`\`, "", "x", "", "%", "").Replace(e))
 		switch {
-		case err != nil: // of a line's end or the like
+		case err != nil: // a newline escape or the like
 			return " "
 		case utf8.Valid(raw):
 			return string(raw)

@@ -8,11 +8,11 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// memoryInterval is how often a process with a memory limit is measured.
+// memoryInterval is how often the memory of a process with a limit is measured.
 const memoryInterval = time.Second
 
-// guard measures a process that has a memory limit, looks whether it keeps quiet when it has nothing to do, and asks
-// it the canary texts now and then, until it has ended.
+// guard watches a process until it ends: it measures its memory, detects CPU use while idle, and sends the canaries
+// periodically.
 func (i *instance) guard(ctx context.Context) {
 	var measure, selfTest <-chan time.Time
 	if i.slot.opts.MemoryLimit > 0 {
@@ -50,14 +50,14 @@ func (i *instance) guard(ctx context.Context) {
 	}
 }
 
-// memoryInterval is how often to measure.
+// memoryInterval is the constant of that name, shorter in tests.
 func (o Options) memoryInterval() time.Duration { return min(memoryInterval, 5*o.RestartDelay) }
 
-// idleInterval is how often to look at a process that should have nothing to do.
+// idleInterval is the constant of that name, shorter in tests.
 func (o Options) idleInterval() time.Duration { return min(idleInterval, 50*o.RestartDelay) }
 
-// weigh judges what a process uses. One above its limit is replaced, so that no call fails, and killed when it goes on
-// to grow by a quarter. A replacement that failed is tried again after a pause, as any start is.
+// weigh enforces the memory limit. A process above it is replaced, so that no call fails, and killed once it exceeds
+// the limit by a quarter. A failed replacement is retried with backoff.
 func (i *instance) weigh(ctx context.Context, used int64, again *backoff.ExponentialBackOff) {
 	limit := int64(i.slot.opts.MemoryLimit)
 	i.memory.Store(used)
@@ -67,10 +67,10 @@ func (i *instance) weigh(ctx context.Context, used int64, again *backoff.Exponen
 		i.slot.host.mu.Lock()
 		alone := i.calls == 1
 		i.slot.host.mu.Unlock()
-		log.Warn("plugin killed for its memory")
+		log.Warn("plugin killed: memory limit exceeded")
 		i.process.killGreedy(fmt.Sprintf("it used %s of memory, its limit is %s", mebibytes(used), mebibytes(limit)), alone)
 	case used > limit && !i.leaving.Load():
-		log.Warn("plugin is above its memory limit: another process takes its place")
+		log.Warn("plugin is above its memory limit: replacing its process")
 		h := i.slot.host
 		h.mu.Lock()
 		closed := h.closed
@@ -86,14 +86,14 @@ func (i *instance) weigh(ctx context.Context, used int64, again *backoff.Exponen
 			defer h.work.Done()
 			if err := h.relieve(ctx, i); err != nil {
 				wait := again.NextBackOff()
-				log.Warn("plugin not replaced", "error", err, "again_in", wait)
+				log.Warn("plugin not replaced", "error", err, "retry_in", wait)
 				pause := time.NewTimer(wait)
 				defer pause.Stop()
 				select {
 				case <-pause.C:
 				case <-i.process.exited:
 				}
-				i.leaving.Store(false) // the next measure tries it again
+				i.leaving.Store(false) // the next measurement retries it
 			}
 		}()
 	}
@@ -102,35 +102,34 @@ func (i *instance) weigh(ctx context.Context, used int64, again *backoff.Exponen
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
 const (
-	// idleInterval is how often a process is looked at that should have nothing to do.
+	// idleInterval is how often the CPU use of a process is checked.
 	idleInterval = 5 * time.Second
-	// idleDemand is how much of one CPU's time a process with nothing to do may want, with the time for which its
-	// threads wait to run: on a busy machine one that spins gets little, but wants all.
+	// idleDemand is the share of one CPU that an idle process may demand. Demand includes the time in which threads
+	// wait to run, because a spinning process gets little CPU time on a busy machine.
 	idleDemand = 0.5
-	// idleUse is how much it may use in any case. Threads that wake now and then may wait long.
+	// idleUse is the share that it may use in any case. Threads that wake occasionally may wait long.
 	idleUse = 0.02
-	// idleLooks in a row at a busy process with nothing to do make it a suspect. Some libraries' threads spin for a
-	// moment after work.
+	// idleLooks is how many consecutive busy checks make an idle process a suspect. Threads of some libraries spin
+	// briefly after work.
 	idleLooks = 2
 )
 
-// cpuTimes are what a process had of the CPUs so far.
+// cpuTimes are the accumulated CPU times of a process.
 type cpuTimes struct {
 	used time.Duration
-	wait time.Duration // for which its threads were ready to run and did not
+	wait time.Duration // its threads were runnable but not running
 }
 
-// idler finds out whether a process keeps the CPU busy though it has nothing to do. It has no lock: one goroutine
-// looks.
+// idler detects a process that uses CPU while idle. It has no lock: only one goroutine uses it.
 type idler struct {
-	calls uint64    // begun when it was last looked at
-	under int       // under way then
-	at    time.Time // of that look
-	times cpuTimes  // at that look
-	busy  int       // looks in a row at which it was found busy
+	calls uint64    // begun by the last check
+	under int       // under way at the last check
+	at    time.Time // of the last check
+	times cpuTimes  // at the last check
+	busy  int       // consecutive busy checks
 }
 
-// look notes what a process had so far. True: it has been busy with nothing to do for some looks in a row.
+// look records a check. It reports whether the process was busy while idle for idleLooks checks in a row.
 func (d *idler) look(now time.Time, under int, calls uint64, times cpuTimes) bool {
 	if idle := under == 0 && d.under == 0 && calls == d.calls && !d.at.IsZero(); idle {
 		wall, used, wait := float64(now.Sub(d.at)), float64(times.used-d.times.used), float64(times.wait-d.times.wait)
@@ -144,8 +143,8 @@ func (d *idler) look(now time.Time, under int, calls uint64, times cpuTimes) boo
 	return d.busy >= idleLooks
 }
 
-// watchIdle looks at a process once. One that burns CPU time with nothing to do gets what others leave, from then on
-// until its end: nobody may take that back without privileges. It returns whether to look again.
+// watchIdle checks a process once. A process that uses CPU while idle gets the lowest priority for the rest of its
+// life, since raising it again needs privileges. It returns whether to check again.
 func (i *instance) watchIdle(d *idler) bool {
 	times, ok := readCPUTimes(i.process.pid)
 	if !ok {
@@ -164,9 +163,9 @@ func (i *instance) watchIdle(d *idler) bool {
 	}
 	log := i.slot.opts.Log.With("pid", i.process.pid)
 	if err := lowerPriority(i.process.pid); err != nil {
-		log.Warn("plugin keeps the CPU busy with nothing to do", "error", err)
+		log.Warn("plugin uses CPU while idle", "error", err)
 		return false
 	}
-	log.Warn("plugin keeps the CPU busy with nothing to do: its priority is lowered for as long as this process lives")
+	log.Warn("plugin uses CPU while idle: its priority is lowered until this process ends")
 	return false
 }

@@ -1,8 +1,8 @@
-// Package host runs an embedder that is a program of its own, in one process or several: it checks the program's
-// file, starts it in an empty environment, speaks the contract of plugins/proto with it, believes nothing it answers,
-// kills it when it hangs, starts it again when it dies, leaves it alone when that does not help, and moves to another
-// file of the same embedder without failing a call. A slow, dead or lying plugin costs its caller an error and nobody
-// else anything; no plugin outlives its host, not even one that is killed by SIGKILL.
+// Package host runs an embedder plugin, a separate program, in one or several processes. It verifies the program's
+// file, starts it in an empty environment and talks to it by the contract of plugins/proto. It validates every answer,
+// kills a process that hangs, restarts one that dies, and stops calling a plugin that keeps failing. It can switch to
+// another file of the same embedder without failing a call. A slow, dead or lying plugin causes errors for its callers
+// only. No plugin outlives its host, even if the host is killed by SIGKILL.
 package host
 
 import (
@@ -17,36 +17,35 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// closeGracePeriod is how long a process that is told to end may take to end by itself.
+// closeGracePeriod is how long a process may take to exit when asked, before it is killed.
 const closeGracePeriod = 3 * time.Second
 
-// Host is a plugin with one model chosen. Its methods may be called by several goroutines at the same time. A process
-// is started by the first call that needs it: another one when all that run are busy, and again after a pause when
-// one has ended.
+// Host is a plugin with one model chosen. Its methods are safe for concurrent use. Calls start processes on demand: the
+// first one, another one when all are busy, and, after a delay, a new one for one that ended.
 type Host struct {
 	log   *slog.Logger
 	stats counters
 
-	reloading sync.Mutex // held while processes are replaced, so that it happens once at a time
+	reloading sync.Mutex // held while processes are replaced: one replacement at a time
 
 	mu      sync.Mutex
 	opts    Options
 	closed  bool
 	work    sync.WaitGroup // calls, starts and watches; grows under mu while not closed
 	slots   []*processSlot
-	aside   map[*processSlot]bool // replaced, with calls under way, or about to replace one
-	moved   chan struct{}         // closed and recreated when a start has ended
-	unmade  int                   // starts that came to nothing, ever
+	aside   map[*processSlot]bool // replaced with calls still under way, or not yet taking calls
+	moved   chan struct{}         // closed and recreated when a start succeeds or fails
+	unmade  int                   // failed starts, in total
 	breaker breaker
 	first   *embed.Description
-	canary  [][]float32 // what the embedder gives for the canary texts; nil: not known yet
+	canary  [][]float32 // vectors of the canary texts; nil: not known yet
 	rounds  int         // of canaries
 	sockets *sockets
 }
 
 var _ embed.Embedder = (*Host)(nil)
 
-// New returns a host. It starts nothing yet: only mistakes in the options themselves are errors.
+// New returns a host. It starts no process. It returns an error only for invalid options.
 func New(opts Options) (*Host, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -59,11 +58,11 @@ func New(opts Options) (*Host, error) {
 	return h, nil
 }
 
-// Describe returns what the plugin said of itself and of the model when it was first started, which this call does if
-// nobody has yet. Errors are *embed.Error: of class Configuration with the codes "missing", "not_executable",
-// "unreadable", "checksum", "start", "handshake", "protocol_version", "describe", "unknown_model", "fingerprint",
-// "order", "drift", "memory" and "sockets", which wrap a *StartError; Transient "unavailable" and "circuit_open", and
-// Resource "resource", when trying again may help.
+// Describe returns the plugin's description of itself and of the model, from its first start. It starts the plugin if
+// necessary. Errors are *embed.Error. Those of class Configuration wrap a *StartError and have the codes "missing",
+// "not_executable", "unreadable", "checksum", "start", "handshake", "protocol_version", "describe", "unknown_model",
+// "fingerprint", "order", "drift", "memory" and "sockets". Transient "unavailable" and "circuit_open", and Resource
+// "resource", may be retried.
 func (h *Host) Describe(ctx context.Context) (embed.Description, error) {
 	h.mu.Lock()
 	first := h.first
@@ -79,8 +78,8 @@ func (h *Host) Describe(ctx context.Context) (embed.Description, error) {
 	return p.inst.desc, nil
 }
 
-// Close ends the plugin, waits until its processes are gone, and lets calls that are under way fail with Transient
-// "unavailable", as all later ones do. Further calls of Close do nothing.
+// Close ends the plugin and waits until its processes are gone. Calls under way and all later ones fail with Transient
+// "unavailable". Further calls of Close only wait.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -115,18 +114,18 @@ func (h *Host) Close() error {
 	return err
 }
 
-// closing is why processes end that nobody blames.
+// closing is the reason for processes that end in Close.
 const closing = "the host is closing"
 
 // permit is a call's right to use a process.
 type permit struct {
 	inst  *instance
-	probe bool // the call tries a plugin that is left alone otherwise
-	good  bool // it had a good answer
+	probe bool // the call probes a plugin whose circuit is half open
+	good  bool // the answer was good
 }
 
-// acquire picks the process for a call: the least busy of those that run, or one that has to be started first. The
-// caller gives the permit back with release.
+// acquire picks the process for a call: the least busy one. It waits for a start if none runs. The caller returns the
+// permit with release.
 func (h *Host) acquire(ctx context.Context) (p permit, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,8 +213,8 @@ func (h *Host) leastBusyLocked() *instance {
 	return best
 }
 
-// startOneLocked starts a process if there is a place for one and none is being started. A call that tries a plugin
-// does not wait for a pause of its places, too: the circuit's is over.
+// startOneLocked starts a process if a slot is free and no start is under way. A probe ignores the restart delays of
+// the slots, because the circuit's pause is over.
 func (h *Host) startOneLocked(ctx context.Context, probe bool) {
 	if h.closed || h.startingLocked() {
 		return
@@ -224,7 +223,7 @@ func (h *Host) startOneLocked(ctx context.Context, probe bool) {
 		if s.current == nil && (probe || !time.Now().Before(s.notBefore)) {
 			s.starting = true
 			h.work.Add(1)
-			// The start is everybody's: the caller that began it may leave.
+			// All callers share the start: the one that triggered it may give up.
 			go s.start(context.WithoutCancel(ctx))
 			return
 		}
@@ -240,7 +239,7 @@ func (h *Host) startingLocked() bool {
 	return false
 }
 
-// downLocked is what calls get while no process runs and none may be started yet.
+// downLocked is the error of calls while no process runs and none may be started yet.
 func (h *Host) downLocked() error {
 	wait := time.Duration(0)
 	var failed error
@@ -261,7 +260,7 @@ func (h *Host) downLocked() error {
 		wait.Round(time.Millisecond)))
 }
 
-// restingLocked is what calls get while the circuit is open.
+// restingLocked is the error of calls while the circuit is open.
 func (h *Host) restingLocked(wait time.Duration) error {
 	if h.leastBusyLocked() == nil {
 		for _, s := range h.slots {
@@ -273,7 +272,7 @@ func (h *Host) restingLocked(wait time.Duration) error {
 		}
 	}
 	return &embed.Error{Class: embed.Transient, Code: "circuit_open", RetryAfter: wait, Err: fmt.Errorf(
-		"plugin %q failed %d times in a row and is left alone for %s; last: %s", h.opts.Name, h.breaker.failures,
+		"plugin %q failed %d times in a row: no calls for %s; last failure: %s", h.opts.Name, h.breaker.failures,
 		wait.Round(time.Millisecond), h.breaker.reason)}
 }
 
@@ -285,7 +284,7 @@ func (h *Host) failedLocked(reason string) {
 }
 
 func (h *Host) openedLocked(pause time.Duration) {
-	h.log.Error("plugin is left alone: the circuit is open", "tried_again_in", pause, "failures_in_a_row",
+	h.log.Error("plugin fails repeatedly: the circuit is open", "retry_in", pause, "failures_in_a_row",
 		h.breaker.failures, "last", h.breaker.reason)
 }
 
@@ -298,7 +297,7 @@ func (h *Host) trip(reason string) {
 	}
 }
 
-// socketFolder returns the folder for sockets, made when it is first needed.
+// socketFolder returns the folder for sockets. It creates the folder on first use.
 func (h *Host) socketFolder() (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -306,7 +305,7 @@ func (h *Host) socketFolder() (string, error) {
 		if _, err := os.Stat(h.sockets.dir); err == nil {
 			return h.sockets.dir, nil
 		}
-		_ = h.sockets.remove() // somebody tidied the temporary folder
+		_ = h.sockets.remove() // someone deleted it from the temporary folder
 		h.sockets = nil
 	}
 	s, err := makeSockets(h.opts.TempDir)

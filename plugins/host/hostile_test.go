@@ -23,7 +23,7 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// hostileKey makes the test binary a plugin that means harm, in the way that its value names.
+// hostileKey makes the test binary a hostile plugin, of the kind that its value names.
 const hostileKey = "EMBEDSIDECAR_PLUGIN_HOSTILE"
 
 func hostile(t *testing.T, how string, more ...string) *host.Host {
@@ -45,7 +45,7 @@ func hostile(t *testing.T, how string, more ...string) *host.Host {
 	return h
 }
 
-// harm is what such a plugin serves.
+// harm is the service of a hostile plugin.
 type harm struct {
 	pluginpb.UnimplementedEmbedderServer
 
@@ -62,7 +62,7 @@ func (harm) Describe(context.Context, *pluginpb.DescribeRequest) (*pluginpb.Desc
 
 func (h harm) Embed(_ context.Context, r *pluginpb.EmbedRequest) (*pluginpb.EmbedResponse, error) {
 	out := answered(len(r.GetTexts()))
-	if h.how == "outcomes" { // as many as there is room for
+	if h.how == "outcomes" { // as many as fit
 		list := make([]byte, 0, 2*len(out.GetVectors()))
 		for len(list) < 2*len(out.GetVectors()) {
 			list = protowire.AppendBytes(protowire.AppendTag(list, 4, protowire.BytesType), nil)
@@ -124,7 +124,7 @@ func (harmPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.Client
 	return nil, errors.New("a plugin has no client")
 }
 
-// beHostile serves until the host has enough.
+// beHostile serves until the host ends it.
 func beHostile(how string) int {
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: goplugin.HandshakeConfig{
@@ -142,7 +142,7 @@ func beHostile(how string) int {
 	return 0
 }
 
-// flood offers the host connections, each of which it would remember: go-plugin's way for those who serve each other.
+// flood offers the host connections through go-plugin's broker, each of which the host would store.
 func flood(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if !strings.HasPrefix(info.FullMethod, "/plugin.GRPCBroker/") {
 		return next(srv, stream)
@@ -156,7 +156,7 @@ func flood(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next 
 	}
 }
 
-// What a plugin offers by go-plugin's broker is never taken: each offer would stay in memory for a while.
+// The host refuses go-plugin's broker: each offer of a connection would stay in memory for a while.
 func TestP9_APluginOffersNoConnections(t *testing.T) {
 	h := hostile(t, "broker")
 	for range 500 {
@@ -169,7 +169,7 @@ func TestP9_APluginOffersNoConnections(t *testing.T) {
 	}
 }
 
-// A job has so many texts, and no plugin keeps its sidecar at reading more results.
+// A plugin cannot return more results than a job can have texts.
 func TestP9_ResultsOfABatchJobEnd(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"endless", "hollow"} {
@@ -187,7 +187,7 @@ func TestP9_ResultsOfABatchJobEnd(t *testing.T) {
 	}
 }
 
-// Whose texts a job has is not known where it is asked for: what a plugin says of it may quote them.
+// A plugin's message about a job may quote texts, which the host does not know at that point.
 func TestTrust_WordsAboutBatchJobsQuoteNoRow(t *testing.T) {
 	t.Parallel()
 	job, err := hostile(t, "speaks").Poll(t.Context(), "1", "1")
@@ -200,7 +200,7 @@ func TestTrust_WordsAboutBatchJobsQuoteNoRow(t *testing.T) {
 	}
 }
 
-// Results come as a stream: secrets are taken out of its end, too.
+// Secrets are also removed from the final status of a stream.
 func TestTrust_AStreamLetsOutNoKey(t *testing.T) {
 	t.Parallel()
 	const key = "canary-of-a-key"
@@ -211,7 +211,7 @@ func TestTrust_AStreamLetsOutNoKey(t *testing.T) {
 	}
 }
 
-// An answer that is as large as a good one may hold millions of small messages, each of which takes sixty bytes.
+// An answer of a valid size may hold millions of small messages, each of which takes sixty bytes in memory.
 func TestP9_AnAnswerOfMillionsOfOutcomes(t *testing.T) {
 	h := hostile(t, "outcomes")
 	texts := make([]string, 256<<10)

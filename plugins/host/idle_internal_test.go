@@ -10,13 +10,13 @@ func TestIdler_SuspectsWhoIsBusyWithNothingToDo(t *testing.T) {
 	type look struct {
 		under int
 		calls uint64
-		used  time.Duration // since the look before, and so
+		used  time.Duration // since the previous check
 		wait  time.Duration
 	}
 	const interval = 5 * time.Second
 	for name, tt := range map[string]struct {
 		looks []look
-		want  int // the look that finds it out; -1: none
+		want  int // index of the check that detects it; -1: none
 	}{
 		"quiet": {
 			[]look{{0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, time.Second, 0}, {0, 0, 2 * time.Second, 0}},

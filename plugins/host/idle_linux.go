@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readCPUTimes adds up what the threads of a process had so far. False: the system does not tell.
+// readCPUTimes adds up the CPU times of a process's threads. It returns false if the system does not report them.
 func readCPUTimes(pid int) (cpuTimes, bool) {
 	threads, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "schedstat"))
 	if err != nil {
@@ -19,10 +19,10 @@ func readCPUTimes(pid int) (cpuTimes, bool) {
 	var sum cpuTimes
 	found := false
 	for _, path := range threads {
-		content, err := os.ReadFile(path) // nanoseconds on a CPU, nanoseconds of waiting for one, and how often
+		content, err := os.ReadFile(path) // fields: nanoseconds on a CPU, nanoseconds waiting for one, and time slices
 		fields := strings.Fields(string(content))
 		if err != nil || len(fields) < 2 {
-			continue // it has just ended
+			continue // the thread has ended
 		}
 		used, err := strconv.ParseInt(fields[0], 10, 64)
 		wait, err2 := strconv.ParseInt(fields[1], 10, 64)
@@ -34,8 +34,8 @@ func readCPUTimes(pid int) (cpuTimes, bool) {
 	return sum, found
 }
 
-// lowest is the priority of those who get what others leave.
+// lowest is the lowest scheduling priority.
 const lowest = 19
 
-// lowerPriority gives all threads of a process group the lowest priority. Anybody may do that to his own processes.
+// lowerPriority gives all threads of a process group the lowest priority, which needs no privileges.
 func lowerPriority(pgid int) error { return unix.Setpriority(unix.PRIO_PGRP, pgid, lowest) }

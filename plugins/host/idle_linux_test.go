@@ -20,7 +20,7 @@ func niceness(t *testing.T, pid int) map[string]bool {
 	for _, path := range paths {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has just ended
+			continue // the thread has ended
 		}
 		const nice = 16 // proc(5), counted from the state
 		found[strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[nice]] = true
@@ -28,8 +28,7 @@ func niceness(t *testing.T, pid int) map[string]bool {
 	return found
 }
 
-// A plugin that spins gets what others leave, with all its threads, and goes on embedding; one that rests keeps its
-// place.
+// All threads of a spinning plugin get the lowest priority, and it still embeds. An idle plugin keeps its priority.
 func TestIdle_WhoBurnsCPUTimeWithNothingToDoLosesPriority(t *testing.T) {
 	t.Parallel()
 	sound, spins := faulty(t, ""), faulty(t, "burn")

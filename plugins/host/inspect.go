@@ -21,8 +21,8 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// Inspection is one run of a plugin for those who examine plugins: started exactly as a Host starts it, then left
-// alone. Nothing is retried, no call has a limit of its own, and nobody starts it again.
+// Inspection is one run of a plugin, for tools that examine plugins. It starts the plugin exactly as a Host does. It
+// does not retry, limit calls or restart the plugin.
 type Inspection struct {
 	host *Host
 	inst *instance
@@ -48,19 +48,19 @@ func Inspect(ctx context.Context, opts Options) (*Inspection, error) {
 	return i, nil
 }
 
-// Client is the plugin's service, unchecked and unlimited.
+// Client is the plugin's service. Its answers are not checked and its calls have no limits.
 func (i *Inspection) Client() pluginpb.EmbedderClient { return i.inst.rpc }
 
 // Conn is the connection under Client.
 func (i *Inspection) Conn() grpc.ClientConnInterface { return i.conn }
 
-// Description is what a Host would have read out of the plugin's answer.
+// Description is the plugin's description, as a Host reads it.
 func (i *Inspection) Description() embed.Description { return i.inst.desc }
 
-// Pid is the plugin's process id, which leads its process group.
+// Pid is the plugin's process id, which is also its process group id.
 func (i *Inspection) Pid() int { return i.inst.process.pid }
 
-// Memory is how many bytes the plugin's processes hold; 0 where the system does not tell.
+// Memory is the resident memory of the plugin's processes in bytes; 0 if the system does not report it.
 func (i *Inspection) Memory() int64 { return groupMemory(i.Pid()) }
 
 // Socket is the path of the plugin's socket.
@@ -75,17 +75,17 @@ func (i *Inspection) Socket() string {
 // Gone is closed when the plugin has ended and been reaped.
 func (i *Inspection) Gone() <-chan struct{} { return i.inst.process.exited }
 
-// Ending says how the plugin ended, with its last words. Only once it is gone.
+// Ending says how the plugin ended, with its last output. It is valid after Gone.
 func (i *Inspection) Ending() string {
 	state, _ := i.inst.process.ending()
 	words := state.String()
 	if last := i.inst.slot.out.Last(); len(last) > 0 {
-		words += "; its last words: " + strings.Join(last, " / ")
+		words += "; its last output: " + strings.Join(last, " / ")
 	}
 	return words
 }
 
-// Read checks an answer to texts as a Host does and returns their results.
+// Read checks an answer as a Host does and returns the results.
 func (i *Inspection) Read(resp *pluginpb.EmbedResponse, d embed.Description, texts []string) ([]embed.Result, error) {
 	b := &batch{}
 	for at, text := range texts {
@@ -98,25 +98,25 @@ func (i *Inspection) Read(resp *pluginpb.EmbedResponse, d embed.Description, tex
 	return results, nil
 }
 
-// ReadTokens checks an answer to texts as a Host does.
+// ReadTokens checks an answer as a Host does.
 func (i *Inspection) ReadTokens(resp *pluginpb.TokenizeResponse, texts []string) (embed.Tokens, error) {
 	return readTokens(resp, texts)
 }
 
-// ReadScores checks an answer to texts as a Host does.
+// ReadScores checks an answer as a Host does.
 func (i *Inspection) ReadScores(resp *pluginpb.RerankResponse, texts []string) ([]float32, error) {
 	return readScores(resp, len(texts))
 }
 
-// CutLifeline does what the end of a host does: the plugin's standard input ends. It does nothing else to the plugin.
+// CutLifeline closes the plugin's standard input, as the death of a host does.
 func (i *Inspection) CutLifeline() error { return i.inst.process.stdin.Close() }
 
-// Shutdown asks the plugin to end and returns whether it did, by itself and in time.
+// Shutdown asks the plugin to exit and reports whether it did so in time.
 func (i *Inspection) Shutdown(ctx context.Context, gracePeriod time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, gracePeriod)
 	defer cancel()
 	i.inst.process.blame("it was asked to end")
-	// An answer is not needed: some end before they give it.
+	// The error is ignored: some plugins exit before they answer.
 	_ = i.conn.Invoke(ctx, "/plugin.GRPCController/Shutdown", &pluginpb.HealthRequest{}, &pluginpb.HealthRequest{})
 	select {
 	case <-i.Gone():
@@ -126,7 +126,7 @@ func (i *Inspection) Shutdown(ctx context.Context, gracePeriod time.Duration) bo
 	}
 }
 
-// Close kills the plugin if it is still there, and tidies up.
+// Close kills the plugin if it still runs, and cleans up.
 func (i *Inspection) Close() error {
 	i.inst.process.kill("the inspection is over")
 	waitExit(i.inst.process)
@@ -134,11 +134,11 @@ func (i *Inspection) Close() error {
 	return i.host.Close()
 }
 
-// clientCertKey is go-plugin's: the certificate of the host, as PEM.
+// clientCertKey is go-plugin's variable for the certificate of the host, as PEM.
 const clientCertKey = "PLUGIN_CLIENT_CERT"
 
-// NewCertificate makes a key and a certificate for one connection, also as PEM. Its curve is P-256: go-plugin's own
-// AutoMTLS takes P-521, which gRPC for C++, Python, Ruby and PHP cannot verify.
+// NewCertificate makes a key and a certificate for one connection, also as PEM. It uses P-256: go-plugin's own AutoMTLS
+// uses P-521, which gRPC for C++, Python, Ruby and PHP cannot verify.
 func NewCertificate() (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -152,8 +152,8 @@ func NewCertificate() (tls.Certificate, []byte, error) {
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "localhost", Organization: []string{"embedsidecar"}},
 		DNSNames:  []string{"localhost"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(30, 0, 0), // as long as a host may run
-		IsCA: true, BasicConstraintsValid: true, // it is its own authority
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(30, 0, 0), // longer than a host runs
+		IsCA: true, BasicConstraintsValid: true, // self-signed
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}

@@ -22,13 +22,13 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// maxDescription is the largest description in bytes; a thousand models fit.
+// maxDescription is the size limit of a description in bytes; a thousand models fit.
 const maxDescription = 1 << 20
 
-// exitTimeout is how long a program that must be ending may take to be gone: the kernel gives back its memory first.
+// exitTimeout is the limit of the wait for a killed program. The kernel frees its memory before it is gone.
 const exitTimeout = 30 * time.Second
 
-// launch starts the program and has it describe itself. Its errors are *embed.Error around *StartError.
+// launch starts the program and reads its description. Its errors are *embed.Error that wrap a *StartError.
 func (s *processSlot) launch(ctx context.Context) (*instance, error) {
 	inst, err := s.tryLaunch(ctx)
 	if err == nil {
@@ -47,14 +47,14 @@ func (s *processSlot) launch(ctx context.Context) (*instance, error) {
 	return nil, &embed.Error{Class: whole.Class, Code: whole.Code, RetryAfter: whole.RetryAfter, Err: start}
 }
 
-// tryLaunch does it. Beside an error it returns the instance when there is something to tidy up.
+// tryLaunch is launch without the cleanup. With an error, it returns the instance if there is something to clean up.
 func (s *processSlot) tryLaunch(ctx context.Context) (*instance, error) {
 	h := s.host
 	file, err := openVerified(s.opts)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // the program has its own by then
+	defer func() { _ = file.Close() }() // a started program has its own copy
 	sockets, err := h.socketFolder()
 	if err != nil {
 		if isResource(err) {
@@ -71,7 +71,7 @@ func (s *processSlot) tryLaunch(ctx context.Context) (*instance, error) {
 		return nil, err
 	}
 	inst := &instance{slot: s}
-	var startErr error // what the system said to the program's start; go-plugin passes on no more than a text
+	var startErr error // the system's error; go-plugin returns only its text
 	inst.client = goplugin.NewClient(s.config(inst, file, sockets, certificate, certificatePEM, &startErr))
 	if _, err := inst.client.Start(); err != nil {
 		switch {
@@ -95,7 +95,7 @@ func (s *processSlot) tryLaunch(ctx context.Context) (*instance, error) {
 	return inst, inst.prove(ctx)
 }
 
-// config is go-plugin's of an instance: which program it starts, and how the two talk.
+// config is the go-plugin configuration of an instance.
 func (s *processSlot) config(inst *instance, file *os.File, sockets string, certificate tls.Certificate, pem []byte,
 	startErr *error,
 ) *goplugin.ClientConfig {
@@ -118,7 +118,7 @@ func (s *processSlot) config(inst *instance, file *os.File, sockets string, cert
 			return &startRecorder{inst.process, startErr}, nil
 		},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		// What AutoMTLS does, with another certificate; go-plugin adds the one that the plugin names.
+		// As AutoMTLS, with another certificate. go-plugin adds the plugin's certificate.
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{certificate}, ServerName: "localhost",
 			MinVersion: tls.VersionTLS12,
@@ -133,10 +133,10 @@ func (s *processSlot) config(inst *instance, file *os.File, sockets string, cert
 			grpc.WithChainUnaryInterceptor(redacting(s.opts.Redact)),
 			grpc.WithChainStreamInterceptor(streaming(s.opts.Redact)),
 			grpc.WithMaxHeaderListSize(maxStatus),
-			// The default windows of 64 KiB would cost a round trip for each 40 vectors.
+			// The default windows of 64 KiB cost a round trip for every 40 vectors.
 			grpc.WithInitialWindowSize(4 << 20), grpc.WithInitialConnWindowSize(16 << 20),
 			grpc.WithReadBufferSize(128 << 10), grpc.WithWriteBufferSize(128 << 10),
-			// What go-plugin itself receives (its stdio stream); calls of Embed set their own limit.
+			// The limit of what go-plugin itself receives (its stdio stream). Calls of Embed set their own limit.
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDescription)),
 		},
 	}
@@ -153,7 +153,7 @@ func (r *startRecorder) Start(ctx context.Context) error {
 	return *r.err
 }
 
-// clientPlugin makes the client of the one service.
+// clientPlugin makes the client of the Embedder service.
 type clientPlugin struct {
 	goplugin.NetRPCUnsupportedPlugin
 }
@@ -186,7 +186,7 @@ func (i *instance) connect() error {
 	return nil
 }
 
-// systemError classes the system's refusal to start the program at all.
+// systemError classifies the system's error when it cannot start the program.
 func systemError(err, wrapped error) error {
 	if err == nil {
 		return wrapped
@@ -198,16 +198,16 @@ func systemError(err, wrapped error) error {
 		return unavailable(0, fmt.Errorf("the file is being written: %w", err))
 	case errors.Is(err, os.ErrNotExist):
 		return configuration("not_executable",
-			fmt.Errorf("the file is there, but not the interpreter or loader that it names: %w", err))
+			fmt.Errorf("the file exists, but the interpreter or loader that it names does not: %w", err))
 	case errors.Is(err, syscall.ENOEXEC):
 		return configuration("not_executable",
-			fmt.Errorf("the file is no program for this machine; a script names its interpreter in full in its first line, as #!/opt/my-model/.venv/bin/python: %w", err))
+			fmt.Errorf("the file is not a program for this machine; a script needs the full path of its interpreter in its first line, as #!/opt/my-model/.venv/bin/python: %w", err))
 	}
 	return configuration("not_executable",
-		fmt.Errorf("the file cannot be run; is it on a file system that allows that?: %w", err))
+		fmt.Errorf("the file cannot be run; is its file system mounted noexec?: %w", err))
 }
 
-// explainStart says why a program that was started came to no handshake.
+// explainStart says why a started program did not complete the handshake.
 func (s *processSlot) explainStart(ctx context.Context, p *process, err error) error {
 	p.kill("its handshake failed")
 	waitExit(p)
@@ -231,14 +231,14 @@ func (s *processSlot) explainStart(ctx context.Context, p *process, err error) e
 	case state != nil:
 		return unavailable(0, fmt.Errorf("it was killed before the handshake (%s)", state))
 	}
-	return unavailable(0, errors.New("it does not end though it was killed"))
+	return unavailable(0, errors.New("it was killed but has not exited"))
 }
 
 func (s *processSlot) startTimeout() error {
 	return fmt.Errorf("it took more than %s to start", s.opts.StartTimeout)
 }
 
-// waitExit waits for a program that must be ending, within reason.
+// waitExit waits for a program that is ending, for at most exitTimeout.
 func waitExit(p *process) {
 	timer := time.NewTimer(exitTimeout)
 	defer timer.Stop()
@@ -248,7 +248,7 @@ func waitExit(p *process) {
 	}
 }
 
-// checkHello looks at the line of the handshake for what go-plugin lets through or explains badly.
+// checkHello checks the handshake line for mistakes that go-plugin accepts or explains badly.
 func checkHello(line string) error {
 	parts := strings.Split(line, "|")
 	switch {
@@ -261,13 +261,13 @@ func checkHello(line string) error {
 				withoutTexts(parts[1], nil), pluginpb.ProtocolVersion))
 	case parts[4] != string(goplugin.ProtocolGRPC):
 		return configuration("handshake", fmt.Errorf("it speaks %q, want gRPC", withoutTexts(parts[4], nil)))
-	case len(parts) < 6 || len(parts[5]) <= 50: // go-plugin's own measure
+	case len(parts) < 6 || len(parts[5]) <= 50: // go-plugin's own check
 		return configuration("handshake", errors.New("it names no certificate, so it does not know go-plugin's AutoMTLS"))
 	}
 	return nil
 }
 
-// describe asks the plugin what it is and checks it against the options and against what it was before.
+// describe reads the plugin's description and checks it against the options and the first description.
 func (s *processSlot) describe(ctx context.Context, inst *instance) (embed.Description, error) {
 	resp, err := inst.rpc.Describe(ctx, &pluginpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(maxDescription))
 	if err != nil {
@@ -284,19 +284,19 @@ func (s *processSlot) describe(ctx context.Context, inst *instance) (embed.Descr
 		first.Reranks != desc.Reranks) {
 		return embed.Description{}, configuration("fingerprint",
 			fmt.Errorf("model %q was %s with %d dims and is now %s with %d dims: "+
-				"vectors of both must not mix; put the former plugin and model back; the new ones need a pipeline with another destination",
+				"vectors of both must not mix; restore the former plugin and model, or use the new ones in a pipeline with another destination",
 				desc.Model, first.Fingerprint, first.Dims, desc.Fingerprint, desc.Dims))
 	}
 	return desc, nil
 }
 
-// explainDescribe classes a failed Describe.
+// explainDescribe classifies a failed Describe.
 func (s *processSlot) explainDescribe(ctx context.Context, inst *instance, err error) error {
 	p, code := inst.process, status.Code(err)
 	if callerGaveUp(ctx, code) != nil { // the caller is the start itself
 		return unavailable(0, s.startTimeout())
 	}
-	// Either it said so, or it is no more.
+	// Either the plugin returned this status, or it died.
 	if (code == codes.Unavailable || code == codes.Canceled) && !inst.alive(ctx) && p.gone() {
 		state, _ := p.ending()
 		if state.Exited() && p.killedFor() == "" {

@@ -45,7 +45,7 @@ func TestLife_CrashIsHeldAgainstTheTextsAndMended(t *testing.T) {
 	}
 }
 
-// Somebody waits for the answer to a query: whose process is killed under it is asked again of the next one, once.
+// A query whose process is killed is retried once on the next process.
 func TestP5_AQueryOutlivesItsProcess(t *testing.T) {
 	t.Parallel()
 	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "crash-on=CRASH"})
@@ -63,7 +63,7 @@ func TestP5_AQueryOutlivesItsProcess(t *testing.T) {
 	go ask()
 	eventually(t, "the process has the query", func() error {
 		select {
-		case err := <-answer: // before the signal had reached each of its threads
+		case err := <-answer: // the signal had not yet reached all threads
 			go ask()
 			return errors.Join(errors.New("it was answered"), err)
 		default:
@@ -147,7 +147,7 @@ func TestLife_SurvivesKillsFromOutside(t *testing.T) {
 	killed := map[int]bool{}
 	var before int64
 	eventually(t, "20 processes have been killed", func() error {
-		// Every other one after it has answered, the rest as soon as they are there.
+		// Kill every other process after an answer, the others as soon as they run.
 		if pid := h.Pid(); pid != 0 && !killed[pid] && (len(killed)%2 == 0 || answered.Load() > before) {
 			killed[pid] = true
 			before = answered.Load()
@@ -205,7 +205,7 @@ func TestLife_HangOfOneIsNotHeldAgainstOthers(t *testing.T) {
 	h := open(t, o)
 	mustEmbed(t, h, "a")
 	errs := make(chan error, 1)
-	go func() { // it hangs as well, but has all the time in the world
+	go func() { // it hangs as well, but has no deadline
 		_, err := h.Embed(t.Context(), embed.Document, []string{"the first one HANGs"})
 		errs <- err
 	}()
@@ -275,7 +275,7 @@ func TestLife_CloseDuringStart(t *testing.T) {
 	waitGone(t, pid)
 }
 
-// What a plugin starts goes with it, even when it holds the plugin's output open.
+// Processes that a plugin started die with it, even if they hold its output open.
 func TestLife_KillsTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	marker := filepath.Join(t.TempDir(), "child")
@@ -337,8 +337,7 @@ func TestLife_NoOrphanAfterSIGKILLOfTheHost(t *testing.T) {
 			_ = cmd.Wait()
 			waitGone(t, pid)
 
-			// Its folder for sockets is left, and goes when the next host starts a plugin, once it is old enough not to be in
-			// the making.
+			// Its folder for sockets remains. The next host that starts a plugin removes it, once it is old enough.
 			left, err := filepath.Glob(filepath.Join(temp, "embedsidecar-plugin-*"))
 			if err != nil || len(left) != 1 {
 				t.Fatalf("folders left: %v, %v", left, err)
@@ -357,7 +356,7 @@ func TestLife_NoOrphanAfterSIGKILLOfTheHost(t *testing.T) {
 	}
 }
 
-// A folder in use is not swept, however old it is.
+// A folder in use is never swept.
 func TestLife_SharesTheTemporaryFolder(t *testing.T) {
 	t.Parallel()
 	temp := shortTemp(t)
@@ -377,7 +376,7 @@ func TestLife_SharesTheTemporaryFolder(t *testing.T) {
 	if _, err := os.Stat(used[0]); err != nil {
 		t.Error(err)
 	}
-	// And one that somebody removed all the same is made again.
+	// A folder that was deleted is made again.
 	if err := os.RemoveAll(used[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +432,7 @@ func TestLife_FingerprintMustNotChange(t *testing.T) {
 	}
 }
 
-// kill sends a signal to a plugin; it may be gone already.
+// kill sends a signal to a plugin, which may have ended already.
 func kill(t *testing.T, pid int, sig syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -453,7 +452,7 @@ func waitCalls(t *testing.T, path string, n int) {
 	})
 }
 
-// waitPid waits for a file that holds a process id.
+// waitPid waits for a file with a process id.
 func waitPid(t *testing.T, path string) int {
 	t.Helper()
 	var pid int

@@ -23,8 +23,8 @@ import (
 // fake is the path of the fake plugin, built once for all tests.
 var fake string
 
-// hostKey makes the test binary a host of the named plugin instead, which says its plugin's process id and then waits
-// to be killed.
+// hostKey makes the test binary a host of the named plugin, which prints the plugin's process id and waits to be
+// killed.
 const hostKey = "HOST_TEST_RUN_HOST"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(beHostile(how))
 	}
 	os.Exit(func() int {
-		// A plugin must see neither.
+		// A plugin must not inherit either.
 		_ = os.Setenv("PGPASSWORD", "canary-password")
 		_ = os.Setenv("EMBEDSIDECAR_DATABASE_URL", "canary-url")
 		dir, err := os.MkdirTemp("", "host-test-")
@@ -72,8 +72,8 @@ func beHost(path string) int {
 	select {}
 }
 
-// options are the defaults of these tests. No process is taken to hang or to be late only because the machine is:
-// tests of that have limits of their own.
+// options are the defaults of these tests. Their time limits are generous, for slow machines; tests of timeouts set
+// their own.
 func options(env map[string]string) host.Options {
 	return host.Options{
 		Path: fake, Env: env, RestartDelay: 10 * time.Millisecond, RestartDelayMax: 100 * time.Millisecond,
@@ -109,7 +109,7 @@ func faulty(t *testing.T, faults string) *host.Host {
 	return open(t, options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": faults}))
 }
 
-// mustEmbed embeds, waiting out restarts.
+// mustEmbed embeds, and waits for restarts.
 func mustEmbed(t *testing.T, h *host.Host, texts ...string) []embed.Result {
 	t.Helper()
 	var results []embed.Result
@@ -152,7 +152,7 @@ func eventually(t *testing.T, what string, f func() error) {
 	}
 }
 
-// running reports whether a process exists and is more than a zombie.
+// running reports whether a process exists and is not a zombie.
 func running(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

@@ -1,12 +1,12 @@
 package host
 
-// looksAtMembers is how often in a row the known processes of a group are measured before all processes of the machine
-// are searched for new ones: a server of databases has hundreds.
+// looksAtMembers is how many measurements pass between two searches of all processes for new members of a group. A
+// database server has hundreds of processes.
 const looksAtMembers = 10
 
-// group is a process with what it has started.
+// group is a process group: a plugin and the processes it has started.
 type group struct {
-	id      int // of its first process
+	id      int // process id of its leader
 	looks   int
 	members []string // their folders in /proc
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory returns how many bytes of memory the processes of the group hold. Pages that they share count for each.
+// memory returns the resident memory of the group in bytes. A shared page counts once per process.
 func (g *group) memory() int64 {
 	all := g.looks%looksAtMembers == 0
 	g.looks++
@@ -32,13 +32,14 @@ func (g *group) memory() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// residentPages returns what a process holds. False: it has ended, or is of another group.
+// residentPages returns a process's resident pages. It returns false if the process has ended or is not in the group.
 func residentPages(folder string, pgid int) (int64, bool) {
 	stat, err := os.ReadFile(filepath.Join(folder, "stat"))
 	if err != nil {
 		return 0, false
 	}
-	// After the name, which may hold anything: state ppid pgrp ...; resident pages are the 24th field of all.
+	// The fields after the name, which may contain anything: state ppid pgrp ...; resident pages are field 24 of the
+	// line.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	const group, rss = 2, 21
 	if len(fields) <= rss || fields[group] != strconv.Itoa(pgid) {
@@ -48,16 +49,15 @@ func residentPages(folder string, pgid int) (int64, bool) {
 	return resident, err == nil
 }
 
-// expendable makes a process and what it starts the first that the kernel ends when the machine is out of memory:
-// anything but the database. Anybody may raise this figure of his own processes.
+// expendable makes the kernel's OOM killer prefer a process and its children to the database. This needs no privileges.
 func expendable(pid int) error {
 	return os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), []byte("500"), 0)
 }
 
-// killStrays kills processes of this user whose environment names a folder of sockets, or one below it: what a plugin
-// has started and what has left its group. Only the host and its plugins know these folders.
+// killStrays kills processes that a plugin started and that left its process group. It finds them by their environment,
+// which names the folder of sockets or one below it. Only the host and its plugins know these folders.
 func killStrays(dir string) {
-	const rounds = 5 // they may be starting others
+	const rounds = 5 // they may be starting more
 	for range rounds {
 		if killStraysOnce(dir) == 0 {
 			return
@@ -75,7 +75,7 @@ func killStraysOnce(dir string) (killed int) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		// The number could become somebody else's between the look and the kill; the descriptor cannot.
+		// A pid could be reused between the check and the kill; a pidfd cannot.
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue
@@ -95,8 +95,7 @@ func killStraysOnce(dir string) (killed int) {
 	return killed
 }
 
-// names reports whether an environment has go-plugin's variable for the folder of sockets set to this one or one
-// below it.
+// names reports whether go-plugin's variable for the folder of sockets names dir or a folder below it.
 func names(environ []byte, dir string) bool {
 	for entry := range strings.SplitSeq(string(environ), "\x00") {
 		if value, ok := strings.CutPrefix(entry, "PLUGIN_UNIX_SOCKET_DIR="); ok &&

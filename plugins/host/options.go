@@ -19,51 +19,51 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Options say which plugin to run and how far to trust it.
+// Options say which plugin to run, and its limits.
 type Options struct {
-	// Name is what logs and errors call the plugin. Default: the file's name without "embedsidecar-".
+	// Name is the plugin's name in logs and errors. Default: the file's name without "embedsidecar-".
 	Name string
 	// Path is the plugin's executable file.
 	Path string
-	// Args follow the file's name on its command line. Never put a secret there.
+	// Args are the arguments of the program. They must not contain secrets.
 	Args []string
-	// SHA256 is what the file at Path must have as its SHA-256 before each start, in hexadecimal. Empty: not checked.
-	// The file that was hashed is the file that is run, even when Path is replaced in between (not so for scripts, whose
-	// interpreter opens the path again, and outside Linux).
+	// SHA256 is the required SHA-256 of the file at Path in hexadecimal, checked before each start. Empty: not checked.
+	// The hashed file is the one that runs, even if Path is replaced in between. This does not hold for scripts, whose
+	// interpreter opens the path again, nor outside Linux.
 	SHA256 string
-	// Files are further files that are checked in the same way: path to SHA-256. A script's interpreter runs what it
-	// likes, so a plugin of several files is pinned file by file.
+	// Files are further files to check, as a map from path to SHA-256. Use it to pin a plugin of several files, such as
+	// a script.
 	Files map[string]string
-	// Env is the plugin's whole environment but for the variables of the handshake. Nothing is inherited.
+	// Env is the plugin's environment, without the variables of the handshake. Nothing is inherited.
 	Env map[string]string
 	// Model is the model to use. Empty: the plugin's only one.
 	Model string
-	// TempDir is where the folder of the plugin's socket is made: at most about 50 bytes long, as the names of Unix
-	// sockets are short. Empty: the system's.
+	// TempDir is the parent of the folder for the plugin's sockets. Its path may have about 25 bytes, because paths of
+	// Unix sockets are short. Empty: the system's.
 	TempDir string
-	// Processes is how many processes may run at a time; another one starts when all that run are busy. Default 1.
+	// Processes is the maximum number of processes; another one starts when all are busy. Default 1.
 	Processes int
-	// MemoryLimit is the most resident memory a process may have, in bytes, with what it has started (Linux only). One
-	// above it is replaced by a new one; one that grows by another quarter is killed. 0: no limit.
+	// MemoryLimit is the limit of the resident memory of a process and its children, in bytes (Linux only). A process
+	// above it is replaced. One that exceeds it by a quarter is killed. 0: no limit.
 	MemoryLimit uint64
-	// Canary is how often, while it is in use, and at each start, a process is asked texts of which the vectors are known
-	// (CanaryTexts), so that one which answers in another order than it is asked gets no work. 0: never.
+	// Canary is the interval at which a process in use is sent texts whose vectors are known (CanaryTexts). The check
+	// also runs at each start. It finds a process that returns vectors in the wrong order. 0: never.
 	Canary time.Duration
-	// StartTimeout is the time from starting the program to its description. Default 60 s.
+	// StartTimeout limits the time from the start of the program to its description. Default 60 s.
 	StartTimeout time.Duration
-	// CallTimeout is how long a call may take before the plugin is taken to hang and killed, given the texts and bytes
-	// of all calls under way. Default: DefaultCallTimeout.
+	// CallTimeout is how long a call may take before the plugin counts as hanging and is killed, given the texts and
+	// bytes of all calls under way. Default: DefaultCallTimeout.
 	CallTimeout func(texts, bytes int) time.Duration
-	// RestartDelay is the first pause before a plugin that ended is started again; it doubles with each failure in a
-	// row, up to RestartDelayMax, and varies by 20 %. Defaults: 100 ms and 30 s.
+	// RestartDelay is the delay before a plugin that ended is restarted. It doubles with each consecutive failure, up
+	// to RestartDelayMax, with a jitter of 20 %. Defaults: 100 ms and 30 s.
 	RestartDelay, RestartDelayMax time.Duration
-	// MaxBadAnswers in a row (wrong count, wrong width, nonsense), each to a text alone, make the host restart the
-	// plugin. Default 20.
+	// MaxBadAnswers is how many invalid answers in a row (wrong count, wrong width and so on) make the host restart the
+	// plugin. Answers to batches that the caller halves do not count. Default 20.
 	MaxBadAnswers int
-	// Redact takes secrets out of whatever the plugin says, before anybody sees it. Values of Env whose names are those
-	// of keys, tokens or passwords are taken out before, also when it is nil.
+	// Redact removes secrets from all output and messages of the plugin. Values of Env variables that are named like
+	// keys, tokens or passwords are always removed, also if Redact is nil.
 	Redact func(string) string
-	// Log gets the plugin's output and its life events. Default: nothing is logged.
+	// Log receives the plugin's output and lifecycle events. Default: nothing is logged.
 	Log *slog.Logger
 }
 
@@ -76,14 +76,14 @@ func DefaultCallTimeout(texts, bytes int) time.Duration {
 	return CallTimeout(30*time.Second)(texts, bytes)
 }
 
-// CallTimeout is DefaultCallTimeout with another time in the place of the 30 s.
+// CallTimeout is DefaultCallTimeout with another base than 30 s.
 func CallTimeout(least time.Duration) func(texts, bytes int) time.Duration {
 	return func(texts, bytes int) time.Duration {
 		return least + time.Duration(texts)*250*time.Millisecond + time.Duration(bytes/(16<<10))*time.Second
 	}
 }
 
-// withDefaults returns the options as they are used, or every mistake in them.
+// withDefaults returns the options with defaults filled in, or all errors in them.
 func (o Options) withDefaults() (Options, error) {
 	var errs []error
 	if o.Path == "" {
@@ -134,9 +134,8 @@ func isSHA256(s string) bool {
 	return len(s) == 64 && strings.Trim(strings.ToLower(s), "0123456789abcdef") == ""
 }
 
-// openVerified opens the plugin's file and checks it and the further files against what they must be. What it returns
-// holds the bytes that were hashed, and running it leaves nobody a moment to put others in their place: of a file that
-// somebody besides root may write it is a copy.
+// openVerified opens the plugin's file and verifies it and the further files. The returned file holds the bytes that
+// were hashed, and nobody can change them before they run: if others than root can write the file, it is a copy.
 func openVerified(o Options) (*os.File, error) {
 	f, err := os.Open(o.Path)
 	if err != nil {
@@ -192,7 +191,7 @@ func checkFile(path, want string) error {
 	return checkSum(f, path, want)
 }
 
-// Sum returns the SHA-256 of a file as Options.SHA256 wants it.
+// Sum returns the SHA-256 of a file, for Options.SHA256.
 func Sum(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -208,7 +207,7 @@ func sumOf(r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// checkSum reads the file to its end and leaves it at its start.
+// checkSum verifies a file's SHA-256 and rewinds it.
 func checkSum(f *os.File, path, want string) error {
 	got, err := sumOf(f)
 	if err != nil {
@@ -225,7 +224,8 @@ func checkSum(f *os.File, path, want string) error {
 	return nil
 }
 
-// fileError classes a failure to read a file: no descriptors or no memory passes, the rest needs a person.
+// fileError classifies a failure to read a file. Exhausted resources are temporary; anything else is a configuration
+// error.
 func fileError(err error) error {
 	if isResource(err) {
 		return &embed.Error{Class: embed.Resource, Code: "resource", Err: err}
@@ -233,7 +233,7 @@ func fileError(err error) error {
 	return configuration("unreadable", err)
 }
 
-// isScript reports whether the file begins with "#!". It leaves the file at its start.
+// isScript reports whether the file begins with "#!". It does not move the file's offset.
 func isScript(f *os.File) bool {
 	var head [2]byte
 	n, _ := f.ReadAt(head[:], 0)

@@ -18,25 +18,25 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Bounds on what a plugin may say.
+// Bounds on a plugin's output.
 const (
 	maxLine        = 4 << 10 // the rest of a longer line is dropped
-	linesPerSecond = 50      // more are counted, not logged
+	linesPerSecond = 50      // further lines are counted, not logged
 	lastLines      = 20      // kept for errors
-	mostLate       = 1 << 20 // the largest pipe that anybody without privileges can have
+	mostLate       = 1 << 20 // the largest pipe without privileges
 )
 
-// output carries a plugin's lines to the log and remembers the last ones. Safe for concurrent use.
+// output logs a plugin's lines and keeps the last ones. It is safe for concurrent use.
 type output struct {
 	log    *slog.Logger
 	redact func(string) string
 	now    func() time.Time
 
 	mu      sync.Mutex
-	last    [][]byte  // lines, oldest first; their memory is used again
-	second  time.Time // start of the second that lines are counted in
-	lines   int       // logged in it
-	dropped int       // not logged since the last log line about it
+	last    [][]byte  // lines, oldest first; their memory is reused
+	second  time.Time // start of the current one-second window
+	lines   int       // lines in this window
+	dropped int       // not logged since the last report
 }
 
 func newOutput(log *slog.Logger, redact func(string) string) *output {
@@ -50,7 +50,7 @@ func (o *output) Last() []string {
 	return lists.Map(o.last, func(raw []byte) string { return parseLine(raw).redacted(o.redact).String() })
 }
 
-// forget drops the last lines: what the program's next run says is its own.
+// forget drops the last lines before the program's next run.
 func (o *output) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -78,11 +78,11 @@ func (o *output) line(raw []byte) {
 		}
 	}
 	if o.lines++; o.lines > linesPerSecond {
-		o.dropped++ // and not looked at: a plugin that floods us must not cost us more than the reading
+		o.dropped++ // and not parsed: a flood must cost no more than reading it
 		return
 	}
 	e := parseLine(raw).redacted(o.redact)
-	// The message is ours: a plugin must not be able to write what looks like a line of the sidecar.
+	// The message is fixed: a plugin must not be able to imitate a log line of the sidecar.
 	switch args := e.args(); {
 	case e.level >= slog.LevelError:
 		o.log.Error("plugin output", args...)
@@ -95,7 +95,7 @@ func (o *output) line(raw []byte) {
 	}
 }
 
-// ended logs what is left to say when the plugin's process has ended.
+// ended logs the pending count of dropped lines when the process has ended.
 func (o *output) ended() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,11 +105,11 @@ func (o *output) ended() {
 	}
 }
 
-// lastWords reads what a program writes into a pipe. When the time for that is over, as it is soon after the
-// program's end, what lies in the pipe already is read all the same: it may be that nobody had got round to it.
+// lastWords reads a program's output from a pipe. After the read deadline, which expires soon after the program's end,
+// it still returns what is already in the pipe: the reader may be behind.
 type lastWords struct {
 	pipe *os.File
-	late int // bytes read after the time was over
+	late int // bytes read after the deadline
 }
 
 // Read implements io.Reader.
@@ -122,7 +122,7 @@ func (w *lastWords) Read(b []byte) (int, error) {
 	if rawErr != nil {
 		return 0, err
 	}
-	// Not raw.Read, which keeps to the time. The pipe does not block, so nothing is waited for.
+	// Not raw.Read, which obeys the deadline. The pipe is non-blocking, so this does not wait.
 	if raw.Control(func(fd uintptr) { n, rawErr = syscall.Read(int(fd), b) }) != nil || rawErr != nil || n <= 0 {
 		return 0, err
 	}
@@ -130,11 +130,11 @@ func (w *lastWords) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// splitter cuts one stream into lines for an output. Not safe for concurrent use.
+// splitter splits a stream into lines for an output. It is not safe for concurrent use.
 type splitter struct {
 	to      *output
 	partial []byte
-	skip    bool // the rest of a line that was too long
+	skip    bool // discarding the rest of a line that was too long
 }
 
 // Write implements io.Writer and never fails.
@@ -153,22 +153,22 @@ func (s *splitter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush ends the line that has begun.
+// flush ends the current line.
 func (s *splitter) flush() {
 	s.to.line(s.partial)
 	s.partial, s.skip = s.partial[:0], false
 }
 
-// entry is a line of a plugin as it is logged. Its line bounds it: what is a list or an object among the fields stays
-// text, so that a hostile line grows by its escapes and no more.
+// entry is a line of a plugin as it is logged. Lists and objects among its fields stay text, so that a hostile line
+// grows only by its escapes.
 type entry struct {
 	level  slog.Level
 	line   string      // the message of a structured line, or the line
 	fields []slog.Attr // of a structured line, by name
 }
 
-// parseLine takes a line of slog's or hclog's JSON apart, or of any logger that writes objects with "message". Any
-// other line is its own message, at info.
+// parseLine parses a JSON line of slog, hclog or any logger that writes objects with "message". Any other line is its
+// own message, at level info.
 func parseLine(raw []byte) entry {
 	text := readable(raw)
 	if !strings.HasPrefix(text, "{") {
@@ -199,8 +199,7 @@ func parseLine(raw []byte) entry {
 	return e
 }
 
-// redacted is the entry without secrets, which are looked for in what its JSON means: there a secret may be written
-// in other ways.
+// redacted removes secrets from the decoded strings of the entry, because JSON may escape them.
 func (e entry) redacted(redact func(string) string) entry {
 	e.line = redact(e.line)
 	for i, f := range e.fields {
@@ -212,7 +211,7 @@ func (e entry) redacted(redact func(string) string) entry {
 	return e
 }
 
-// levelOf reads a level as loggers write it; slog writes those between as "WARN+1" and those below as "DEBUG-4".
+// levelOf parses a level. slog writes levels with an offset, as "WARN+1" and "DEBUG-4".
 func levelOf(name string) slog.Level {
 	name = strings.ToLower(name)
 	if offset := strings.IndexAny(name, "+-"); offset >= 0 {
@@ -229,7 +228,7 @@ func levelOf(name string) slog.Level {
 	return slog.LevelInfo
 }
 
-// valueOf keeps numbers, strings and truth values what they are.
+// valueOf keeps the type of numbers, strings and booleans.
 func valueOf(raw json.RawMessage) slog.Value {
 	var value any
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -253,7 +252,7 @@ func valueOf(raw json.RawMessage) slog.Value {
 	return slog.StringValue(string(raw))
 }
 
-// args are what is logged beside the message.
+// args are the attributes of the log record.
 func (e *entry) args() []any {
 	args := []any{slog.String("line", e.line)}
 	if len(e.fields) > 0 {
@@ -262,7 +261,7 @@ func (e *entry) args() []any {
 	return args
 }
 
-// String is the form inside of an error: one line, whatever characters the strings of a structured line hold.
+// String is the form for errors: always a single line.
 func (e entry) String() string {
 	if len(e.fields) == 0 && !strings.ContainsRune(e.line, '\n') {
 		return e.line
@@ -279,7 +278,7 @@ func (e entry) String() string {
 	}, strings.Join(words, " "))
 }
 
-// readable makes text of a line.
+// readable converts a line to valid UTF-8.
 func readable(raw []byte) string {
 	return strings.ToValidUTF8(strings.TrimRight(string(raw), "\r"), "?")
 }

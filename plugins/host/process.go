@@ -20,26 +20,25 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 )
 
-// outputGrace is how long the output of a plugin that has ended is still read: something that it started and that
-// left its process group may hold the pipe open for ever.
+// outputGrace is how long output is still read after a plugin has ended: a process that it started and that left its
+// group may hold the pipe open forever.
 const outputGrace = 500 * time.Millisecond
 
-// A program's file that is being written is tried again for so long, with such pauses.
+// Limit and interval of retries while the program's file is being written.
 const (
 	busyTimeout = 5 * time.Second
 	busyPause   = 20 * time.Millisecond
 )
 
-// process is one run of a plugin's program, from before its start until it is reaped. It is go-plugin's
-// runner.Runner: the runner that comes with go-plugin hands on the host's standard input, leaves orphans when the
-// host is killed, does not kill what the plugin has started, stops reading a plugin that prints too long a line, and
-// parses its output in a way that can panic.
+// process is one run of a plugin's program, from before its start until it is reaped. It implements go-plugin's
+// runner.Runner. go-plugin's own runner passes on the host's standard input, leaves orphans if the host is killed, does
+// not kill children of the plugin, stops reading after a line that is too long, and can panic while it parses output.
 type process struct {
 	opts    Options
 	out     *output
 	file    *os.File  // the verified file; nil once started
-	stdin   *os.File  // our end of the lifeline
-	verdict io.Reader // what go-plugin reads as standard output: the first line
+	stdin   *os.File  // the host's end of the lifeline
+	verdict io.Reader // the first line of standard output, for go-plugin
 
 	cmd       *exec.Cmd
 	pid       int // set under mu, and before Start returns
@@ -49,17 +48,17 @@ type process struct {
 
 	mu      sync.Mutex
 	reaped  bool
-	reason  string    // why the host killed it; "": it did not
-	oneCall bool      // it was killed for its memory while it had one call
+	reason  string    // why the host ended it; "": it did not
+	oneCall bool      // it was killed for its memory during a single call
 	hello   string    // first line of its standard output
-	spoke   bool      // there was one
+	spoke   bool      // there was a first line
 	died    time.Time // valid once exited
 	end     *os.ProcessState
 }
 
 var _ runner.Runner = (*process)(nil)
 
-// newProcess prepares a run with the environment and the folder for sockets that go-plugin wants.
+// newProcess prepares a run with go-plugin's environment and folder for sockets.
 func newProcess(o Options, out *output, file *os.File, env []string, socketDir string) *process {
 	p := &process{opts: o, out: out, file: file, socketDir: socketDir, exited: make(chan struct{})}
 	path := o.Path
@@ -94,7 +93,7 @@ func (p *process) Start(context.Context) error {
 	verdict, verdictW := io.Pipe()
 	p.verdict = verdict
 
-	p.readers.Add(2) // before own waits for them: a program may end at once
+	p.readers.Add(2) // before own waits for them: a program may end immediately
 	started := make(chan error)
 	ownThread(func() { p.own(started, stdout, stderr) })
 	err = <-started
@@ -111,8 +110,8 @@ func (p *process) Start(context.Context) error {
 	return nil
 }
 
-// ownThread calls run in a goroutine on a thread that nothing else uses and that ends with it. Not on the main
-// thread, which would never end and be of no more use to the program.
+// ownThread calls run in a goroutine with a thread of its own, which ends with it. It avoids the main thread, which
+// cannot end and would be lost to the program.
 func ownThread(run func()) {
 	go func() {
 		runtime.LockOSThread() // and never unlocked
@@ -121,7 +120,7 @@ func ownThread(run func()) {
 			return
 		}
 		moved := make(chan struct{})
-		go func() { // cannot be on the main thread: that is held here
+		go func() { // cannot be on the main thread, which is locked here
 			runtime.LockOSThread()
 			close(moved)
 			run()
@@ -131,8 +130,8 @@ func ownThread(run func()) {
 	}()
 }
 
-// own starts the program and waits for its end, both on a thread of its own: the kernel's promise to kill the program
-// with its parent is bound to the thread that started it, and so is the ban on gaining privileges.
+// own starts the program and waits for its end, on a thread of its own: Pdeathsig and no_new_privs are bound to the
+// thread that starts the program.
 func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 	if err := noNewPrivileges(); err != nil {
 		started <- err
@@ -161,11 +160,11 @@ func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 	close(p.exited)
 }
 
-// startIt starts the program. A file that somebody is writing cannot be run, and for a moment every program that is
-// just being started holds open what its parent writes: so a file that was written by now may still be busy.
+// startIt starts the program and retries while its file is busy (ETXTBSY). Even a completely written file can be busy
+// briefly: a child process holds its parent's open files until it has executed its program.
 func (p *process) startIt() error {
 	for deadline := time.Now().Add(busyTimeout); ; {
-		again := &exec.Cmd{ // one that did not start cannot be used again
+		again := &exec.Cmd{ // a Cmd that failed to start cannot be reused
 			Path: p.cmd.Path, Args: p.cmd.Args, Env: p.cmd.Env, Stdin: p.cmd.Stdin, Stdout: p.cmd.Stdout, Stderr: p.cmd.Stderr,
 			ExtraFiles: p.cmd.ExtraFiles, SysProcAttr: p.cmd.SysProcAttr,
 		}
@@ -178,8 +177,7 @@ func (p *process) startIt() error {
 	}
 }
 
-// confine keeps the program from taking the machine's memory faster than anybody can measure. What the system does
-// not offer it does without.
+// confine limits what the program can do between two memory measurements. Failures are logged and ignored.
 func (p *process) confine() {
 	if err := expendable(p.pid); err != nil {
 		p.out.log.Debug("plugin not marked as expendable", "pid", p.pid, "error", err)
@@ -188,22 +186,22 @@ func (p *process) confine() {
 		p.out.log.Debug("plugin may dump its memory", "pid", p.pid, "error", err)
 	}
 	if limit := p.opts.MemoryLimit; limit > 0 {
-		const room = 1 << 30 // stacks of threads and the like, which are reserved and not used
+		const room = 1 << 30 // thread stacks and the like, which are reserved but not used
 		if err := limitMemory(p.pid, 2*limit+room); err != nil {
-			p.out.log.Warn("memory not bounded by the system", "pid", p.pid, "error", err)
+			p.out.log.Warn("plugin memory limit not enforced by the system", "pid", p.pid, "error", err)
 		}
 	}
 }
 
-// reap waits for the end of the program and notes it.
+// reap waits for the end of the program and records it.
 func (p *process) reap() {
 	if awaitExit(p.pid) {
 		died := time.Now()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		// While it is a zombie its number cannot belong to anybody else: the moment to kill what it has left behind.
+		// A zombie keeps its pid, so killing its process group is still safe here.
 		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
-		_ = p.cmd.Wait() // its error is what end says
+		_ = p.cmd.Wait() // its error is in ProcessState
 		go reapGroup(p.pid)
 		p.end, p.died, p.reaped = p.cmd.ProcessState, died, true
 		return
@@ -214,7 +212,7 @@ func (p *process) reap() {
 	p.end, p.died, p.reaped = p.cmd.ProcessState, time.Now(), true
 }
 
-// readStdout passes the first line on, which is the handshake, and takes all others as output.
+// readStdout passes on the first line, the handshake, and treats all others as output.
 func (p *process) readStdout(r *os.File, verdict *io.PipeWriter) {
 	defer p.readers.Done()
 	defer func() { _ = r.Close() }()
@@ -242,8 +240,8 @@ func (p *process) readStderr(r *os.File) {
 	lines.flush()
 }
 
-// kill kills the program and all that is left of its process group. The first reason stays; there is none when the
-// program had ended by itself and nobody had got round to noting it. It does not wait.
+// kill kills the program and its process group. It does not wait. Only the first reason is kept, and none if the
+// program has already ended by itself but is not reaped yet.
 func (p *process) kill(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,13 +252,13 @@ func (p *process) kill(reason string) {
 		p.blameLocked(reason)
 	}
 	if p.pid == 0 {
-		return // own sees the reason
+		return // own checks the reason
 	}
 	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
-	_ = syscall.Kill(p.pid, syscall.SIGKILL) // in case it has left its group
+	_ = syscall.Kill(p.pid, syscall.SIGKILL) // in case the program has left its group
 }
 
-// killGreedy kills a program that is above its memory limit. alone: with one call under way, whose doing it may be.
+// killGreedy kills a program that is above its memory limit. alone: a single call is under way, which may be the cause.
 func (p *process) killGreedy(reason string, alone bool) {
 	p.mu.Lock()
 	p.oneCall = alone && p.reason == ""
@@ -268,14 +266,14 @@ func (p *process) killGreedy(reason string, alone bool) {
 	p.kill(reason)
 }
 
-// greedy reports whether the program was killed for its memory while it had one call.
+// greedy reports whether the program was killed for its memory during a single call.
 func (p *process) greedy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.oneCall
 }
 
-// blame notes why the host is about to end the program.
+// blame records why the host is about to end the program.
 func (p *process) blame(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,7 +284,7 @@ func (p *process) blameLocked(reason string) {
 	p.reason = cmp.Or(p.reason, reason)
 }
 
-// killedFor returns why the host ended the program; "" when it did not.
+// killedFor returns why the host ended the program; "" if it did not.
 func (p *process) killedFor() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -310,7 +308,7 @@ func (p *process) gone() bool {
 	}
 }
 
-// ending describes how the program ended, and when. Only once it is gone.
+// ending returns how and when the program ended. It is valid once gone returns true.
 func (p *process) ending() (state *os.ProcessState, died time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -319,7 +317,7 @@ func (p *process) ending() (state *os.ProcessState, died time.Time) {
 
 // The rest of runner.Runner.
 
-// Wait waits for the end of the program; its output has been read by then.
+// Wait waits until the program has ended and its output has been read.
 func (p *process) Wait(context.Context) error {
 	<-p.exited
 	if state, _ := p.ending(); !state.Success() {
@@ -328,16 +326,16 @@ func (p *process) Wait(context.Context) error {
 	return nil
 }
 
-// Kill is go-plugin's way to give up.
+// Kill implements runner.Runner: go-plugin calls it to give up.
 func (p *process) Kill(context.Context) error {
-	p.kill("it was given up by go-plugin")
+	p.kill("go-plugin gave up on it")
 	return nil
 }
 
-// Stdout is the first line; the rest of the stream is log.
+// Stdout is the first line only; the rest of the stream is logged.
 func (p *process) Stdout() io.ReadCloser { return io.NopCloser(p.verdict) }
 
-// Stderr is empty: this package reads the real one.
+// Stderr is empty: this package reads the real stream.
 func (p *process) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
 
 // Name returns the plugin's file.
@@ -346,10 +344,10 @@ func (p *process) Name() string { return p.opts.Path }
 // ID returns the process id.
 func (p *process) ID() string { return strconv.Itoa(p.pid) }
 
-// Diagnose adds nothing: errors of this package say it themselves.
+// Diagnose adds nothing: the errors of this package are complete.
 func (p *process) Diagnose(context.Context) string { return "" }
 
-// PluginToHost accepts sockets in the folder made for this run only.
+// PluginToHost accepts only sockets in the folder of this run.
 func (p *process) PluginToHost(network, address string) (string, string, error) {
 	if network != "unix" || filepath.Dir(filepath.Clean(address)) != p.socketDir {
 		return "", "", fmt.Errorf("it listens on %s %q, want a Unix socket in the folder PLUGIN_UNIX_SOCKET_DIR", network,
@@ -358,7 +356,7 @@ func (p *process) PluginToHost(network, address string) (string, string, error) 
 	return network, address, nil
 }
 
-// HostToPlugin is never needed: the host offers no service to its plugins.
+// HostToPlugin is unused: the host offers no service to its plugins.
 func (p *process) HostToPlugin(network, address string) (string, string, error) {
 	return network, address, nil
 }

@@ -16,7 +16,7 @@ func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// verifiedPath is where a program finds, when it is started, the file that is passed to it as its descriptor 3.
+// verifiedPath is the path of descriptor 3 in the started program: the verified file.
 func verifiedPath() string {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		return ""
@@ -24,8 +24,8 @@ func verifiedPath() string {
 	return "/proc/self/fd/3"
 }
 
-// sealed returns a copy of a program in memory that nobody can change, and closes the file; or the file, where only
-// root may write it.
+// sealed returns a sealed in-memory copy of a program and closes the file. If only root can write the file, it returns
+// the file itself.
 func sealed(f *os.File, info os.FileInfo) (*os.File, error) {
 	const others = 0o022
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 && info.Mode().Perm()&others == 0 {
@@ -54,12 +54,14 @@ func sealed(f *os.File, info os.FileInfo) (*os.File, error) {
 // onMainThread reports whether this is the process's first thread.
 func onMainThread() bool { return unix.Gettid() == unix.Getpid() }
 
-// noNewPrivileges keeps what this thread starts from gaining privileges through set-uid files. It cannot be taken back.
+// noNewPrivileges keeps programs that this thread starts from gaining privileges through set-uid files. It cannot be
+// undone.
 func noNewPrivileges() error {
 	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
-// awaitExit waits until the child has ended. True: it is still to be reaped, so its number is still its own.
+// awaitExit waits until the child has ended, without reaping it. It returns true if the child is a zombie, whose pid
+// cannot be reused yet.
 func awaitExit(pid int) bool {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -69,33 +71,33 @@ func awaitExit(pid int) bool {
 	}
 }
 
-// reapGroup reaps what a plugin has left in its group. It becomes this process's child where this is the first process
-// of a container, and would stay a zombie there.
+// reapGroup reaps the processes that a plugin has left in its group. They become children of this process if it is the
+// init process of a container, and would stay zombies.
 func reapGroup(leader int) { reapAll(unix.P_PGID, leader) }
 
-// reapAll waits for the end of killed processes, as far as they are children of this one.
+// reapAll waits for killed processes that are children of this one.
 func reapAll(kind, id int) {
 	for {
 		if err := unix.Waitid(kind, id, nil, unix.WEXITED, nil); err != nil && !errors.Is(err, unix.EINTR) {
-			return // there is none, or none any more
+			return // no children left
 		}
 	}
 }
 
-// hasEnded reports whether a child that has not been reaped has ended.
+// hasEnded reports whether an unreaped child has ended.
 func hasEnded(pid int) bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
 	return err == nil && info.Signo != 0
 }
 
-// noCoreDump keeps a process's memory, and so texts and keys, out of files.
+// noCoreDump disables core dumps, which would write texts and keys to disk.
 func noCoreDump(pid int) error {
 	return unix.Prlimit(pid, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
 }
 
-// limitMemory bounds the private writable memory of a process. Not its address space, of which Go and ONNX Runtime
-// reserve far more than they use.
+// limitMemory bounds the private writable memory of a process. It does not bound the address space, because Go and ONNX
+// Runtime reserve far more than they use.
 func limitMemory(pid int, limit uint64) error {
 	return unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: limit, Max: limit}, nil)
 }

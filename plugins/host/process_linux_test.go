@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// However late somebody gets round to reading it, what a program has written before its end is read.
+// Output that a program wrote before its end is read, however late.
 func TestLastWords_AreReadWhenTheTimeIsOver(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -28,13 +28,13 @@ func TestLastWords_AreReadWhenTheTimeIsOver(t *testing.T) {
 	if err := r.SetReadDeadline(time.Now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	got, err := io.ReadAll(&lastWords{pipe: r}) // w is still open, as it is where something else has it
+	got, err := io.ReadAll(&lastWords{pipe: r}) // w is still open, as if another process held it
 	if string(got) != said || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read %d of %d bytes, %v", len(got), len(said), err)
 	}
 }
 
-// One that had ended by itself before the host came to kill it was not ended by the host.
+// A process that has already ended by itself does not count as killed by the host.
 func TestKill_BlamesNobodyForAnEndOfItsOwn(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("/bin/sh", "-c", "exit 7")

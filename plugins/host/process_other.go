@@ -8,20 +8,20 @@ import (
 	"syscall"
 )
 
-// sysProcAttr puts the program into a process group of its own. Without Linux's signal at the parent's death the
-// lifeline alone ends a plugin whose host was killed.
+// sysProcAttr puts the program into a process group of its own. Without Linux's Pdeathsig, only the lifeline ends a
+// plugin whose host was killed.
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func verifiedPath() string { return "" }
 
-// sealed has nothing to copy for: what is run is opened again by its name.
+// sealed makes no copy: the program is run by its path.
 func sealed(f *os.File, _ os.FileInfo) (*os.File, error) { return f, nil }
 
 func onMainThread() bool { return false }
 
 func noNewPrivileges() error { return nil }
 
-// awaitExit leaves the waiting to the caller, which reaps the child thereby.
+// awaitExit leaves waiting and reaping to the caller.
 func awaitExit(int) bool { return false }
 
 func reapGroup(int) {}

@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// several returns a host with so many processes.
+// several returns a host with n processes.
 func several(t *testing.T, processes int, env map[string]string) *host.Host {
 	t.Helper()
 	o := options(env)
@@ -28,8 +28,7 @@ func several(t *testing.T, processes int, env map[string]string) *host.Host {
 	return open(t, o)
 }
 
-// busy keeps calls under way until the test ends the context they have, and returns a function that waits for them
-// and returns their errors.
+// busy keeps calls under way until the test ends. It returns a function that waits for them and returns their errors.
 func busy(t *testing.T, h *host.Host, texts ...string) (wait func() []error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -66,9 +65,9 @@ func TestProcesses_StartAsTheyAreNeeded(t *testing.T) {
 		wg.Go(func() { _, _ = h.Embed(t.Context(), embed.Document, []string{fmt.Sprint("HANG ", i)}) })
 		waitCalls(t, calls, 5+i+1)
 		switch i {
-		case 1: // found the first call under way
+		case 1: // first call under way
 			hasProcesses(t, h, 2)
-		case 3: // found both processes at work
+		case 3: // both processes busy
 			hasProcesses(t, h, 3)
 		}
 	}
@@ -87,10 +86,10 @@ func TestProcesses_ADeathFailsItsOwnCallsOnly(t *testing.T) {
 	t.Parallel()
 	h := several(t, 2, map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "cost=20ms/call"})
 	mustEmbed(t, h, "a")
-	// While both have a call they stand still: neither can answer before the other is dead.
+	// Both processes are stopped during a call, so neither can answer before the other is dead.
 	var list []host.Process
 	eventually(t, "two processes run", func() error {
-		for _, err := range busy(t, h, "b", "c")() { // two at a time have the second process started
+		for _, err := range busy(t, h, "b", "c")() { // two concurrent calls start the second process
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +165,7 @@ func TestProcesses_OneThatDiesIsReplacedWhileOthersWork(t *testing.T) {
 	})
 	close(stop)
 	wg.Wait()
-	mustEmbed(t, h, "a") // closes the circuit, should nothing have been answered between the last kills
+	mustEmbed(t, h, "a") // closes the circuit if there was no answer between the last kills
 	eventually(t, "all ends are noted", func() error {
 		if s := h.Stats(); s.Ends != 6 || s.Circuit != host.Closed {
 			return fmt.Errorf("%+v", s)
@@ -178,10 +177,10 @@ func TestProcesses_OneThatDiesIsReplacedWhileOthersWork(t *testing.T) {
 func TestCircuit_OpensFailsFastAndCloses(t *testing.T) {
 	t.Parallel()
 	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "crash-on=CRASH"})
-	o.RestartDelay, o.RestartDelayMax = 50*time.Millisecond, 50*time.Millisecond // pauses of the circuit: 500 ms
+	o.RestartDelay, o.RestartDelayMax = 50*time.Millisecond, 50*time.Millisecond // the circuit's pauses are 500 ms
 	h := open(t, o)
 	mustEmbed(t, h, "a")
-	// Until a call finds it open, which it may be for a moment only.
+	// Until a call finds it open, which may be brief.
 	eventually(t, "a call fails fast", func() error {
 		_, err := h.Embed(t.Context(), embed.Document, []string{"CRASH"})
 		s := h.Stats()
@@ -205,7 +204,7 @@ func TestCircuit_OpensFailsFastAndCloses(t *testing.T) {
 		}
 		return nil
 	})
-	// One call tries it, and closes the circuit for all.
+	// One call probes it, and closes the circuit for all.
 	mustEmbed(t, h, "a")
 	if s := h.Stats(); s.Circuit != host.Closed || s.Reason != "" || s.Starts != starts+1 {
 		t.Errorf("stats: %+v", s)
@@ -240,7 +239,7 @@ func TestCircuit_OneCallTriesAPluginThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The one that tries it hangs until the host is closed, so all others find it trying.
+	// The probe hangs until the host is closed, so all other calls find it under way.
 	ends := make(chan error, 6)
 	for i := range cap(ends) {
 		go func() {
@@ -268,8 +267,8 @@ func TestMemory_ALeakCostsNoCall(t *testing.T) {
 	h := open(t, o)
 	pids := map[int]bool{}
 	eventually(t, "three processes have had to go", func() error {
-		// One that is above its limit gets no more than a few calls before another takes its place, however long that takes
-		// here: what goes on to grow is killed, and then calls do fail.
+		// A process above its limit gets only a few more calls here. If it kept growing it would be killed, and calls
+		// would fail.
 		if list := h.Processes(); len(list) == 1 && list[0].Memory > int64(o.MemoryLimit+o.MemoryLimit/16) {
 			return fmt.Errorf("%+v is above its limit", list[0])
 		}
@@ -287,7 +286,7 @@ func TestMemory_ALeakCostsNoCall(t *testing.T) {
 	}
 }
 
-// attempts notes when the log told that a process was not replaced, and after which pause that is tried again.
+// attempts records when the log reported a failed replacement, and its retry delay.
 type attempts struct {
 	slog.Handler
 
@@ -303,7 +302,7 @@ func (a *attempts) Handle(_ context.Context, r slog.Record) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r.Attrs(func(attr slog.Attr) bool {
-		if r.Message == "plugin not replaced" && attr.Key == "again_in" {
+		if r.Message == "plugin not replaced" && attr.Key == "retry_in" {
 			a.times, a.waits = append(a.times, r.Time), append(a.waits, attr.Value.Duration())
 		}
 		return true
@@ -311,7 +310,7 @@ func (a *attempts) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// The replacement of one that is above its limit cannot be started: that must not be tried with every measure.
+// A replacement that cannot be started must not be retried with every measurement.
 func TestMemory_AReplacementThatFailsIsTriedAgainAfterPauses(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(fake)
@@ -343,7 +342,7 @@ func TestMemory_AReplacementThatFailsIsTriedAgainAfterPauses(t *testing.T) {
 		}
 		return nil
 	})
-	if err := h.Close(); err != nil { // one that waits for the next try does not hold it up
+	if err := h.Close(); err != nil { // a pending retry does not delay it
 		t.Fatal(err)
 	}
 	for n := 1; n < tries; n++ {

@@ -12,10 +12,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
-// A plugin that lets out its key wherever it has something to say: no log, error or result of the host holds it.
+// A plugin leaks its key in all its output: no log, error or result of the host contains it.
 func TestHost_TakesSecretsOutOfWhatPluginsSay(t *testing.T) {
 	t.Parallel()
-	const canary = `canary-"q47q11"-änd-password` // in JSON and quoted it is written in other ways
+	const canary = `canary-"q47q11"-änd-password` // JSON and quoting escape it
 	const known = "canary-of-the-sidecar"
 	for _, faults := range []string{
 		"exit-at-start", "garbage-at-start", "describe-fails", "refuse-on=X",
@@ -34,7 +34,7 @@ func TestHost_TakesSecretsOutOfWhatPluginsSay(t *testing.T) {
 				t.Fatal(err)
 			}
 			results, err := h.Embed(t.Context(), embed.Document, []string{"X one", "two"})
-			if err := h.Close(); err != nil { // all that it said is logged then
+			if err := h.Close(); err != nil { // all its output is logged then
 				t.Error(err)
 			}
 			said := fmt.Sprint(err)

@@ -10,17 +10,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// replaced is why processes end whose place others have taken.
-const replaced = "another process has taken its place"
+// replaced is the reason for processes that end because others replace them.
+const replaced = "another process has replaced it"
 
-// Reload moves to other options of the same embedder without failing a call: a new file of the plugin, an equal model
-// in another folder, another number of processes, or nothing new but what the files hold now. New processes start
-// beside the old ones; each must describe the same fingerprint and width and give the same vectors for the canary
-// texts; then calls go to them, and the old ones end after the calls they have. Reload returns when the old ones are
-// gone.
+// Reload switches to other options of the same embedder without failing a call: a new file of the plugin, the same
+// model in another folder, another number of processes, or only new file contents. New processes start beside the old
+// ones. Each must describe the same fingerprint and dims and return the same vectors for the canary texts. Then they
+// take the calls, and the old ones end after the calls under way. Reload returns when the old ones are gone.
 //
-// On an error, those of Describe among them, everything is as it was. Only the options that concern the plugin's
-// processes take effect; the name and the temporary folder stay.
+// On an error, which may be one of Describe's, nothing changes. Name, TempDir and Log keep their values; all other
+// options take effect.
 func (h *Host) Reload(ctx context.Context, opts Options) error {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -39,7 +38,7 @@ func (h *Host) Reload(ctx context.Context, opts Options) error {
 	old := h.slots
 	first := h.first
 	known := h.canary
-	var witness *instance // an old process, which still knows what is right
+	var witness *instance // an old process, as reference for the canaries
 	for _, s := range old {
 		if s.current != nil && !s.current.process.gone() {
 			witness = s.current
@@ -48,7 +47,7 @@ func (h *Host) Reload(ctx context.Context, opts Options) error {
 	h.mu.Unlock()
 
 	slots := h.newSlots(opts)
-	if first != nil { // otherwise nobody has needed it yet, and nothing can go wrong before somebody does
+	if first != nil { // otherwise the plugin has never run, and its first call starts it
 		if known == nil && witness != nil {
 			if known = witness.alone(ctx, startCanaryTimeout); known != nil {
 				h.mu.Lock()
@@ -65,7 +64,7 @@ func (h *Host) Reload(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// relieve puts a new process into the place of one that should end.
+// relieve replaces a process that should end.
 func (h *Host) relieve(ctx context.Context, inst *instance) error {
 	h.reloading.Lock()
 	defer h.reloading.Unlock()
@@ -80,7 +79,7 @@ func (h *Host) relieve(ctx context.Context, inst *instance) error {
 	}
 	h.mu.Unlock()
 	if at < 0 {
-		return nil // it has been replaced meanwhile, or has ended
+		return nil // it has already been replaced, or has ended
 	}
 	fresh := h.newSlots(o)[at]
 	if err := h.preflight(ctx, []*processSlot{fresh}, false); err != nil {
@@ -93,8 +92,7 @@ func (h *Host) relieve(ctx context.Context, inst *instance) error {
 	return nil
 }
 
-// preflight starts processes on slots that take no calls yet, all at the same time. When one of them cannot be had,
-// none is left.
+// preflight starts processes on slots that take no calls yet, all at the same time. If one fails, it ends all of them.
 func (h *Host) preflight(ctx context.Context, slots []*processSlot, canaries bool) error {
 	h.mu.Lock()
 	if h.closed {
@@ -112,14 +110,14 @@ func (h *Host) preflight(ctx context.Context, slots []*processSlot, canaries boo
 	}
 	wg.Wait()
 	err := errors.Join(problems...)
-	for _, problem := range problems { // one that can be classified says what to do
+	for _, problem := range problems { // a single error keeps its class
 		if problem != nil {
 			err = problem
 			break
 		}
 	}
 	if err != nil {
-		h.dismiss(slots, "it is not needed after all")
+		h.dismiss(slots, "the reload failed")
 	}
 	return err
 }
@@ -128,7 +126,7 @@ func (s *processSlot) preflight(ctx context.Context, canaries bool) error {
 	h := s.host
 	began := time.Now()
 	inst, err := s.launch(ctx)
-	if err == nil && canaries && s.opts.Canary <= 0 { // otherwise the start has done it
+	if err == nil && canaries && s.opts.Canary <= 0 { // otherwise launch has compared them
 		if err = inst.compare(ctx, startCanaryTimeout); err != nil {
 			inst.process.kill("its answers are not those of its texts")
 			inst.client.Kill()
@@ -160,7 +158,7 @@ func codeOf(err error) string {
 	return code
 }
 
-// take gives calls to other slots from now on.
+// take makes the host use other slots for calls.
 func (h *Host) take(old, slots []*processSlot, opts Options) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -175,12 +173,12 @@ func (h *Host) take(old, slots []*processSlot, opts Options) {
 			h.first = &desc
 		}
 	}
-	h.breaker.succeeded() // whatever was wrong was wrong with the old ones
+	h.breaker.succeeded() // past failures were those of the old processes
 	close(h.moved)
 	h.moved = make(chan struct{})
 }
 
-// dismiss ends the processes of slots that take no calls any more, after the calls they have.
+// dismiss ends the processes of slots that take no more calls, after the calls under way.
 func (h *Host) dismiss(slots []*processSlot, reason string) {
 	var wg sync.WaitGroup
 	for _, s := range slots {

@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// countingLog returns a log and what counts its lines with a message.
+// countingLog returns a log and a function that counts its lines with a message.
 func countingLog() (log *slog.Logger, count func(message string) int) {
 	var mu sync.Mutex
 	var buf bytes.Buffer
@@ -36,7 +36,7 @@ type writer func(b []byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
-// install puts another build of the fake plugin at a path, as a package manager does, and returns its checksum.
+// install installs another build of the fake plugin, as a package manager does, and returns its checksum.
 func install(t *testing.T, path, build string) (sum string) {
 	t.Helper()
 	content, err := os.ReadFile(fake)
@@ -51,8 +51,7 @@ func install(t *testing.T, path, build string) (sum string) {
 	return hex.EncodeToString(digest[:])
 }
 
-// load embeds from several goroutines until it is told to stop, and fails the test for every call that fails and
-// every vector that is not the text's.
+// load embeds from several goroutines until it is stopped. Every failed call and every wrong vector fails the test.
 func load(t *testing.T, h *host.Host) (calls func() int, stop func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -90,7 +89,7 @@ func load(t *testing.T, h *host.Host) (calls func() int, stop func()) {
 	return func() int { mu.Lock(); defer mu.Unlock(); return n }, stop
 }
 
-// after waits for more calls.
+// after waits for n more calls.
 func after(t *testing.T, calls func() int, more int) {
 	t.Helper()
 	from := calls()
@@ -188,7 +187,7 @@ func TestReload_ChangesTheNumberOfProcesses(t *testing.T) {
 	wantError(t, h.Reload(t.Context(), o), embed.Transient, "unavailable")
 }
 
-// A plugin that cannot work at all is mended by a reload, without waiting for the end of a pause.
+// A reload fixes a plugin that does not work, without waiting for the end of a pause.
 func TestReload_EndsAPause(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "embedsidecar-fake")
@@ -222,12 +221,12 @@ func TestCanary_RefusesAPluginThatPermutes(t *testing.T) {
 	h := open(t, o)
 	_, err := h.Embed(t.Context(), embed.Document, []string{"a", "b"})
 	wantError(t, err, embed.Configuration, "order")
-	if !strings.Contains(err.Error(), "mend the plugin") {
+	if !strings.Contains(err.Error(), "fix the plugin") {
 		t.Errorf("no way out: %v", err)
 	}
 }
 
-// One that is right at its start and wrong later is found while it works.
+// A plugin that becomes wrong after its start is detected while it runs.
 func TestCanary_FindsOneThatBeginsToPermute(t *testing.T) {
 	t.Parallel()
 	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "permute-every=7"}) // the start asks five times
@@ -239,7 +238,7 @@ func TestCanary_FindsOneThatBeginsToPermute(t *testing.T) {
 		_, _ = h.Embed(t.Context(), embed.Document, []string{"a", "b"})
 		s := h.Stats()
 		ours := slices.ContainsFunc(s.Processes, func(p host.Process) bool { return p.Pid == pid })
-		if s.Circuit == host.Closed && ours { // none is listed between its end and the next start
+		if s.Circuit == host.Closed && ours { // no process is listed between its end and the next start
 			return fmt.Errorf("%+v", s)
 		}
 		return nil
@@ -260,7 +259,7 @@ func TestCanary_AsksOnlyItsTexts(t *testing.T) {
 	}
 	counts := vector.Counts(recorded)
 	for _, text := range host.CanaryTexts() {
-		if n := counts[vector.Hash(text)]; n != 2 { // alone, and with the others
+		if n := counts[vector.Hash(text)]; n != 2 { // alone and in a batch
 			t.Errorf("a canary was asked %d times", n)
 		}
 		delete(counts, vector.Hash(text))

@@ -16,23 +16,23 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// processSlot is the place of one process: it is empty, being taken, or held by a process that runs.
+// processSlot is the slot of one process: it is empty, starting, or has a running process.
 type processSlot struct {
 	host *Host
 	opts Options
 	out  *output
 
-	// The host's lock guards what follows.
+	// The host's lock guards the fields below.
 	current   *instance
 	starting  bool
-	launching *process // the program that is being started, once it exists
+	launching *process // the program that is being started; nil before
 	delays    *backoff.ExponentialBackOff
 	failures  int       // in a row
-	notBefore time.Time // no start before
-	failed    error     // why the last start failed; nil when the program had been started
+	notBefore time.Time // no start before this time
+	failed    error     // why the last start failed; nil if it succeeded
 }
 
-// instance is a process that runs and has described itself.
+// instance is a running process that has described itself.
 type instance struct {
 	slot    *processSlot
 	process *process
@@ -40,22 +40,21 @@ type instance struct {
 	rpc     pluginpb.EmbedderClient
 	desc    embed.Description
 
-	// What calls under way hold: a process that works on one call at a time answers the last of them after all others.
-	texts, bytes atomic.Int64
+	texts, bytes atomic.Int64  // of the calls under way
 	bad          atomic.Int64  // bad answers in a row
-	answered     atomic.Uint64 // good ones
-	memory       atomic.Int64  // bytes when it was last measured
-	leaving      atomic.Bool   // it is above its memory limit, and another process is about to take its place
+	answered     atomic.Uint64 // good answers
+	memory       atomic.Int64  // last measured, in bytes
+	leaving      atomic.Bool   // above its memory limit, and being replaced
 
-	// The host's lock guards what follows.
+	// The host's lock guards the fields below.
 	calls int           // under way
 	begun uint64        // calls so far
-	idle  chan struct{} // closed when calls falls to 0; nil unless somebody waits for that
+	idle  chan struct{} // closed when calls reaches 0; nil unless leave waits
 
-	restless time.Time // until then it may work on what its caller no longer wants
+	restless time.Time // until then it may still work on a canceled call
 }
 
-// newSlots returns the empty places that options ask for.
+// newSlots returns o.Processes empty slots.
 func (h *Host) newSlots(o Options) []*processSlot {
 	slots := make([]*processSlot, o.Processes)
 	for i := range slots {
@@ -71,12 +70,12 @@ func (h *Host) newSlots(o Options) []*processSlot {
 	return slots
 }
 
-// everySlotLocked yields the slots that take calls and those beside.
+// everySlotLocked yields the slots that take calls and those set aside.
 func (h *Host) everySlotLocked() iter.Seq[*processSlot] {
 	return slices.Values(slices.AppendSeq(slices.Clone(h.slots), maps.Keys(h.aside)))
 }
 
-// start runs one attempt to start the program and tells everybody who waits for it.
+// start tries once to start the program, and wakes all waiters.
 func (s *processSlot) start(ctx context.Context) {
 	h := s.host
 	defer h.work.Done()
@@ -91,22 +90,22 @@ func (s *processSlot) start(ctx context.Context) {
 	case h.closed:
 	case err != nil:
 		h.unmade++
-		_, code := embed.Classify(err) // the error itself goes to the callers
+		_, code := embed.Classify(err) // callers get the error itself
 		wait := s.failLocked()
-		s.opts.Log.Warn("plugin not started", "code", code, "starts_again_in", wait, "failures_in_a_row", s.failures)
+		s.opts.Log.Warn("plugin not started", "code", code, "restart_in", wait, "failures_in_a_row", s.failures)
 		h.failedLocked("it was not started (" + code + ")")
 	default:
 		s.takenLocked(inst, time.Since(began))
 	}
 	if inst != nil {
-		h.work.Add(1) // this function's own share keeps a closing host waiting until here
+		h.work.Add(1) // this function's own count keeps Close waiting until here
 		go inst.watch(ctx)
 	}
 	close(h.moved)
 	h.moved = make(chan struct{})
 }
 
-// takenLocked notes that a process has started.
+// takenLocked records a started process.
 func (s *processSlot) takenLocked(inst *instance, took time.Duration) {
 	h := s.host
 	s.current = inst
@@ -118,7 +117,7 @@ func (s *processSlot) takenLocked(inst *instance, took time.Duration) {
 		"fingerprint", inst.desc.Fingerprint, "dims", inst.desc.Dims, "took", took)
 }
 
-// failLocked counts a failure and puts off the next start.
+// failLocked counts a failure and delays the next start.
 func (s *processSlot) failLocked() time.Duration {
 	s.failures++
 	wait := s.delays.NextBackOff()
@@ -134,7 +133,7 @@ func (s *processSlot) recoveredLocked() {
 	}
 }
 
-// watch looks after a process until its end, and tidies up after it.
+// watch guards a process until its end, and cleans up after it.
 func (i *instance) watch(ctx context.Context) {
 	h := i.slot.host
 	defer h.work.Done()
@@ -146,7 +145,7 @@ func (i *instance) watch(ctx context.Context) {
 	i.client.Kill()
 }
 
-// retireLocked notes that a process has ended.
+// retireLocked records that a process has ended.
 func (h *Host) retireLocked(inst *instance) {
 	s := inst.slot
 	if s.current != inst {
@@ -167,7 +166,7 @@ func (h *Host) retireLocked(inst *instance) {
 	} else {
 		log = log.With("killed_because", reason)
 	}
-	log.Warn("plugin ended", "pid", inst.process.pid, "status", state.String(), "starts_again_in", wait,
+	log.Warn("plugin ended", "pid", inst.process.pid, "status", state.String(), "restart_in", wait,
 		"failures_in_a_row", s.failures)
 	h.failedLocked(reason)
 }
@@ -176,12 +175,12 @@ func (h *Host) retireLocked(inst *instance) {
 func (i *instance) end(reason string) {
 	i.process.blame(reason)
 	timer := time.AfterFunc(closeGracePeriod, func() { i.process.kill(reason) })
-	i.client.Kill() // asks first
+	i.client.Kill() // asks the process to exit first
 	<-i.process.exited
 	timer.Stop()
 }
 
-// leave has a slot that takes no more calls end its process after those under way. The host has put it aside.
+// leave ends the process of a slot after the calls under way. The host has already set the slot aside.
 func (s *processSlot) leave(reason string) {
 	h := s.host
 	h.mu.Lock()

@@ -12,21 +12,21 @@ import (
 
 const (
 	socketsPrefix = "embedsidecar-plugin-"
-	// socketsRoom is what is left of the 108 bytes of a Unix socket's name for the folder this package makes: go-plugin
+	// socketsRoom is the longest allowed path of the folder. A Unix socket's path has at most 108 bytes, and go-plugin
 	// adds two names of up to 24 bytes.
 	socketsRoom = 108 - 1 - 50
-	// sweepAge spares a folder that another process has made and not locked yet.
+	// sweepAge protects a folder that another process has made but not locked yet.
 	sweepAge = time.Minute
 )
 
-// sockets is the folder that holds a host's sockets. It is locked while the host lives, so that the folders of hosts
-// that were killed can be told from those in use, in whatever container they are.
+// sockets is the folder of a host's sockets. It is locked while the host lives, which distinguishes it from the folders
+// of killed hosts, also across containers.
 type sockets struct {
 	dir  string
 	lock *os.File
 }
 
-// makeSockets makes and locks a folder inside temp, and removes what killed hosts have left there.
+// makeSockets makes and locks a folder inside temp, and removes the folders of killed hosts.
 func makeSockets(temp string) (*sockets, error) {
 	temp = cmp.Or(temp, os.TempDir())
 	sweepSockets(temp)
@@ -58,14 +58,14 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// remove removes the folder and lets go of its lock.
+// remove removes the folder and releases its lock.
 func (s *sockets) remove() error {
 	err := os.RemoveAll(s.dir)
 	_ = s.lock.Close()
 	return err
 }
 
-// sweepSockets removes our own folders that nobody has locked. What goes wrong is left to the next sweep.
+// sweepSockets removes this user's folders that no host has locked. It ignores errors: the next sweep retries.
 func sweepSockets(temp string) {
 	entries, err := os.ReadDir(temp)
 	if err != nil {

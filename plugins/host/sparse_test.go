@@ -73,7 +73,7 @@ func TestReadSparse_RefusesWhatBreaksTheContract(t *testing.T) {
 	}
 }
 
-// Sparse vectors are searched by their inner product, so one of another length is another one.
+// Sparse vectors are searched by inner product, so their length matters.
 func TestJudge_ChecksTheLengthOfSparseVectors(t *testing.T) {
 	t.Parallel()
 	known := [][]float32{{3, 1.5, 9, 0.5}, {4, 2}, {7, 1}, {8, 0.25, 9, 3}}
@@ -142,7 +142,7 @@ func TestReadSparse_JudgesEachVector(t *testing.T) {
 	}
 }
 
-// The largest answer that a plugin may give within its limits is within those on messages.
+// The largest answer within a plugin's limits is within the message limits.
 func TestLimits_ALargeSparseAnswerIsLetThrough(t *testing.T) {
 	t.Parallel()
 	for _, dims := range []int{1, 16000, 30522, pluginpb.MaxSparseDims} {
@@ -162,8 +162,7 @@ func TestLimits_ALargeSparseAnswerIsLetThrough(t *testing.T) {
 	}
 }
 
-// What a host that knows no sparse vectors makes of them: it sees neither the field of the model nor that of the
-// answer.
+// A host without support for sparse vectors ignores their fields in the model and the answer.
 func TestReadSparse_OlderHostsRefuseIt(t *testing.T) {
 	t.Parallel()
 	if _, err := describe(&pluginpb.DescribeResponse{Name: "p", Models: []*pluginpb.Model{{

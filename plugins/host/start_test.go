@@ -39,7 +39,7 @@ func copyFake(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := filepath.EvalSymlinks(t.TempDir()) // as /proc names it
+	dir, err := filepath.EvalSymlinks(t.TempDir()) // the path as in /proc
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func copyFake(t *testing.T) string {
 	return path
 }
 
-// refusedStart is a plugin that cannot be started until a person has mended something.
+// refusedStart is a plugin that cannot start until a user fixes something.
 type refusedStart struct {
 	path, faults, model string
 	env                 map[string]string
@@ -152,7 +152,7 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 			if n := len(start.Stderr); n > 20 || strings.Contains(err.Error(), "line 10\n") {
 				t.Errorf("%d lines of output, want at most the last 20", n)
 			}
-			// Until the pause is over the same error comes at once.
+			// Until the pause is over, calls return the same error immediately.
 			_, err = h.Describe(t.Context())
 			wantError(t, err, embed.Configuration, tt.code)
 			if h.Pid() != 0 {
@@ -218,7 +218,7 @@ func TestStart_ChecksSums(t *testing.T) {
 	h := open(t, o)
 	mustEmbed(t, h, "a")
 
-	// The running file is the checked one and goes by its name.
+	// The running file is the checked one, under its own name.
 	pid := h.Pid()
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err != nil || exe != path {
 		t.Errorf("the process runs %s, want %s (%v)", exe, path, err)
@@ -230,7 +230,7 @@ func TestStart_ChecksSums(t *testing.T) {
 		t.Errorf("the command line is %q, want %s (%v)", cmdline, path, err)
 	}
 
-	// A file that is replaced while the plugin runs is refused at the next start, and accepted again once it is back.
+	// A file replaced while the plugin runs is refused at the next start, and accepted once it is restored.
 	original, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -255,8 +255,8 @@ func TestStart_ChecksSums(t *testing.T) {
 	mustEmbed(t, h, "a")
 }
 
-// TestStart_WhatIsPinnedIsRunThoughOthersWrite: somebody has a pinned file open for writing from before it is compared,
-// and may change it at any moment after: what runs is a copy.
+// TestStart_WhatIsPinnedIsRunThoughOthersWrite: a pinned file is open for writing and may change after its check, so a
+// copy is run.
 func TestStart_WhatIsPinnedIsRunThoughOthersWrite(t *testing.T) {
 	t.Parallel()
 	o := options(nil)
@@ -329,7 +329,7 @@ func TestStart_LeaksNoEnvironment(t *testing.T) {
 	}
 }
 
-// hostPrivileges is what the kernel says of this process's right to gain privileges, before any plugin was started.
+// hostPrivileges is this process's NoNewPrivs state before any plugin was started.
 var hostPrivileges = privileges()
 
 func privileges() string {

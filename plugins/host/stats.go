@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// counters are counted without a lock.
+// counters are updated without a lock.
 type counters struct {
 	calls, texts, failed, bad, hangs, starts, ends atomic.Uint64
 }
@@ -15,13 +15,13 @@ type Process struct {
 	Pid    int   `json:"pid"`
 	Calls  int   `json:"calls"`        // under way
 	Texts  int64 `json:"texts"`        // in them
-	Memory int64 `json:"memory_bytes"` // resident, with what the process has started; 0: not measured
+	Memory int64 `json:"memory_bytes"` // resident, including child processes; 0: not measured
 }
 
-// Processes returns those that run, with their memory.
+// Processes returns the running processes, with their memory.
 func (h *Host) Processes() []Process { return Measured(h.Stats().Processes) }
 
-// Measured returns processes with their memory: it reads the system's list of processes for each.
+// Measured adds the memory to processes. It reads the system's process list for each.
 func Measured(list []Process) []Process {
 	for i := range list {
 		list[i].Memory = groupMemory(list[i].Pid)
@@ -29,31 +29,31 @@ func Measured(list []Process) []Process {
 	return list
 }
 
-// Stats are what a host has done so far; the counts only grow.
+// Stats are the state and counters of a host. The counters never decrease.
 type Stats struct {
 	Up          bool          // a process runs and has described itself
 	Circuit     Circuit       // whether calls go through
-	Reason      string        // of the last failure, while there has been no good answer since
-	RetryIn     time.Duration // until the circuit is tried again
-	Processes   []Process     // those that run
-	Wanted      int           // how many there may be
+	Reason      string        // of the last failure; "" after a good answer
+	RetryIn     time.Duration // until the next probe
+	Processes   []Process     // running ones
+	Wanted      int           // maximum number of processes
 	Version     string        // as the plugin last described itself; "" before the first start
 	Calls       uint64        // calls sent to the plugin
 	Texts       uint64        // texts in them
-	FailedCalls uint64        // calls that had no answer, or none that could be believed
-	BadAnswers  uint64        // answers that could not be believed
-	Hangs       uint64        // times a process was killed because it did not answer
-	Ends        uint64        // times one ended though nobody had asked for it, the hangs included
-	Starts      uint64        // times one was started with success
+	FailedCalls uint64        // calls without a valid answer
+	BadAnswers  uint64        // invalid answers
+	Hangs       uint64        // processes killed because they did not answer
+	Ends        uint64        // processes that ended unexpectedly, including hangs
+	Starts      uint64        // successful starts
 }
 
-// CircuitOpen reports whether calls are kept away from the plugin.
+// CircuitOpen reports whether the circuit is open or half open.
 func (s *Stats) CircuitOpen() bool { return s.Circuit == Open || s.Circuit == HalfOpen }
 
-// Restarts is how often a process was started again after it had ended by itself.
+// Restarts is how often a process was restarted after it had ended by itself.
 func (s Stats) Restarts() uint64 { return min(s.Ends, max(s.Starts, 1)-1) }
 
-// Stats returns what the host has done so far. It is cheap.
+// Stats returns the current Stats. It is cheap.
 func (h *Host) Stats() Stats {
 	s := Stats{
 		Calls: h.stats.calls.Load(), Texts: h.stats.texts.Load(), FailedCalls: h.stats.failed.Load(),

@@ -25,11 +25,11 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// maxStatus bounds what a plugin says besides its answers, such as the details of an error.
+// maxStatus bounds the headers of a plugin's answers, which include error details.
 const maxStatus = 64 << 10
 
-// streaming is redacting for streams. That of go-plugin's broker is not opened: the host would remember whatever a
-// plugin offers there.
+// streaming is redacting for streams. It refuses the stream of go-plugin's broker, because the host would store all
+// that a plugin offers there.
 func streaming(redact func(string) string) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
 		options ...grpc.CallOption,
@@ -57,7 +57,7 @@ func (r *redacted) RecvMsg(m any) error {
 	return redactReply(m, err, r.redact)
 }
 
-// atMost bounds of how many parts the answer to so many texts consists: small ones take far more memory than bytes.
+// atMost bounds the number of fields in an answer: decoded, a small message takes far more memory than its bytes.
 func atMost(texts int) grpc.CallOption {
 	return grpc.ForceCodecV2(counting{encoding.GetCodecV2("proto"), texts})
 }
@@ -78,12 +78,12 @@ func (c counting) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
 }
 
-// count counts the fields of an answer, and of that within a part of a stream. What it cannot read the codec refuses.
+// count counts the fields of an answer, also of an answer inside a stream message.
 func (c counting) count(raw []byte, v any) error {
 	_, part := v.(*pluginpb.FetchBatchResponse)
 	for fields := 0; len(raw) > 0; fields++ {
-		if most := 2*c.texts + 16; fields > most { //nolint:mnd // tokens and an outcome of each, and the rest
-			return fmt.Errorf("the answer to %d texts consists of more than %d parts", c.texts, most)
+		if most := 2*c.texts + 16; fields > most { // nolint:mnd // tokens and outcome of each text, and the other fields
+			return fmt.Errorf("the answer to %d texts has more than %d fields", c.texts, most)
 		}
 		number, kind, n := protowire.ConsumeTag(raw)
 		if n < 0 {
@@ -103,15 +103,13 @@ func (c counting) count(raw []byte, v any) error {
 	return nil
 }
 
-// What a plugin says is a stranger's: libraries put keys into their errors, and those into logs, answers and tables.
-// So secrets are taken out where its words come in, and nobody behind has to think of it: its lines, its handshake,
-// and every string of its answers.
+// A plugin's output may contain secrets: some libraries put keys into their errors. So secrets are removed where the
+// host receives text from a plugin: output lines, the handshake, and every string of an answer.
 
-// leastSecret is the length from which on a variable's value is taken for a secret; shorter ones are words of other
-// messages, too.
+// leastSecret is the least length of a value to redact; shorter ones also occur as ordinary words.
 const leastSecret = 8
 
-// redactor masks the values of variables that a plugin's environment has for secrets, and what more does besides.
+// redactor masks the values of secret variables in env, and then applies more.
 func redactor(env map[string]string, more func(string) string) func(string) string {
 	var secrets []string
 	for name, value := range env {
@@ -119,7 +117,7 @@ func redactor(env map[string]string, more func(string) string) func(string) stri
 			secrets = append(secrets, writtenForms(value)...)
 		}
 	}
-	// one that begins with another is masked whole
+	// longest first: one secret may begin with another
 	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 	return func(s string) string {
 		for _, known := range secrets {
@@ -132,7 +130,7 @@ func redactor(env map[string]string, more func(string) string) func(string) stri
 	}
 }
 
-// writtenForms are the ways in which a secret may stand in a message: as it is, quoted, in JSON, and in a URL.
+// writtenForms are the ways in which a secret may occur in a message: plain, quoted, in JSON, and in a URL.
 func writtenForms(secret string) []string {
 	forms := []string{
 		secret, inside(strconv.Quote(secret)), inside(strconv.QuoteToASCII(secret)), url.QueryEscape(secret),
@@ -145,10 +143,10 @@ func writtenForms(secret string) []string {
 	return slices.Compact(forms)
 }
 
-// inside is a text without its quotes.
+// inside removes the quotes.
 func inside(quoted string) string { return quoted[1 : len(quoted)-1] }
 
-// redacting is an interceptor that takes secrets out of answers and of errors.
+// redacting is an interceptor that removes secrets from answers and errors.
 func redacting(redact func(string) string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
 		options ...grpc.CallOption,
@@ -169,7 +167,7 @@ func redactReply(reply any, err error, redact func(string) string) error {
 	return nil
 }
 
-// redactMessage redacts every string of a message, and of those in it.
+// redactMessage redacts every string of a message and its nested messages.
 func redactMessage(m protoreflect.Message, redact func(string) string) {
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {

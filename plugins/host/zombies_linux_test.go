@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestProcesses_LeaveNoZombies: what a plugin has started becomes a child of a host that is the first process of a
-// container, and is reaped. A zombie keeps its number, of which a container has few.
+// TestProcesses_LeaveNoZombies: processes that a plugin started become children of a host that is the init process of a
+// container, and the host reaps them. Zombies use up a container's pids.
 func TestProcesses_LeaveNoZombies(t *testing.T) {
 	t.Parallel()
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil { // as the first process is
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil { // as an init process does
 		t.Fatal(err)
 	}
 	list := filepath.Join(t.TempDir(), "forks")

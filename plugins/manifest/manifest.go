@@ -1,7 +1,6 @@
-// Package manifest is what the sidecar knows of plugins before it starts them: a file for each, embedded. A plugin
-// that needs nothing of it (no library, no keys, no settings of its own) has no file: it gets the settings of the
-// default plugin, and a model's folder if there is one by the name, else the name. Nothing outside these files knows a
-// plugin by its name.
+// Package manifest holds what the sidecar knows of plugins before it starts them: an embedded file for each. A plugin
+// without a library, keys or settings of its own has no manifest. It gets the settings of the default plugin, and as
+// model the folder of that name if there is one, else the name. No other code names a plugin.
 package manifest
 
 import (
@@ -24,93 +23,93 @@ import (
 //go:embed *.yaml
 var files embed.FS
 
-// Manifest is one plugin's.
+// Manifest describes one plugin.
 type Manifest struct {
 	Name string `yaml:"name"`
-	// Default: it is the plugin of pipelines and models that name none. One of all manifests says so.
+	// Default: pipelines and models without a plugin use this one. Exactly one manifest sets it.
 	Default bool `yaml:"default"`
-	// Transport is how it is reached. "": it is a program, which is started.
+	// Transport is how the sidecar reaches it. "": the sidecar starts a program.
 	Transport string `yaml:"transport"`
-	// Prefix begins the variables of its settings, after that of all plugins. "": its settings are those of every plugin
-	// without some of its own.
+	// Prefix begins the variables of its settings, after the prefix of all plugins. "": it has the settings of plugins
+	// without settings of their own.
 	Prefix string `yaml:"prefix"`
-	// Model says what the plugin takes for a model.
+	// Model says how the plugin's model is given.
 	Model Model `yaml:"model"`
-	// Library is one that the plugin loads; nil: none.
+	// Library is a library that the plugin loads; nil: none.
 	Library *Library `yaml:"library"`
-	// Sees are variables of ours that it gets as they are.
+	// Sees are variables of the sidecar that the plugin gets unchanged.
 	Sees []Sees `yaml:"sees"`
-	// Settings are what a model of the file may say for the plugin.
+	// Settings are the plugin's settings in a model's entry of the configuration.
 	Settings []Setting `yaml:"settings"`
-	// ChosenBy names the setting by which a model without a plugin is one of this plugin; "": none does.
+	// ChosenBy names the setting that selects this plugin for a model without a plugin; "": none.
 	ChosenBy string `yaml:"chosen_by"`
-	// Rerankers are values of that setting whose models score texts for a query, and make no vectors.
+	// Rerankers are the values of that setting for rerankers.
 	Rerankers []string `yaml:"rerankers"`
-	// Governs names settings by each of which all settings of a model are meant as this plugin's, though its plugin is
-	// another without a manifest: one that stands in for it.
+	// Governs names settings that make all settings of a model be read as this plugin's, even if the model uses a
+	// plugin without a manifest, which replaces this one.
 	Governs []string `yaml:"governs"`
-	// Key is what the plugin shows to a server; nil: it has none.
+	// Key is the plugin's API key; nil: none.
 	Key *Key `yaml:"key"`
-	// CallTimeout names the setting that says how long a request of the plugin takes, so that a call may; "": none does.
+	// CallTimeout names the setting for the time limit of the plugin's requests, from which that of calls follows; "":
+	// none.
 	CallTimeout string `yaml:"call_timeout"`
 }
 
-// Kind is what the plugin takes for a model.
+// Kind is how a plugin's model is given.
 type Kind string
 
 // The kinds of models.
 const (
 	Either Kind = ""       // a folder if there is one by the name, else the name
-	Folder Kind = "folder" // a folder, which must be there
-	Name   Kind = "name"   // a name, whatever is in it
+	Folder Kind = "folder" // a folder, which must exist
+	Name   Kind = "name"   // any name
 )
 
 // Model says what a plugin takes for a model.
 type Model struct {
 	Kind Kind `yaml:"kind"`
-	// Default is the model when nobody names one; "": the plugin knows.
+	// Default is the default model; "": the plugin decides.
 	Default string `yaml:"default"`
-	// Is describes one for who looks for it.
+	// Is describes a model for users.
 	Is string `yaml:"is"`
-	// Checks: the plugin itself compares the weights with a sum that is pinned.
+	// Checks: the plugin itself verifies the weights against a pinned sum.
 	Checks bool `yaml:"checks"`
-	// Encoders are those that no other plugin of folders runs, as model_type in config.json or the first module of
-	// modules.json is called.
+	// Encoders are encoders that only this plugin can run, by model_type in config.json or the first module of
+	// modules.json.
 	Encoders []string `yaml:"encoders"`
-	// Weights are files of the folder that may be what is loaded and pinned: the first that is meant and there, or else
-	// the last.
+	// Weights are candidates for the file to load and pin: the first one that applies and exists, or else the last.
 	Weights []Weights `yaml:"weights"`
 }
 
-// Weights is a file that is meant where variables of the plugin, without their prefix, have these values.
+// Weights is a file that applies if variables of the plugin, without their prefix, have these values.
 type Weights struct {
 	File  string            `yaml:"file"`
 	Where map[string]string `yaml:"where"`
 }
 
-// Sees are variables that are for the plugin where variables of its own, without their prefix, have these values.
+// Sees are variables that the plugin gets if its own variables, without their prefix, have these values.
 type Sees struct {
 	Where     map[string]string `yaml:"where"`
 	Variables []string          `yaml:"variables"`
 }
 
-// Library is what a plugin loads. Its path is a setting of the sidecar.
+// Library is a shared library of a plugin. Its path is a setting of the sidecar.
 type Library struct {
 	Is       string `yaml:"is"`       // in words
-	Name     string `yaml:"name"`     // how the file's name begins
-	Setting  string `yaml:"setting"`  // path in the file, and flag
-	Variable string `yaml:"variable"` // by which the plugin gets the path
-	Cache    string `yaml:"cache"`    // folder in the user's cache
+	Name     string `yaml:"name"`     // start of the file's name
+	Setting  string `yaml:"setting"`  // configuration path, and flag
+	Variable string `yaml:"variable"` // that passes the path to the plugin
+	Cache    string `yaml:"cache"`    // folder in the user's cache directory
 }
 
-// Key is the secret of a plugin: its variable, and the settings for a file and for a variable of ours that have it.
+// Key is a plugin's secret: its variable, and the settings that name a file or a variable of the sidecar with it.
 type Key struct {
 	Variable string `yaml:"variable"`
 	File     string `yaml:"file"`
 	Env      string `yaml:"env"`
 }
 
-// Type is what a setting's value is.
+// Type is the type of a setting's value.
 type Type string
 
 // The types of settings.
@@ -118,25 +117,24 @@ const (
 	Number   Type = "number"   // 1 to Most
 	Choice   Type = "choice"   // one of Choices
 	Bool     Type = "bool"     // true or false
-	Words    Type = "words"    // up to Most bytes, perhaps none
-	Text     Type = "text"     // not empty; the plugin judges it
+	Words    Type = "words"    // up to Most bytes; may be empty
+	Text     Type = "text"     // not empty; the plugin validates it
 	File     Type = "file"     // a path
-	List     Type = "list"     // of values without white space and commas, which the plugin gets on lines of their own
-	JSON     Type = "json"     // keys and values, which the plugin gets as JSON
-	Variable Type = "variable" // the name of a variable of ours that holds the value
+	List     Type = "list"     // values without white space and commas; the plugin gets one per line
+	JSON     Type = "json"     // keys and values; the plugin gets JSON
+	Variable Type = "variable" // the name of a variable of the sidecar with the value
 )
 
-// Setting is what a model of the file may say for a plugin.
+// Setting is one of a plugin's settings in the configuration.
 type Setting struct {
-	Name     string   `yaml:"name"` // with points for mappings: batch.texts
+	Name     string   `yaml:"name"` // with dots for mappings: batch.texts
 	Type     Type     `yaml:"type"`
 	Most     int      `yaml:"most"`
 	Choices  []string `yaml:"choices"`
-	Variable string   `yaml:"variable"` // what the plugin calls it, behind the prefix; "": BATCH_TEXTS of the name
+	Variable string   `yaml:"variable"` // the plugin's name for it, after the prefix; "": from Name, as BATCH_TEXTS
 }
 
-// all reads the files once. They are part of the program: one that cannot be read is a mistake in it, which the first
-// test finds.
+// all reads the files once. They are embedded, so an invalid one is a bug, which any test finds.
 var all = sync.OnceValue(func() []*Manifest {
 	list, err := parse(files)
 	if err != nil {
@@ -181,7 +179,7 @@ func parse(folder fs.FS) ([]*Manifest, error) {
 // All returns every manifest.
 func All() []*Manifest { return all() }
 
-// Of returns the manifest of a plugin, nil when it has none.
+// Of returns the manifest of a plugin, nil if it has none.
 func Of(plugin string) *Manifest {
 	for _, m := range all() {
 		if m.Name == plugin {
@@ -191,7 +189,7 @@ func Of(plugin string) *Manifest {
 	return nil
 }
 
-// For returns the manifest of a plugin, or that of a plugin which needs nothing.
+// For returns the manifest of a plugin, or that of plugins without one.
 func For(plugin string) *Manifest {
 	if m := Of(plugin); m != nil {
 		return m
@@ -200,24 +198,24 @@ func For(plugin string) *Manifest {
 	return &Manifest{Name: plugin, Settings: usual.Settings, Model: Model{Weights: usual.Model.Weights}}
 }
 
-// Reranks reports whether settings of a model, by their variables, say that it scores texts and makes no vectors.
+// Reranks reports whether a model's settings, by variable, make it a reranker.
 func (m *Manifest) Reranks(settings map[string]string) bool {
 	return slices.ContainsFunc(m.Settings, func(s Setting) bool {
 		return s.Name == m.ChosenBy && slices.Contains(m.Rerankers, settings[s.Variable])
 	})
 }
 
-// Default returns the manifest of the plugin of who names none.
+// Default returns the manifest of the default plugin.
 func Default() *Manifest {
 	return all()[slices.IndexFunc(all(), func(m *Manifest) bool { return m.Default })]
 }
 
-// OfFolders returns the manifest of the plugin that model folders are made for, where nothing in them says otherwise.
+// OfFolders returns the manifest of the plugin for model folders, unless their content needs another.
 func OfFolders() *Manifest {
 	return all()[slices.IndexFunc(all(), func(m *Manifest) bool { return m.Model.Kind == Folder })]
 }
 
-// ByContent returns the manifest of the plugin that alone runs what a model folder holds; nil: there is no such.
+// ByContent returns the manifest of the plugin that alone can run a model folder; nil: none.
 func ByContent(folder string) *Manifest {
 	var config struct {
 		Type string `json:"model_type"`
@@ -239,7 +237,7 @@ func ByContent(folder string) *Manifest {
 	return nil
 }
 
-// read reads a small file of a model folder. What is wrong with it the plugin says.
+// read reads a small file of a model folder. It ignores errors, which the plugin reports.
 func read(home, name string, into any) {
 	if file, err := folder.OpenRegular(os.OpenFile, filepath.Join(home, name)); err == nil {
 		defer func() { _ = file.Close() }()
@@ -247,7 +245,7 @@ func read(home, name string, into any) {
 	}
 }
 
-// Setting returns a setting, nil for a name that the plugin has none of.
+// Setting returns the setting with a name, or nil.
 func (m *Manifest) Setting(name string) *Setting {
 	for i := range m.Settings {
 		if m.Settings[i].Name == name {
@@ -257,7 +255,7 @@ func (m *Manifest) Setting(name string) *Setting {
 	return nil
 }
 
-// VariableOf returns what the plugin calls a setting; "": it has none of that name.
+// VariableOf returns the plugin's variable for a setting; "": there is no such setting.
 func (m *Manifest) VariableOf(setting string) string {
 	if s := m.Setting(setting); s != nil {
 		return s.Variable

@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 )
 
-// What the program relies on without looking again.
+// TestManifests_AreWhole checks what the program assumes of manifests.
 func TestManifests_AreWhole(t *testing.T) {
 	t.Parallel()
 	defaults, prefixes := 0, map[string]bool{}
@@ -21,7 +21,7 @@ func TestManifests_AreWhole(t *testing.T) {
 		if !slices.Contains([]Kind{Either, Folder, Name}, m.Model.Kind) {
 			t.Errorf("%s: kind %q", m.Name, m.Model.Kind)
 		}
-		// Variables with a plugin's name are that plugin's own: a prefix is nothing else.
+		// A prefix must be the plugin's name.
 		if m.Prefix != "" && (m.Prefix != strings.ToUpper(m.Name)+"_" || prefixes[m.Prefix]) {
 			t.Errorf("%s: the prefix %q is not that of its name, or another's, too", m.Name, m.Prefix)
 		}

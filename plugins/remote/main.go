@@ -1,6 +1,6 @@
-// Command embedsidecar-remote gets vectors from a server over HTTP: a plugin that the sidecar starts. It speaks the
-// APIs of OpenAI and whatever is compatible with it, Ollama, Text Embeddings Inference, Cohere and Voyage;
-// docs/remote.md lists its settings, which come by the environment.
+// Command embedsidecar-remote is a plugin that gets vectors from a server over HTTP. It supports the APIs of OpenAI and
+// compatible servers, Ollama, Text Embeddings Inference, Cohere, Voyage and others. It is configured by the
+// environment; docs/remote.md lists the settings.
 package main
 
 import (
@@ -21,17 +21,17 @@ func main() {
 	sdk.Serve(&embedder{getenv: os.Getenv, log: slog.New(slog.NewJSONHandler(os.Stderr, nil))})
 }
 
-// embedder joins the client to the contract.
+// embedder implements sdk.Embedder with a client.
 type embedder struct {
 	getenv func(string) string
 	log    *slog.Logger
 
 	mu     sync.Mutex
 	name   string
-	client *client.Client // nil until the settings are right
+	client *client.Client // nil until the settings are valid
 }
 
-// open reads the settings: what is wrong with them is an answer to the host, not the end of the program.
+// open reads the settings and makes the client. The host gets errors in the settings as answers.
 func (e *embedder) open() (*client.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

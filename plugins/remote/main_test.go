@@ -55,7 +55,7 @@ func serve(t *testing.T, s *remotetest.Server) string {
 	return s.Base(server.URL)
 }
 
-// open starts the plugin in its own process; the log is returned as a function.
+// open starts the plugin in its own process. The function returns its log.
 func open(t *testing.T, env ...string) (*host.Host, func() string) {
 	t.Helper()
 	vars := map[string]string{modelKey: "docs-model"}
@@ -109,8 +109,7 @@ func TestRerankers(t *testing.T) {
 	}
 }
 
-// TestDialects runs the real plugin against a server of each dialect that takes no field that its provider does not
-// describe.
+// TestDialects runs the real plugin against a strict server of each dialect, which refuses undocumented fields.
 func TestDialects(t *testing.T) {
 	for _, d := range dialect.All() {
 		if d.Reranks {

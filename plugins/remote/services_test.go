@@ -23,13 +23,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// A service is what this project has understood of a provider's pages: written by hand, and not from the client.
+// A service describes a provider's API as its documentation does. It was written by hand, not from the client.
 type service struct {
 	path   string
-	header string // that holds the key; "": none is shown
-	may    string // further fields that it takes
-	must   string // fields of documents and queries that it wants, as JSON
-	query  string // what is another in a query, as JSON
+	header string // header of the key; "": none
+	may    string // further fields that it accepts
+	must   string // required fields of documents and queries, as JSON
+	query  string // fields that differ in a query, as JSON
 }
 
 const bearer = "Authorization"
@@ -64,7 +64,7 @@ var services = map[string]service{
 	"litellm":        {"/embeddings", "", "dimensions user timeout", `{"encoding_format":"float"}`, ""},
 }
 
-// rerankers are the same, of services that score texts.
+// rerankers are services that score texts.
 var rerankers = map[string]service{
 	"cohere-rerank": {"/v2/rerank", bearer, "top_n max_tokens_per_doc priority", "", ""},
 	"jina-rerank":   {"/v1/rerank", bearer, "top_n return_documents", "", ""},
@@ -92,7 +92,7 @@ func (s *service) scores(body map[string]any) any {
 	return map[string]any{"results": rows}
 }
 
-// texts of a request, wherever the service has them.
+// texts returns the texts of a request.
 func (s *service) texts(body map[string]any) (texts []any) {
 	for _, name := range []string{"input", "inputs", "texts", "documents"} {
 		if list, is := body[name].([]any); is {
@@ -106,7 +106,7 @@ func (s *service) texts(body map[string]any) (texts []any) {
 	return list
 }
 
-// wrong says what the service would have against a request.
+// wrong returns the service's objection to a request.
 func (s *service) wrong(r *http.Request, query bool) (body map[string]any, err error) {
 	data, err := io.ReadAll(r.Body)
 	if err == nil {
@@ -190,7 +190,7 @@ func (s *service) answer(body map[string]any) any {
 	return map[string]any{"object": "list", "data": rows}
 }
 
-// signature is what a request signed with the keys of tryService must show, by the words of AWS's page (linked in
+// signature is the signature of a request with the keys of tryService, by AWS's documentation (linked in
 // docs/services.md).
 func signature(r *http.Request, body []byte) string {
 	signed := strings.Split(regexp.MustCompile(`SignedHeaders=([^,]+)`).FindString(r.Header.Get(bearer)), "=")
@@ -221,9 +221,9 @@ func signature(r *http.Request, body []byte) string {
 		signed[len(signed)-1], key)
 }
 
-// TestServices: each entry of docs/services.md loads, and a strict server in place of the service answers.
+// TestServices: each entry of docs/services.md loads, and a strict server instead of the service answers it.
 func TestServices(t *testing.T) {
-	// What the signer of Bedrock takes its credentials from.
+	// The credentials for Bedrock's signer.
 	t.Setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG")
 	t.Setenv("AWS_REGION", "eu-west-3")

@@ -22,26 +22,26 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
 
-// Names of the environment.
+// Names of environment variables.
 const (
 	prefix   = "EMBEDSIDECAR_PLUGIN_REMOTE_"
-	modelKey = "EMBEDSIDECAR_PLUGIN_MODEL" // what the sidecar calls the model
+	modelKey = "EMBEDSIDECAR_PLUGIN_MODEL" // the sidecar's name for the model
 )
 
-// settings are what the environment asks for.
+// settings are the plugin's settings.
 type settings struct {
 	name    string
 	network client.Network
 	options client.Options
 }
 
-// reader reads settings and collects what is wrong with them.
+// reader reads settings and collects errors.
 type reader struct {
 	getenv func(string) string
 	errs   []error
 }
 
-// readSettings returns every mistake at once. A message never holds the value of a secret.
+// readSettings reads all settings. Its error lists every mistake and never contains the value of a secret.
 func readSettings(getenv func(string) string) (settings, error) {
 	r := &reader{getenv: getenv}
 	var s settings
@@ -79,7 +79,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	o.Patience = r.duration("PATIENCE", 5*time.Second)
 	o.KeyHeader = r.text("API_KEY_HEADER")
 	if !isHeader(o.KeyHeader) {
-		r.fail("API_KEY_HEADER", errors.New("that is no name of a header"))
+		r.fail("API_KEY_HEADER", errors.New("it is not a header name"))
 	}
 	o.Remembered = r.text("PROBE_FILE")
 	r.key(&s)
@@ -87,7 +87,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	r.sparse(sparse, o)
 	r.reranks(&s)
 	if o.Dims == 0 && o.DimsBy == client.ByCut {
-		r.fail("DIMS_BY", errors.New("cut needs dims: it says how much is kept"))
+		r.fail("DIMS_BY", errors.New("cut needs dims, the width to keep"))
 	}
 	if len(r.errs) > 0 {
 		return s, fmt.Errorf("settings of the remote embedder: %w", errors.Join(r.errs...))
@@ -95,7 +95,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	return s, nil
 }
 
-// dialect reads what depends on the dialect.
+// dialect reads the settings that depend on the dialect.
 func (r *reader) dialect(s *settings) {
 	o := &s.options
 	d := o.Dialect
@@ -104,12 +104,12 @@ func (r *reader) dialect(s *settings) {
 		urls = []string{d.URL}
 	}
 	if len(urls) == 0 {
-		r.fail("URL", fmt.Errorf("it is missing: the dialect %s has no address of its own", d.Name))
+		r.fail("URL", fmt.Errorf("it is missing: the dialect %s has no default", d.Name))
 	}
 	for _, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil {
-			r.fail("URL", errors.New("one of them is no URL")) // the parser's message would repeat it
+			r.fail("URL", errors.New("one of them is no URL")) // the parser's message would repeat it, with secrets
 			continue
 		}
 		if err := s.network.CheckURL(u); err != nil {
@@ -129,16 +129,16 @@ func (r *reader) dialect(s *settings) {
 	if d.PathOf(o.Model) != d.Path && !d.Signed && strings.ContainsFunc(o.Model, func(c rune) bool {
 		return c <= ' ' || c > '~' || strings.ContainsRune("/\\?#%:", c)
 	}) {
-		r.fail("MODEL", errors.New("it stands in the path of requests: want letters, digits, points, dashes and underscores"))
+		r.fail("MODEL", errors.New("it is part of the request's path: want letters, digits, dots, dashes and underscores"))
 	}
 	s.name = cmp.Or(s.name, d.Name)
 	by := []string{string(client.ByProvider), string(client.ByModel), string(client.ByCut)}
-	if d.Name == "ollama" || d.InfoPath != "" { // their older versions, and most of their models, have one width
+	if d.Name == "ollama" || d.InfoPath != "" { // older versions and most models have a fixed width
 		by[0], by[1] = by[1], by[0]
 	}
 	o.DimsBy = client.DimsBy(r.choice("DIMS_BY", by...))
 	most := 1 << 16
-	if d.Limits.Texts == 1 { // its requests have no place for a second one
+	if d.Limits.Texts == 1 { // its requests hold one text
 		most = 1
 	}
 	o.Limits = dialect.Limits{
@@ -148,7 +148,7 @@ func (r *reader) dialect(s *settings) {
 	}
 }
 
-// batches says whether the provider takes batch jobs, and how. Whoever else speaks the dialect may not.
+// batches enables batch jobs for known providers. Other servers of the same dialect may not support them.
 func (r *reader) batches(o *client.Options) {
 	values := []string{"none"}
 	for _, b := range dialect.AllBatches() {
@@ -169,23 +169,23 @@ func (r *reader) batches(o *client.Options) {
 	}
 }
 
-// sparse finds what has no meaning for sparse vectors, and what they need.
+// sparse checks the settings for sparse vectors.
 func (r *reader) sparse(sparse bool, o *client.Options) {
 	if !sparse {
 		return
 	}
 	if o.Dims == 0 {
-		r.fail("DIMS", errors.New("it is missing: the size of the model's vocabulary (vocab_size in its config.json), which the server does not tell"))
+		r.fail("DIMS", errors.New("it is missing: the size of the model's vocabulary (vocab_size in its config.json), which the server does not report"))
 	}
 	if o.DimsBy != client.ByModel {
 		r.fail("DIMS_BY", errors.New("sparse vectors are as wide as the model's vocabulary: leave it out"))
 	}
 	if r.text("NORMALIZE") == "true" {
-		r.fail("NORMALIZE", errors.New("sparse vectors stay as long as they are: leave it out"))
+		r.fail("NORMALIZE", errors.New("sparse vectors are not normalized: leave it out"))
 	}
 }
 
-// reranks finds what has no meaning for scores.
+// reranks checks the settings for rerankers.
 func (r *reader) reranks(s *settings) {
 	if s.options.Dialect == nil || !s.options.Dialect.Reranks {
 		return
@@ -215,12 +215,12 @@ func (r *reader) network(n *client.Network) {
 	}
 }
 
-// key decides where the key comes from.
+// key decides the source of the key.
 func (r *reader) key(s *settings) {
 	value, file := r.getenv(prefix+"API_KEY"), r.text("API_KEY_FILE")
 	switch {
 	case value != "" && file != "":
-		r.fail("API_KEY", errors.New("it and API_KEY_FILE exclude each other"))
+		r.fail("API_KEY", errors.New("it and API_KEY_FILE are mutually exclusive"))
 	case file != "":
 		s.options.Key = (&keyFile{path: file}).read
 	default:
@@ -238,7 +238,7 @@ func (r *reader) key(s *settings) {
 	}
 }
 
-// keyFile holds a key. It is read again when it is another file or has changed, so that a key can be replaced.
+// keyFile is a file with a key. It is read again after it was replaced or changed, so that keys can be rotated.
 type keyFile struct {
 	path string
 
@@ -275,7 +275,7 @@ func (k *keyFile) read() (string, error) {
 
 const maxKey = 16 << 10
 
-// readStart reads as much of a file as a key may have, and one byte more.
+// readStart reads at most the size of a key, and one byte more.
 func readStart(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -285,14 +285,14 @@ func readStart(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxKey+1))
 }
 
-// cleanKey checks that a key can stand in a header.
+// cleanKey checks that a key is a valid header value.
 func cleanKey(data []byte) (string, error) {
 	key := bytes.TrimSpace(data)
 	if len(key) > maxKey {
 		return "", fmt.Errorf("a key has at most %d bytes", maxKey)
 	}
 	if i := bytes.IndexFunc(key, func(c rune) bool { return c <= ' ' || c > '~' }); i >= 0 {
-		return "", fmt.Errorf("byte %d is a space or no ASCII: a key stands alone, in one line", i)
+		return "", fmt.Errorf("byte %d is a space or not ASCII: want only the key, on one line", i)
 	}
 	return string(key), nil
 }
@@ -307,12 +307,12 @@ func (r *reader) fail(name string, err error) {
 
 func (r *reader) text(name string) string { return strings.TrimSpace(r.getenv(prefix + name)) }
 
-// list reads values with commas or white space between them.
+// list reads values separated by commas or white space.
 func (r *reader) list(name string) []string {
 	return strings.FieldsFunc(r.getenv(prefix+name), func(c rune) bool { return c == ',' || c <= ' ' })
 }
 
-// choice reads one of the values; the first is the default.
+// choice reads one of several values; the first is the default.
 func (r *reader) choice(name string, values ...string) string {
 	text := r.text(name)
 	if text == "" {
@@ -325,21 +325,21 @@ func (r *reader) choice(name string, values ...string) string {
 	return text
 }
 
-// object reads keys and values, as JSON.
+// object reads a JSON object.
 func (r *reader) object(name string) map[string]any {
 	text := r.text(name)
 	if text == "" {
 		return nil
 	}
 	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber() // as they are written
+	decoder.UseNumber() // keep numbers as written
 	values := map[string]any{}
 	if err := decoder.Decode(&values); err != nil || decoder.More() {
 		r.fail(name, errors.New("expected an object of JSON, such as {\"input_type\": \"passage\"}"))
 	}
 	for _, own := range dialect.Texts {
 		if _, taken := values[own]; taken {
-			r.fail(name, fmt.Errorf("%s holds the texts themselves", own))
+			r.fail(name, fmt.Errorf("%s is the field of the texts", own))
 		}
 	}
 	return values

@@ -15,12 +15,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 )
 
-// from makes an environment of names without their prefix.
+// from makes an environment from names without their prefix.
 func from(env map[string]string) func(string) string {
 	return func(name string) string { return env[strings.TrimPrefix(name, prefix)] }
 }
 
-// TestManifest_NamesWhatIsRead: what the configuration may say reaches the plugin under the names that it reads.
+// TestManifest_NamesWhatIsRead: every configurable setting reaches the plugin under the name that it reads.
 func TestManifest_NamesWhatIsRead(t *testing.T) {
 	t.Parallel()
 	asked := map[string]bool{}
@@ -56,12 +56,12 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 	for _, test := range []struct{ name, value, want string }{
 		{"DIALECT", "", "cohere, cohere-rerank, gemini, jina-rerank, ollama, openai, tei, tei-rerank, tei-sparse, voyage, voyage-rerank"},
-		{"DIALECT", "openia", `no dialect "openia"`},
+		{"DIALECT", "openia", `unknown dialect "openia"`},
 		{"MODEL", "", "the provider's name"},
 		{"URL", "example.com", "expected https"},
-		{"URL", "http://example.com/v1", "in the clear"},
+		{"URL", "http://example.com/v1", "unencrypted"},
 		{"URL", "https://169.254.169.254/", "metadata"},
-		{"URL", "https://user:" + key + "@example.com", "holds a user"},
+		{"URL", "https://user:" + key + "@example.com", "contains a user"},
 		{"URL", "https://a.example.com,https://a.example.com", "twice"},
 		{"URL", "https://%zz" + key, "no URL"},
 		{"DIMS", "-1", "from 0 to 16000"},
@@ -80,7 +80,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"API_KEY", "a\nb", "byte 1"},
 		{"API_KEY", strings.Repeat("k", 20_000), "at most"},
 		{"API_KEY_FILE", "/some/file", "exclude"},
-		{"API_KEY_HEADER", "a b", "no name of a header"},
+		{"API_KEY_HEADER", "a b", "not a header name"},
 		{"ALLOW_ADDRESSES", "10.0.0.0/40", "neither"},
 		{"ALLOW_HTTP", "si", "false, true"},
 	} {
@@ -96,7 +96,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		}
 	}
 	if _, err := readSettings(from(map[string]string{"DIALECT": "tei"})); err == nil || !strings.Contains(err.Error(),
-		"address of its own") {
+		"has no default") {
 		t.Errorf("tei without a URL: %v", err)
 	}
 	sparse := map[string]string{"DIALECT": "tei-sparse", "URL": "http://127.0.0.1:8080", "DIMS": "30522"}
@@ -172,7 +172,7 @@ func TestTheKeyCanBeReplaced(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongReachesTheUser: through the real process, with a message that helps and tells no secret.
+// TestWhatIsWrongReachesTheUser: errors pass through the real process, with a helpful message without secrets.
 func TestWhatIsWrongReachesTheUser(t *testing.T) {
 	t.Parallel()
 	echo := remotetest.Send(401, `{"error":{"message":"Incorrect API key provided: `+key+`","code":"invalid_api_key"}}`)
@@ -187,7 +187,7 @@ func TestWhatIsWrongReachesTheUser(t *testing.T) {
 		want string
 	}{
 		"wrong key":  {[]string{"DIALECT", "openai", "URL", url, "API_KEY", key}, "the key is missing, wrong"},
-		"no dialect": {[]string{"URL", url}, "there is no dialect"},
+		"no dialect": {[]string{"URL", url}, "unknown dialect"},
 		"no file":    {[]string{"DIALECT", "openai", "URL", url, "API_KEY_FILE", "/nowhere/key"}, "/nowhere/key"},
 	} {
 		h, _ := open(t, test.env...)

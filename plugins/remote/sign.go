@@ -16,14 +16,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 )
 
-// signer signs requests to Amazon Bedrock with the credentials that AWS's own programs would take: of variables,
-// shared files, a role for a web identity, the container or the machine.
+// signer signs requests to Amazon Bedrock. It uses AWS's default credential chain: variables, shared files, a web
+// identity role, the container or the machine.
 type signer struct {
 	mu  sync.Mutex
-	aws *aws.Config // nil until it could be read
+	aws *aws.Config // nil until it has been read
 }
 
-// regional finds the region in the name of a host of Bedrock.
+// regional matches the region in a Bedrock host name.
 var regional = regexp.MustCompile(`(?:^|\.)bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.`)
 
 func (s *signer) config(ctx context.Context) (*aws.Config, error) {
@@ -49,7 +49,7 @@ func (s *signer) sign(req *http.Request, body []byte) error {
 		region = found[1]
 	}
 	if region == "" {
-		return errors.New("neither the URL nor AWS_REGION says in which region")
+		return errors.New("neither the URL nor AWS_REGION names a region")
 	}
 	credentials, err := c.Credentials.Retrieve(req.Context())
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package scaffold writes the beginning of a plugin: a project that builds, keeps the contract and has its test.
+// Package scaffold writes a new plugin project, which builds, keeps the contract and tests that.
 package scaffold
 
 import (
@@ -21,33 +21,33 @@ import (
 //go:embed templates
 var templates stdembed.FS
 
-// Languages are those that there are templates for.
+// Languages are the languages with a template.
 var Languages = []string{"go", "python"}
 
 // Project says what to write.
 type Project struct {
-	Name     string // of the plugin: its program is embedsidecar-NAME
+	Name     string // of the plugin; its program is embedsidecar-NAME
 	Language string // one of Languages
 	Version  string // of the SDK's module, "v1.2.3"
-	Checkout string // folder of a clone that has the SDK, used instead of a version; "": none
-	Go       string // the oldest version of Go for the SDK, "1.26"
+	Checkout string // folder of a clone with the SDK, used instead of a version; "": none
+	Go       string // the SDK's minimum version of Go, "1.26"
 }
 
-// Module is the name as a module of Python.
+// Module is the plugin's name as a Python module.
 func (p Project) Module() string { return "embedsidecar_" + strings.ReplaceAll(p.Name, "-", "_") }
 
 var validName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 
-// Write writes the project into a folder, which must be empty or not be there, and returns the names of its files.
+// Write writes the project into a folder, which must be empty or not exist, and returns the names of its files.
 func Write(dir string, p Project) ([]string, error) {
 	const longest = 40
 	if !validName.MatchString(p.Name) || len(p.Name) > longest {
-		return nil, fmt.Errorf("%q is no name for a plugin: want small letters, digits and single hyphens, a letter first, at most %d", p.Name, longest)
+		return nil, fmt.Errorf("%q is no name for a plugin: want lower case letters, digits and single hyphens, a letter first, at most %d", p.Name, longest)
 	}
 	root := path.Join("templates", p.Language)
 	entries, err := templates.ReadDir(root)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no language that there is a template for: choose from %s", p.Language,
+		return nil, fmt.Errorf("there is no template for the language %q: choose from %s", p.Language,
 			strings.Join(Languages, ", "))
 	}
 	existing, err := os.ReadDir(dir)
@@ -79,7 +79,7 @@ func Write(dir string, p Project) ([]string, error) {
 	return files, nil
 }
 
-// writeExample writes the example of the SDK under the project's name.
+// writeExample writes the SDK's example under the project's name.
 func writeExample(dir string, p Project) (files []string, err error) {
 	const folder = "sdk/example"
 	entries, err := plugins.GoExample.ReadDir(folder)
@@ -110,24 +110,24 @@ func write(name string, text *template.Template, p Project) error {
 	return errors.Join(text.Execute(f, p), f.Close())
 }
 
-// modulePath is where the SDK for Go lives.
+// modulePath is the Go module of the SDK.
 const modulePath = "github.com/embedsidecar/embedsidecar"
 
-// released is what the version of a release looks like.
+// released matches the version of a release.
 var released = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
 
-// UnreleasedError means that there is no SDK to go with a program.
+// UnreleasedError means that a program has no matching release of the SDK.
 type UnreleasedError struct{}
 
 func (*UnreleasedError) Error() string {
 	return "this build is no release, so there is no released SDK that belongs to it"
 }
 
-// Hints returns the way out.
+// Hints returns what the user can do.
 func (*UnreleasedError) Hints() []string { return []string{"name a clone of embedsidecar with --sdk"} }
 
-// From says where the project has its SDK from: the clone of embedsidecar that is named or, for a program that is no
-// release, the one that it lies in; else the release of the program's version.
+// From sets the source of the SDK: the given clone of embedsidecar; or, for an unreleased program, the clone that it
+// lies in; or else the release of the program's version.
 func (p *Project) From(checkout, version string) error {
 	p.Checkout, p.Version = checkout, version
 	isRelease := released.MatchString(version)
@@ -145,13 +145,13 @@ func (p *Project) From(checkout, version string) error {
 		return err
 	}
 	if !isClone(folder) {
-		return fmt.Errorf("--sdk: %s is no clone of embedsidecar", p.Checkout)
+		return fmt.Errorf("--sdk: %s is not a clone of embedsidecar", p.Checkout)
 	}
 	p.Checkout, p.Version = folder, "v0.0.0"
 	return nil
 }
 
-// clone returns the clone of embedsidecar that this program lies in; "" for none.
+// clone returns the clone of embedsidecar that contains this program; "": none.
 func clone() string {
 	executable, err := os.Executable()
 	if err != nil {

@@ -12,23 +12,23 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// Job is a batch job as its provider tells of it.
+// Job is the state of a batch job at its provider.
 type Job = embed.Job
 
-// Batcher is what an Embedder implements besides that offers models with Batches. Errors are those of Embed.
+// Batcher is implemented by an Embedder that offers models with Batches. Errors are those of Embed.
 type Batcher interface {
-	// SubmitBatch makes a job of documents that have these ids. The provider keeps the nonce with it.
+	// SubmitBatch makes a job of documents with ids. The provider stores the nonce with it.
 	SubmitBatch(ctx context.Context, model, nonce string, ids, texts []string) (Job, error)
-	// PollBatch tells of a job by its name or, where that is empty, by its nonce. One that the provider does not know is
-	// embed.JobUnknown and no error.
+	// PollBatch returns the state of a job by its name or, if that is empty, by its nonce. For an unknown job the state
+	// is embed.JobUnknown, without an error.
 	PollBatch(ctx context.Context, model, nonce, job string) (Job, error)
-	// FetchBatch gives what a job that has ended has for texts, in any order.
+	// FetchBatch passes on the results of an ended job, in any order.
 	FetchBatch(ctx context.Context, model, job string, give func(id string, a Answer) error) error
-	// CancelBatch gives a job up.
+	// CancelBatch cancels a job.
 	CancelBatch(ctx context.Context, model, job string) error
 }
 
-// batcher is the Embedder, if it is one that has batch jobs for a model.
+// batcher returns the Embedder as a Batcher, if the model has batch jobs.
 func (s *server) batcher(ctx context.Context, model string) (Batcher, Model, error) {
 	m, err := s.model(ctx, model)
 	if err != nil {
@@ -55,12 +55,12 @@ func (s *server) SubmitBatch(ctx context.Context, req *pluginpb.SubmitBatchReque
 		seen[id] = isName(id)
 	}
 	if n == 0 || n > embed.MaxJobTexts || n != len(req.GetIds()) || n != len(seen) || !isName(req.GetNonce()) {
-		return nil, status.Error(codes.InvalidArgument, "no texts, more than a job holds, or not a name for each")
+		return nil, status.Error(codes.InvalidArgument, "no texts, too many texts for a job, or not one id for each")
 	}
 	return toStatus(impl.SubmitBatch(ctx, m.Name, req.GetNonce(), req.GetIds(), req.GetTexts()))
 }
 
-// isName reports whether a nonce or an id is what providers take everywhere.
+// isName reports whether a nonce or an id is valid for all providers.
 func isName(s string) bool {
 	const longest = 64
 	return s != "" && len(s) <= longest && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
@@ -81,7 +81,7 @@ func (s *server) PollBatch(ctx context.Context, req *pluginpb.PollBatchRequest) 
 	return toStatus(impl.PollBatch(ctx, m.Name, req.GetNonce(), req.GetJob()))
 }
 
-// toStatus turns what is told of a job into the message.
+// toStatus converts a job to the message.
 func toStatus(j Job, err error) (*pluginpb.BatchStatus, error) {
 	if err != nil {
 		return nil, Status(err)
@@ -92,7 +92,7 @@ func toStatus(j Job, err error) (*pluginpb.BatchStatus, error) {
 	}
 	state, known := states[j.State]
 	if !known || j.ID == "" && j.State != embed.JobUnknown {
-		return nil, status.Errorf(codes.Internal, "the embedder told of a batch job %q in state %q", j.ID, j.State)
+		return nil, status.Errorf(codes.Internal, "the embedder returned a batch job %q in state %q", j.ID, j.State)
 	}
 	return &pluginpb.BatchStatus{Job: j.ID, State: state, Message: j.Message}, nil
 }

@@ -1,10 +1,9 @@
-// Package sdk is for authors of plugins in Go. Implement Embedder, call Serve from main:
+// Package sdk is for authors of plugins in Go. Implement Embedder and call Serve from main:
 //
 //	func main() { sdk.Serve(&myEmbedder{}) }
 //
-// Serve does everything the contract (plugins/proto/embedder.proto) asks of a program rather than of a model: the
-// handshake, TLS, limits on messages, ending when the host ends, and turning a panic of one call into an error of
-// that call.
+// Serve does everything that the contract (plugins/proto/embedder.proto) requires of the program itself: the handshake,
+// TLS, message limits, exiting when the host ends, and recovering from panics in calls.
 package sdk
 
 import (
@@ -17,7 +16,7 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// Kind says what texts are to the model.
+// Kind says whether texts are documents or queries.
 type Kind = embed.Kind
 
 // The kinds of text.
@@ -26,7 +25,7 @@ const (
 	Query    = embed.Query
 )
 
-// Info is what a plugin is and what it offers.
+// Info describes a plugin and its models.
 type Info struct {
 	Name    string // the program, e.g. "onnx"; 1 to 64 bytes
 	Version string // its own version, at most 64 bytes
@@ -36,63 +35,64 @@ type Info struct {
 // Model is one of the models a plugin offers.
 type Model struct {
 	Name string
-	// Fingerprint names everything that can change a vector: weights, tokenizer, pooling, normalisation, prefixes, token
-	// limit, dims, precision. Make it a hash of contents, never of names or times. 1 to 256 printable ASCII characters.
+	// Fingerprint covers everything that can change a vector: weights, tokenizer, pooling, normalisation, prefixes,
+	// token limit, dims, precision. Make it a hash of contents, never of names or times. 1 to 256 printable ASCII
+	// characters.
 	Fingerprint   string
 	Dims          int             // 1 to 16,000; of a sparse model the size of its vocabulary, up to 16,777,216
 	MaxTokens     int             // longer texts are cut; 0: not known
-	Settings      []embed.Setting // what it goes by, for people to read: pooling, prefixes, limits
+	Settings      []embed.Setting // effective settings, shown to users: pooling, prefixes, limits
 	Symmetric     bool            // documents and queries get the same vector for the same text
-	MaxBatch      int             // most texts in one call; 0: no limit
-	MaxBatchBytes int             // most bytes of text in one call; 0: no limit
+	MaxBatch      int             // limit of texts in one call; 0: none
+	MaxBatchBytes int             // limit of bytes of text in one call; 0: none
 	Deterministic bool            // the same text always gives the same vector, whatever else is in the batch
-	Sparse        bool            // answers hold only the numbers that are not zero, with their Indices
-	Reranks       bool            // a reranker: see Reranker. It makes no vectors; its Dims are 1
-	Batches       bool            // its provider takes documents in batch jobs: see Batcher
+	Sparse        bool            // answers hold only the non-zero numbers, with their Indices
+	Reranks       bool            // a reranker, which makes no vectors: see Reranker; Dims must be 1
+	Batches       bool            // its provider supports batch jobs: see Batcher
 }
 
 // Answer is the answer for one text: a vector, Empty, or Err.
 type Answer struct {
 	Vector []float32 // exactly Dims wide, finite, not all zero; nil when Empty or Err is set
-	// sparse models: the place of each number of Vector, from 0, rising; then Vector has 1 to 16,000 numbers, none zero
+	// sparse models: the sorted index of each number of Vector, from 0; Vector then has 1 to 16,000 non-zero numbers
 	Indices   []uint32
-	Empty     bool // the text holds no token but special ones
+	Empty     bool // the text has no tokens except special ones
 	Truncated bool // the text was longer than MaxTokens and cut
 	Tokens    int  // tokens the model saw; 0 when unknown
 	Err       *TextError
 }
 
-// Embedder is what an author implements. Both methods may be called by several goroutines at the same time.
+// Embedder is implemented by the author. Both methods must be safe for concurrent use.
 type Embedder interface {
 	// Describe is called once after each start, before anything else. It may load models.
 	Describe(ctx context.Context) (Info, error)
-	// Embed returns one Answer per text, in the order given. Texts are valid UTF-8; there is at least one, and no more
-	// than MaxBatch. An error fails the whole call: see Again, Misconfigured and OutOfResources; any other error is
-	// taken as passing. The context ends when the host has lost interest.
+	// Embed returns one Answer per text, in order. Texts are valid UTF-8; there are 1 to MaxBatch. An error fails the
+	// whole call: see Again, Misconfigured and OutOfResources; any other error counts as temporary. The context ends
+	// when the host cancels the call.
 	Embed(ctx context.Context, model string, kind Kind, texts []string) ([]Answer, error)
 }
 
-// ErrorClass tells the host what to do about a text that failed.
+// ErrorClass tells the host how to handle a failed text.
 type ErrorClass int
 
 // The classes of a text's error.
 const (
 	Invalid    ErrorClass = iota // cannot be embedded
-	RetryLater                   // nothing is wrong with the text: again after Delay
-	TooLong                      // longer than the plugin is willing to cut
+	RetryLater                   // the text is fine: retry after Delay
+	TooLong                      // too long, and the plugin does not cut it
 	Refused                      // a provider's policy refuses it
 )
 
-// TextError is the failure of one text. Its message must not hold the text or a part of it.
+// TextError is the error of one text. Its message must not contain the text or a part of it.
 type TextError struct {
 	Class   ErrorClass
-	Delay   time.Duration // with RetryLater: when to come again, at most an hour; 0: the host decides
+	Delay   time.Duration // with RetryLater: retry delay, at most an hour; 0: the host decides
 	Message string
 }
 
 func (e *TextError) Error() string { return e.Message }
 
-// callClass is what kind of failure a whole call had.
+// callClass is the class of an error of a whole call.
 type callClass int
 
 const (
@@ -111,22 +111,22 @@ type callError struct {
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// Again marks an error as passing: the same call may succeed after delay; 0 leaves the delay to the host.
+// Again marks an error as temporary: the same call may succeed after delay; 0 leaves the delay to the host.
 func Again(err error, delay time.Duration) error {
 	return &callError{class: again, delay: delay, err: err}
 }
 
-// Misconfigured marks an error that lasts until a person has changed something: a file, a key, the plugin itself.
+// Misconfigured marks an error that lasts until a user changes something: a file, a key, the plugin itself.
 func Misconfigured(err error) error {
 	return &callError{class: misconfigured, err: err}
 }
 
-// OutOfResources marks an error that may pass and is less likely with fewer texts: memory, quota, a rate limit.
+// OutOfResources marks a temporary error that is less likely with fewer texts: memory, quota, a rate limit.
 func OutOfResources(err error, delay time.Duration) error {
 	return &callError{class: outOfResources, delay: delay, err: err}
 }
 
-// check returns what is wrong with a description. The host checks again and more; this tells the author early.
+// check validates a description, so that authors see errors early. The host checks more.
 func (i Info) check() error {
 	if i.Name == "" {
 		return errors.New("describe: the plugin has no name")

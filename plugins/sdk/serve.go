@@ -20,17 +20,16 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// parentCheck is how often a plugin without a lifeline looks whether it still has the parent it began with.
+// parentCheck is how often a plugin without a lifeline checks whether its parent is still the same.
 const parentCheck = 500 * time.Millisecond
 
-// Serve runs the plugin and returns when the host has asked it to end; the caller then returns from main. It ends the
-// process itself when the host is gone, and with status 1 when the program was not started by a host, or by one that
-// speaks other versions of the protocol only.
+// Serve runs the plugin and returns when the host asks it to end; the caller then returns from main. It exits when the
+// host is gone. It exits with status 1 if no host started the program, or one without a common protocol version.
 func Serve(impl Embedder) {
 	ServeServer(NewServer(impl, os.Stderr))
 }
 
-// ServeServer is Serve for a gRPC service of your own making; see NewServer.
+// ServeServer is Serve for your own gRPC service; see NewServer.
 func ServeServer(srv pluginpb.EmbedderServer) {
 	nameProcess()
 	if os.Getenv(pluginpb.MagicCookieKey) == pluginpb.MagicCookieValue {
@@ -47,7 +46,7 @@ func ServeServer(srv pluginpb.EmbedderServer) {
 		},
 		Logger: hclog.NewNullLogger(),
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
-			// The default windows of 64 KiB would cost a round trip for each 40 vectors.
+			// The default windows of 64 KiB cost a round trip for every 40 vectors.
 			return grpc.NewServer(append(opts,
 				grpc.UnaryInterceptor(keepOutput(os.Stdout, os.Stderr)),
 				grpc.MaxRecvMsgSize(pluginpb.MaxMessageBytes),
@@ -61,11 +60,11 @@ func ServeServer(srv pluginpb.EmbedderServer) {
 	})
 }
 
-// offeredKey is go-plugin's: the versions of the protocol that the host speaks, separated by commas.
+// offeredKey is go-plugin's variable with the host's protocol versions, separated by commas.
 const offeredKey = "PLUGIN_PROTOCOL_VERSIONS"
 
-// agree returns why there is no version of the protocol that both sides speak, or nil. go-plugin would serve all the
-// same and leave the complaint to the host. A host that names no version is one from before go-plugin could.
+// agree returns an error if host and plugin have no common protocol version. go-plugin would still serve and leave the
+// error to the host. An old host names no versions.
 func agree(offered string) error {
 	if offered == "" {
 		return nil
@@ -80,8 +79,8 @@ func agree(offered string) error {
 		pluginpb.ProtocolVersion, offered)
 }
 
-// keepOutput gives standard output and error back to the program at the first call. go-plugin replaces them, before
-// it accepts calls, by streams inside the connection, which lose what a program says last, and that is why it died.
+// keepOutput restores standard output and error at the first call. go-plugin replaces them with streams inside the
+// connection, which lose a program's last output, such as why it died.
 func keepOutput(stdout, stderr *os.File) grpc.UnaryServerInterceptor {
 	var once sync.Once
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -116,9 +115,9 @@ func (p *grpcPlugin) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.Cli
 	return nil, errors.New("a plugin has no client side")
 }
 
-// endWithHost ends the process, and what it started, when the host is gone. The lifeline tells at once and under
-// every kind of death. A host without one (another program that uses go-plugin) is watched through the parent's
-// process id, which changes when the parent dies.
+// endWithHost ends the process, and its children, when the host is gone. The lifeline detects every kind of death
+// immediately. For a host without one (another program that uses go-plugin) it polls the parent's process id, which
+// changes when the parent dies.
 func endWithHost(lifeline bool, parent int) {
 	if lifeline {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -135,8 +134,8 @@ func endWithHost(lifeline bool, parent int) {
 	os.Exit(1)
 }
 
-// nameProcess gives the process the name of its file: a host that starts a verified file through its descriptor
-// leaves "3" there, which helps nobody who reads a list of processes. Linux only; elsewhere the file does not exist.
+// nameProcess names the process after its file: if a host starts a verified file through its descriptor, the name is
+// "3". Linux only; elsewhere the file does not exist.
 func nameProcess() {
 	f, err := os.OpenFile("/proc/self/comm", os.O_WRONLY, 0)
 	if err != nil {

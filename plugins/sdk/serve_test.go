@@ -17,7 +17,7 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// fake is the path of the fake plugin, which is served by this package.
+// fake is the path of the fake plugin, which uses this package.
 var fake string
 
 func TestMain(m *testing.M) {
@@ -50,7 +50,7 @@ func TestServe_RefusesToBeStartedByHand(t *testing.T) {
 	}
 }
 
-// A host of a later version may still speak this one; if not, the plugin says so and ends.
+// A host of a later version may still support this one; if not, the plugin prints an error and exits.
 func TestServe_AgreesOnAVersion(t *testing.T) {
 	t.Parallel()
 	for offered, agrees := range map[string]bool{
@@ -68,7 +68,7 @@ func TestServe_AgreesOnAVersion(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		line, _ := bufio.NewReader(out).ReadString('\n') // its end, when the plugin refuses
+		line, _ := bufio.NewReader(out).ReadString('\n') // EOF if the plugin refuses
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if got := strings.HasPrefix(line, "1|1|unix|"); got != agrees {
@@ -106,7 +106,7 @@ func TestServe_EndsWithItsLifeline(t *testing.T) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // killed by its own hand
+		_ = cmd.Wait() // it kills itself
 		close(ended)
 	}()
 	select {
@@ -117,7 +117,7 @@ func TestServe_EndsWithItsLifeline(t *testing.T) {
 	}
 }
 
-// Under a host of somebody else's there is no lifeline; the plugin then watches its parent.
+// Without a lifeline, under another kind of host, the plugin watches its parent.
 func TestServe_EndsWithItsParent(t *testing.T) {
 	t.Parallel()
 	parent := exec.Command("/bin/sh", "-c", fake+" & echo $!; read line")
@@ -153,7 +153,7 @@ func TestServe_EndsWithItsParent(t *testing.T) {
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// The plugin holds the pipe open until it ends.
+	// The plugin keeps the pipe open until it ends.
 	ended := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, lines)

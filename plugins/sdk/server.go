@@ -32,9 +32,8 @@ type server struct {
 	models map[string]Model // from the first successful Describe
 }
 
-// NewServer returns the gRPC service of an Embedder. Serve uses it; use it yourself only to stand between host and
-// plugin, as the fake plugin does in order to lie. Stack traces of panics go to stderr; they hold no argument's
-// contents.
+// NewServer returns the gRPC service of an Embedder. Serve uses it. Use it yourself only to wrap the service, as the
+// fake plugin does to return wrong answers. Stack traces of panics go to stderr, without the contents of arguments.
 func NewServer(impl Embedder, stderr io.Writer) pluginpb.EmbedderServer {
 	return &server{impl: impl, stderr: stderr}
 }
@@ -59,7 +58,7 @@ func (s *server) Describe(ctx context.Context, _ *pluginpb.DescribeRequest) (res
 	return resp, nil
 }
 
-// describe asks the plugin and remembers the models it named.
+// describe calls Describe and remembers the models.
 func (s *server) describe(ctx context.Context) (Info, error) {
 	info, err := s.impl.Describe(ctx)
 	if err != nil {
@@ -128,8 +127,8 @@ func (s *server) Health(context.Context, *pluginpb.HealthRequest) (*pluginpb.Hea
 	return &pluginpb.HealthResponse{Ready: true}, nil
 }
 
-// recovered turns a panic into an INTERNAL error. What was panicked with may hold a text, so only errors of the runtime
-// itself ("index out of range") are passed on.
+// recovered turns a panic into an INTERNAL error. A panic's value may contain a text, so only runtime errors ("index
+// out of range") are passed on.
 func (s *server) recovered(method string, err *error) {
 	p := recover()
 	if p == nil {
@@ -144,7 +143,7 @@ func (s *server) recovered(method string, err *error) {
 	*err = status.Errorf(codes.Internal, "panic in %s: %s", method, what)
 }
 
-// pack turns answers into the message.
+// pack converts answers to the message.
 func pack(m Model, count int, answers []Answer) (*pluginpb.EmbedResponse, error) {
 	if len(answers) != count {
 		return nil, status.Errorf(codes.Internal, "the embedder gave %d answers for %d texts", len(answers), count)
@@ -220,8 +219,8 @@ func toError(e *TextError) *pluginpb.Error {
 	return out
 }
 
-// Status gives an error the status code that the contract assigns to its class. An error that is a status already, and
-// the end of the context, keep their code. NewServer's service does this by itself.
+// Status converts an error to the status code that the contract assigns to its class. A status and a context error keep
+// their code. NewServer's service calls it for every error.
 func Status(err error) error {
 	var call *callError
 	if !errors.As(err, &call) {
@@ -256,10 +255,10 @@ func settings(list []embed.Setting) []*pluginpb.Setting {
 	})
 }
 
-// Reranker is what an Embedder implements besides that offers models with Reranks.
+// Reranker is implemented by an Embedder that offers models with Reranks.
 type Reranker interface {
-	// Rerank returns one score for each text, in the order given: how well it answers the query, the larger the better.
-	// Only scores for one query compare. Texts and errors are those of Embed; the query is not empty.
+	// Rerank returns one score for each text, in order: the better a text answers the query, the larger its score.
+	// Scores of different queries are not comparable. Texts and errors are as in Embed; the query is not empty.
 	Rerank(ctx context.Context, model, query string, texts []string) ([]float32, error)
 }
 
@@ -291,16 +290,16 @@ func (s *server) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (resp 
 	return resp, nil
 }
 
-// Tokens are where the tokens of some texts end.
+// Tokens are the ends of the tokens of some texts.
 type Tokens struct {
 	Ends   [][]int // for each text, the offset in bytes after each of its tokens: not decreasing, none beyond the text
-	Around int     // tokens that the model puts around every document by itself: special ones, and those of a prefix
+	Around int     // tokens that the model adds to every document: special ones, and those of a prefix
 }
 
-// Tokenizer is what an Embedder may implement besides: long texts are then cut into chunks by the model's own tokens,
-// which is otherwise estimated.
+// Tokenizer may be implemented by an Embedder: long texts are then cut into chunks by the model's own tokens, not by an
+// estimate.
 type Tokenizer interface {
-	// Tokenize tells where all tokens of the texts end, however long these are. Texts and errors are those of Embed.
+	// Tokenize returns the ends of all tokens of the texts, of any length. Texts and errors are as in Embed.
 	Tokenize(ctx context.Context, model string, texts []string) (Tokens, error)
 }
 
@@ -325,7 +324,7 @@ func (s *server) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (r
 		return nil, Status(err)
 	}
 	if len(tokens.Ends) != len(req.GetTexts()) {
-		return nil, status.Errorf(codes.Internal, "the embedder told the tokens of %d texts, want %d", len(tokens.Ends),
+		return nil, status.Errorf(codes.Internal, "the embedder returned tokens for %d texts, want %d", len(tokens.Ends),
 			len(req.GetTexts()))
 	}
 	resp = &pluginpb.TokenizeResponse{
@@ -336,7 +335,7 @@ func (s *server) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (r
 		packed := make([]uint32, len(ends))
 		for k, end := range ends {
 			if end < 0 || end > len(req.GetTexts()[i]) || k > 0 && end < ends[k-1] {
-				return nil, status.Errorf(codes.Internal, "the embedder told of a token that ends at byte %d of a text of %d bytes",
+				return nil, status.Errorf(codes.Internal, "the embedder returned a token that ends at byte %d of a text of %d bytes",
 					end, len(req.GetTexts()[i]))
 			}
 			packed[k] = uint32(end)

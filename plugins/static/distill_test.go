@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 )
 
-// A teacher gives every text a vector of its own.
+// teacher returns a different vector for every text.
 type teacher struct{ asked []string }
 
 func (l *teacher) Describe(context.Context) (embed.Description, error) {
@@ -36,8 +36,8 @@ func (l *teacher) Embed(_ context.Context, _ embed.Kind, texts []string) ([]embe
 	return results, nil
 }
 
-// What is made of a model is a folder that this plugin reads: a vector for each token but the special ones, the common
-// ones weighing less, the mean of which is that of a text.
+// Distillation makes a model folder that this plugin reads: one vector for each token that is not special, with lower
+// weights for common ones. A text's vector is their mean.
 func TestDistill_MakesWhatThePluginReads(t *testing.T) {
 	t.Parallel()
 	for _, tokens := range []string{"model2vec", "model2vec_unigram"} {

@@ -1,5 +1,5 @@
-// Command embedsidecar-static embeds texts with a static model (model2vec, potion, StaticEmbedding): a text's vector is
-// the mean of what a table has for its tokens. A plugin that the sidecar starts, without cgo and without a library.
+// Command embedsidecar-static is a plugin for static models (model2vec, potion, StaticEmbedding): a text's vector is
+// the mean of the vectors of its tokens in a table. It needs neither cgo nor a library.
 //
 // Environment:
 //
@@ -39,10 +39,10 @@ const (
 )
 
 func main() {
-	sdk.Serve(&embedder{lookup: os.LookupEnv, log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}) // the host reads it
+	sdk.Serve(&embedder{lookup: os.LookupEnv, log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}) // the host parses it
 }
 
-// embedder joins the model to the contract.
+// embedder implements sdk.Embedder with a model.
 type embedder struct {
 	lookup func(string) (string, bool)
 	log    *slog.Logger
@@ -52,7 +52,7 @@ type embedder struct {
 	threads int
 }
 
-// open opens the model, once it works: what is wrong with a file is an answer to the host, not the end of the program.
+// open opens the model, until it succeeds once. The host gets errors in the files as answers.
 func (e *embedder) open() (*model, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +67,7 @@ func (e *embedder) open() (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	debug.FreeOSMemory() // of what was read and thrown away
+	debug.FreeOSMemory() // memory that was used for loading only
 	e.model = m
 	for _, s := range m.settings {
 		e.log.Info("model setting", "setting", s.Name, "value", s.Value, "source", s.Source)

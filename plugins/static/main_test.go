@@ -102,7 +102,7 @@ func TestPlugin_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// whole makes a model of the size that is usual: the default model's tokens, and a table of random numbers.
+// whole makes a model of usual size: the default model's tokens, and a table of random numbers.
 func whole(t testing.TB, dims int) string {
 	t.Helper()
 	tokens, err := os.ReadFile(filepath.Join(onnxtest.Model(t), tokenizerFile))
@@ -142,7 +142,7 @@ func TestPlugin_KeepsTheContract(t *testing.T) {
 	}
 }
 
-// A model of usual size takes little memory besides its table.
+// A model of usual size uses little memory besides its table.
 func TestPlugin_FitsIntoMemory(t *testing.T) {
 	const most = 100 << 20
 	h := start(t, map[string]string{variables + "MODEL": whole(t, 256)})

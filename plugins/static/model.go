@@ -31,11 +31,11 @@ const (
 	limitsFile    = "sentence_bert_config.json"
 
 	maxTokenizerBytes = 64 << 20
-	usualMaxTokens    = 512 // of model2vec, where config.json says nothing
+	usualMaxTokens    = 512 // model2vec's default
 	fromUser          = "the configuration"
 )
 
-// options are what a user says, in place of what the folder does. The zero value of each changes nothing.
+// options are a user's settings, which override those of the folder. Zero values override nothing.
 type options struct {
 	folder, weights string
 	dims, maxTokens int
@@ -43,23 +43,23 @@ type options struct {
 	prefixes        map[embed.Kind]string
 }
 
-// A model is a table of vectors, one for each token, and how they are found. It is safe for concurrent use.
+// A model is a table of token vectors with its tokenizer. It is safe for concurrent use.
 type model struct {
 	name, fingerprint string
 	tokenizer         tokenizer
 	table             []float32
 	width             int       // of the table
 	weights           []float32 // by token; nil: all are 1
-	rows              []int64   // of the table, by token; nil: the token itself
+	rows              []int64   // row of the table by token; nil: the token itself
 	dims              int       // that are kept
-	maxTokens         int       // 0: all are read
+	maxTokens         int       // 0: no limit
 	normalize         bool
-	leaves            bool // tokens that are not known are left out
+	leaves            bool // unknown tokens are left out
 	prefixes          map[embed.Kind]string
 	settings          []embed.Setting
 }
 
-// tokenizer is what the model needs of one: no special tokens around texts.
+// tokenizer splits texts into tokens, without special ones.
 type tokenizer interface {
 	encode(dst []int32, text string, limit int) (ids []int32, content int, truncated bool)
 	Ends(text string) []int
@@ -105,7 +105,7 @@ func newTokenizer(data []byte) (tokenizer, error) {
 	return nil, fmt.Errorf("model type %q is not supported, only WordPiece and Unigram are", file.Model.Type)
 }
 
-// openModel loads a model. It fails when a file is not what SHA256SUMS says, and when one holds what no model can.
+// openModel loads a model. It returns an error if a file does not match SHA256SUMS or is not a valid model.
 func openModel(o options) (*model, error) {
 	f, err := folder.Open(o.folder)
 	if err != nil {
@@ -149,7 +149,7 @@ func (m *model) open(f *folder.Folder, o options) error {
 	return f.VerifyRest(tokens, table)
 }
 
-// readSettings returns the folder in which table and tokenizer lie.
+// readSettings reads the settings and returns the folder of table and tokenizer.
 func (m *model) readSettings(f *folder.Folder, o options) (in string, err error) {
 	var config struct {
 		Type      string          `json:"model_type"`
@@ -230,7 +230,7 @@ func (m *model) readSettings(f *folder.Folder, o options) (in string, err error)
 	return in, nil
 }
 
-// readTable reads the vectors, and what belongs to them.
+// readTable reads the vectors with their weights and mapping.
 func (m *model) readTable(in io.Reader, size int64) error {
 	found, err := safetensors.Read(in, size, "embeddings", "embedding.weight", "weights", "mapping")
 	if err != nil {
@@ -265,7 +265,7 @@ func (m *model) readTable(in io.Reader, size int64) error {
 	return nil
 }
 
-// embed returns the answer for a text. ids is memory for its tokens, which comes back.
+// embed returns the answer for a text. ids is a buffer for its tokens, which is returned.
 func (m *model) embed(kind embed.Kind, text string, ids []int32) (sdk.Answer, []int32) {
 	ids, content, truncated := m.tokenizer.encode(ids, text, m.maxTokens)
 	if prefix := m.prefixes[kind]; prefix != "" && content > 0 {

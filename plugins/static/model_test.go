@@ -17,7 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
 )
 
-// layoutFolder copies a layout of testdata, with files in place of its own, and gives it its sums.
+// layoutFolder copies a layout of testdata, with some files replaced, and writes its SHA256SUMS.
 func layoutFolder(t testing.TB, name string, files map[string]string) string {
 	t.Helper()
 	made := filepath.Join(t.TempDir(), name)
@@ -63,7 +63,7 @@ func reference(t testing.TB) (texts []string, vectors map[string][][]float64) {
 	return file.Texts, file.Vectors
 }
 
-// Every layout gives what numpy makes of it.
+// Every layout gives the same vectors as numpy.
 func TestEmbed_AsNumpy(t *testing.T) {
 	t.Parallel()
 	texts, vectors := reference(t)
@@ -119,7 +119,7 @@ func TestEmbed_AsTheUserSays(t *testing.T) {
 	}
 }
 
-// tensors returns a file of tensors.
+// tensors returns the content of a tensors file.
 func tensors(t testing.TB, list ...*safetensors.Tensor) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -133,7 +133,7 @@ func lying(header string) string {
 	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(header)))) + header
 }
 
-// What is wrong with a folder is said with the file and the field, and is never a vector.
+// Errors in a folder name the file and the field, and never result in a vector.
 func TestOpen_RefusesWhatNoModelCanHave(t *testing.T) {
 	t.Parallel()
 	const file = "model.safetensors"

@@ -13,32 +13,32 @@ import (
 // Condition is what the state of a slot means.
 type Condition int
 
-// The conditions. Those from Temporary on are gaps: changes may be missing, and only a slot that is recreated and a
-// comparison of every row answer them.
+// The conditions. Those from Temporary on are gaps: changes may be missing, and the slot must be recreated and every
+// row compared.
 const (
 	Good          Condition = iota
 	OnStandby               // the server cannot hold the queue
-	Absent                  // there is none, and never was one of ours
-	Elsewhere               // it is another database's
-	Unrecorded              // it is somebody's who is not known
-	OtherPlugin             // somebody else reads it, with another plugin
+	Absent                  // the slot never existed
+	Elsewhere               // the slot belongs to another database
+	Unrecorded              // the slot has no checkpoint and is not ours
+	OtherPlugin             // the slot uses another output plugin
 	OtherServer             // the data came from another server
-	Temporary               // ours is gone, and a session has one of its name
-	Interrupted             // making it was begun and never completed
+	Temporary               // our slot is gone, and a temporary slot has its name
+	Interrupted             // its creation was started and never completed
 	Gone                    // it was dropped
-	Lost                    // the server removed WAL that it needed
-	Altered                 // it sends prepared transactions, as messages that we do not read
+	Lost                    // the server removed WAL that the slot needed
+	Altered                 // it sends prepared transactions, in messages that we do not read
 	Unpublished             // its publication is missing
 	Republished             // its publication was dropped and recreated
-	Moved                   // somebody moved it past the checkpoint
+	Moved                   // it was advanced past the checkpoint
 	Ahead                   // the server went back in time
-	OtherTimeline           // the server was promoted, and no copy of the slot came along
+	OtherTimeline           // the server was promoted without a copy of the slot
 )
 
 // Gap reports whether changes may be missing.
 func (c Condition) Gap() bool { return c >= Temporary }
 
-// String tells in few words why a slot is made.
+// String returns a short reason for creating a slot.
 func (c Condition) String() string {
 	return [...]string{
 		Good: "it is good", OnStandby: "the server is a standby", Absent: "it does not exist",
@@ -52,17 +52,17 @@ func (c Condition) String() string {
 	}[c]
 }
 
-// Verdict is a judgement of a slot.
+// Verdict is the result of judging a slot.
 type Verdict struct {
 	Condition Condition
-	Reason    string   // a sentence with what is known; "" when the slot is good
-	Hint      []string // ways out of what a person must answer; none for a gap
+	Reason    string   // a sentence with details; "" when the slot is good
+	Hint      []string // what the user can do; empty for a gap
 }
 
 const otherServer = "this server is not the one that was set up: the data was restored or copied elsewhere"
 
-// Judge tells what the state means on a server that calls itself so. Whether somebody holds the slot is no part of it:
-// of a slot that is being made, or whose holder has just stored a position, not all of it counts.
+// Judge returns what the state means on the given server. It ignores whether a process holds the slot: the state of a
+// slot that is being created, or whose holder has just saved a position, is not fully reliable.
 func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
 	otherName := []string{"choose another name with --slot"}
 	switch {
@@ -89,7 +89,7 @@ func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
 	return s.gap(server)
 }
 
-// elsewhere is the verdict on a slot that is another database's.
+// elsewhere is the verdict on a slot of another database.
 func (s *State) elsewhere() Verdict {
 	own := database.OwnSlot(s.Here)
 	of := fmt.Sprintf("is of database %q", s.Database)
@@ -110,7 +110,7 @@ func (s *State) elsewhere() Verdict {
 	return v
 }
 
-// gap finds out whether a slot of ours covers everything since the checkpoint.
+// gap reports whether our slot may not cover everything since the checkpoint, and why.
 func (s *State) gap(server pglogrepl.IdentifySystemResult) Verdict {
 	gap := func(c Condition, format string, facts ...any) Verdict {
 		return Verdict{c, fmt.Sprintf(format, facts...), nil}
@@ -119,13 +119,13 @@ func (s *State) gap(server pglogrepl.IdentifySystemResult) Verdict {
 	case s.Temporary:
 		return gap(Temporary, "the slot is gone, and a temporary one of %s has its name", s.Holder())
 	case s.Begun:
-		return gap(Interrupted, "the making of the slot was interrupted")
+		return gap(Interrupted, "the creation of the slot was interrupted")
 	case !s.Exists:
 		return gap(Gone, "the slot does not exist")
 	case s.Lost():
 		return gap(Lost, "the slot is lost: the server removed WAL it still needed (wal_status=lost)")
 	case s.TwoPhase:
-		return gap(Altered, "the slot was made or altered with two_phase: it sends prepared transactions before their end")
+		return gap(Altered, "the slot was created or altered with two_phase: it sends prepared transactions before their end")
 	case s.PublicationNow == 0:
 		return gap(Unpublished, "publication %q was missing", s.Publication)
 	case s.PublicationNow != s.PublicationOID:
@@ -141,7 +141,7 @@ func (s *State) gap(server pglogrepl.IdentifySystemResult) Verdict {
 	return Verdict{}
 }
 
-// Err returns what a person must answer as the error with which a command is refused, or nil.
+// Err returns the error for a condition that needs a user, or nil.
 func (v Verdict) Err() error {
 	switch v.Condition {
 	case Elsewhere, Unrecorded, OtherPlugin:
@@ -155,8 +155,8 @@ func (v Verdict) Err() error {
 	}
 }
 
-// Renewal says why init makes the slot (again), or "" if the one there is good. Recreating it means comparing every
-// row. What only the stream may answer, as it is told what to do about gaps, is left to it.
+// Renewal returns why init must create or recreate the slot, or "" if it need not. A recreated slot means that every
+// row is compared. Gaps that only the stream may answer, as configured, are left to it.
 func (s *State) Renewal(server pglogrepl.IdentifySystemResult, adopt bool) (reason string, err error) {
 	v := s.Judge(server)
 	switch v.Condition {
@@ -177,7 +177,7 @@ func (s *State) Renewal(server pglogrepl.IdentifySystemResult, adopt bool) (reas
 	case !s.Active:
 		return v.Condition.String(), nil
 	case !adopt && (v.Condition == Unpublished || v.Condition == Republished):
-		return "", nil // the process that holds the slot finds the same and repairs it; this one may work the queue meanwhile
+		return "", nil // the holder of the slot finds the same and repairs it
 	default:
 		return "", s.inUse()
 	}

@@ -19,54 +19,54 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 )
 
-// version17 is the first server whose slots can fail over.
+// version17 is the first server version with failover slots.
 const version17 = 170000
 
-// ErrBusy means that another process holds the slot, or has dropped or made it since its state was read: look again.
+// ErrBusy means that another process holds the slot, or dropped or created it since its state was read. Read it again.
 var ErrBusy = errors.New("the slot is active elsewhere")
 
-// Maker makes a slot and begins a new history of it.
+// Maker creates a slot and records its checkpoint.
 type Maker struct {
 	DB       database.DB
 	Conn     *pgconn.PgConn // for replication
 	Server   pglogrepl.IdentifySystemResult
-	Failover bool          // standbys keep a copy of it, from PostgreSQL 17 on
-	Timeout  time.Duration // how long to wait for the open transactions of the cluster; 0: as long as it takes
+	Failover bool          // standbys keep a copy of the slot (PostgreSQL 17+)
+	Timeout  time.Duration // how long to wait for open transactions of the cluster; 0: no limit
 	Log      *slog.Logger
-	Tell     func([]database.Blocker) // hears, now and then, whom the server waits for; may be nil
+	Tell     func([]database.Blocker) // receives the blocking transactions from time to time; may be nil
 }
 
-// maker is what the making of a slot asks of the server. This file decides; what session does is tried on a real
-// server, and tests of decisions have one in memory.
+// maker is the server's part in creating a slot. Decisions are in this file; session is tested on a real server, and
+// tests of decisions use one in memory.
 type maker interface {
 	drop(ctx context.Context, name string) error
-	// create runs statements of which the last one makes a slot, and returns its position. The server waits for all
-	// running transactions of the cluster first.
+	// create runs statements, the last of which creates a slot, and returns its position. The server first waits for
+	// all running transactions of the cluster.
 	create(ctx context.Context, sql []string) (pglogrepl.LSN, error)
-	role() string // who asks
+	role() string // the role of the connection
 	blockers(ctx context.Context) ([]database.Blocker, error)
-	// voidLeases is queue.VoidLeases, in a transaction of its own.
+	// voidLeases is queue.VoidLeases in its own transaction.
 	voidLeases(ctx context.Context, name string) (pipelines []int32, err error)
-	// record writes a history down, all of it or nothing.
+	// record stores a history atomically.
 	record(ctx context.Context, h history) error
 }
 
-// history is what begins with a slot.
+// history is what starts with a new slot.
 type history struct {
 	slot      string
 	lsn       pglogrepl.LSN
 	server    pglogrepl.IdentifySystemResult
-	moved     bool    // the queue came from another server, whose positions mean nothing here
-	pipelines []int32 // which are compared row by row
+	moved     bool    // the queue came from another server, whose positions are meaningless here
+	pipelines []int32 // to be compared row by row
 	reason    string
 }
 
-// Make drops what there is of a slot, makes it, and writes its checkpoint down together with requests for a scan of
-// each of its pipelines, which it returns. The checkpoint must have been begun. While the server waits for open
-// transactions, they are named in the log, and in the error when it takes too long.
+// Make drops the slot if it exists, creates it, and stores its checkpoint together with scan requests for all its
+// pipelines, which it returns. Begin must have written the checkpoint. Open transactions that delay it are logged, and
+// named in the error after a timeout.
 //
-// It leaves nothing half-done: a slot that could not be written down is dropped, since it would keep WAL for nobody.
-// Who is killed in its middle leaves a slot whose position is not the checkpoint's, as the next look finds.
+// On error it drops the new slot, which would only retain WAL. If the process is killed midway, the slot's position
+// differs from the checkpoint, and the next check finds that.
 func (m *Maker) Make(ctx context.Context, s *State, reason string) (pipelines []int32, err error) {
 	return m.makeOn(ctx, &session{m.DB, m.Conn}, s, reason)
 }
@@ -95,9 +95,9 @@ func (m *Maker) makeOn(ctx context.Context, on maker, s *State, reason string) (
 	return pipelines, nil
 }
 
-// statements make a slot. A session that may stream takes SQL too, and unlike the replication command, SQL obeys a
-// time limit and knows of failover. The server waits for transactions as for locks, and a busy one always has one that
-// is older than our lock_timeout.
+// statements returns the SQL that creates a slot. A replication session accepts SQL. Unlike the replication command,
+// SQL obeys statement_timeout and supports failover. lock_timeout is off: the server waits for transactions as for
+// locks, and a busy server always has one that is older than our lock_timeout.
 func (m *Maker) statements(s *State) []string {
 	arguments := database.Literal(s.Name) + ", '" + Plugin + "'"
 	if m.Failover && s.Version >= version17 {
@@ -109,7 +109,7 @@ func (m *Maker) statements(s *State) []string {
 	}
 }
 
-// create returns the position from which on the slot delivers every commit.
+// create returns the position from which the slot delivers every commit.
 func (m *Maker) create(ctx context.Context, on maker, s *State) (pglogrepl.LSN, error) {
 	defer m.watch(ctx, on, s.Name)()
 	lsn, err := on.create(ctx, m.statements(s))
@@ -129,7 +129,7 @@ func (m *Maker) create(ctx context.Context, on maker, s *State) (pglogrepl.LSN, 
 	return lsn, nil
 }
 
-// position is the one that the last of so many statements returns.
+// position returns the position in the result of the last statement.
 func position(results []*pgconn.Result, statements int) (pglogrepl.LSN, error) {
 	if len(results) != statements || len(results[statements-1].Rows) != 1 {
 		return 0, errors.New("the server reported no position")
@@ -139,7 +139,7 @@ func position(results []*pgconn.Result, statements int) (pglogrepl.LSN, error) {
 	return lsn, wrap.Errorf(err, "position %q", text)
 }
 
-// watch says whom the making of the slot waits for, until the function it returns is called.
+// watch reports the blocking transactions until the returned function is called.
 func (m *Maker) watch(ctx context.Context, on maker, name string) (stop func()) {
 	watching, cancel := context.WithCancel(ctx)
 	var watched sync.WaitGroup
@@ -158,7 +158,7 @@ func (m *Maker) watch(ctx context.Context, on maker, name string) (stop func()) 
 	}
 }
 
-// waited is the error of a slot that could not be made in time.
+// waited is the error for a slot that could not be created in time.
 func (m *Maker) waited(ctx context.Context, on maker, name string, cause error) error {
 	list, err := on.blockers(ctx)
 	blockers := database.Named(list)
@@ -174,8 +174,8 @@ func (m *Maker) waited(ctx context.Context, on maker, name string, cause error) 
 		m.Timeout), Hint: hint, Err: cause, Code: code.Locked}
 }
 
-// record begins the new history. Leases end before the scans are asked for, which wait for every transaction that has
-// begun by then: no worker writes what he has read of another history.
+// record stores the new history. Leases end before the scans are requested, and scans wait for all transactions begun
+// before them. So no worker writes data that it read in another history.
 func (m *Maker) record(ctx context.Context, on maker, s *State, lsn pglogrepl.LSN, reason string) ([]int32, error) {
 	pipelines, err := on.voidLeases(ctx, s.Name)
 	if err != nil {

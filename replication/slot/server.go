@@ -15,12 +15,12 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Read returns the state of a slot that has a checkpoint or could have one: our tables must be there.
+// Read returns the state of a slot. Our tables must be installed.
 func Read(ctx context.Context, q database.Reader, name string) (State, error) {
 	return Find(ctx, q, name, true)
 }
 
-// Find is Read where our tables are installed. Where they are not, nothing is known of a checkpoint.
+// Find is Read, also before our tables are installed: then there is no checkpoint.
 func Find(ctx context.Context, q database.Reader, name string, installed bool) (s State, err error) {
 	query := "slot_state"
 	if !installed {
@@ -30,11 +30,11 @@ func Find(ctx context.Context, q database.Reader, name string, installed bool) (
 	if err == nil {
 		s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[State])
 	}
-	return s, wrap.Errorf(err, "look at slot %q", name)
+	return s, wrap.Errorf(err, "read slot %q", name)
 }
 
-// Begin writes a checkpoint without a position, unless there is one: anyone who is stopped while he makes the slot
-// leaves one that the next knows to be ours.
+// Begin writes a checkpoint without a position unless there is one. If the process stops before the slot is complete,
+// the next process recognizes the slot as ours.
 func Begin(ctx context.Context, q database.Querier, name, publication string,
 	server pglogrepl.IdentifySystemResult,
 ) error {
@@ -44,7 +44,7 @@ func Begin(ctx context.Context, q database.Querier, name, publication string,
 	return wrap.Errorf(err, "write checkpoint")
 }
 
-// session is a maker: a connection for replication, and our tables.
+// session implements maker with a replication connection and our tables.
 type session struct {
 	db   database.DB
 	conn *pgconn.PgConn
@@ -91,7 +91,7 @@ func (s *session) record(ctx context.Context, h history) error {
 		if h.moved {
 			_, err := tx.Exec(ctx, sqlfiles.Query("reset_positions"), pgx.StrictNamedArgs{"lsn": h.lsn.String()})
 			if err != nil {
-				return fmt.Errorf("forget positions of the other server: %w", err)
+				return fmt.Errorf("reset positions of the other server: %w", err)
 			}
 		}
 		return queue.RequestScan(ctx, tx, h.reason, h.pipelines)

@@ -1,6 +1,5 @@
-// Package slot knows what a replication slot is to us: what its state means, how one is made, and what is written down
-// of it. Init, the stream, check and status ask here, so that they are of one opinion. It streams nothing and plans
-// nothing.
+// Package slot judges, creates and records replication slots. Init, the stream, check and status share it, so that they
+// agree. It does not stream.
 package slot
 
 import (
@@ -15,55 +14,55 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 )
 
-// Plugin is the output plugin that we read.
+// Plugin is the output plugin that we use.
 const Plugin = "pgoutput"
 
-// State is what the server says of a slot and what our checkpoint does.
+// State is the state of a slot on the server and of its checkpoint.
 type State struct {
 	Name string
-	Here string // the database that asks
+	Here string // the current database
 
 	Exists            bool
-	Temporary         bool // it goes with the session that made it
+	Temporary         bool // dropped with the session that created it
 	Plugin            string
-	Database          string // whose it is; "": it is a physical one
+	Database          string // the slot's database; "": a physical slot
 	Active            bool
-	PID               int32 // of who holds it; 0: nobody does
+	PID               int32 // of the holder; 0: none
 	Application       string
 	Role              string
 	Address           string
 	ConfirmedFlushLSN *pglogrepl.LSN
 	WALStatus         string
 	Failover          bool // standbys keep a copy of the slot
-	TwoPhase          bool // prepared transactions are sent before their end, in messages that no stream of ours asks for
+	TwoPhase          bool // prepared transactions are sent before they end, in messages that we do not request
 
 	Recorded       bool // it has a checkpoint
-	Begun          bool // that was written before the slot was made, and never completed
+	Begun          bool // the checkpoint was written before the slot was created, and never completed
 	Checkpoint     pglogrepl.LSN
 	SystemID       string // of the server on which the slot was made
-	Timeline       int32  // on which somebody streamed from it last
+	Timeline       int32  // of the last stream
 	Epoch          int64
 	Publication    string
-	PublicationOID uint32 // when the slot was made
+	PublicationOID uint32 // when the slot was created
 	PublicationNow uint32 // 0: there is none
 
-	WALEnd   pglogrepl.LSN // what the server has flushed
-	Standby  bool          // the server is one
-	ServerID string        // its system id
-	Version  int           // of the server, as server_version_num
+	WALEnd   pglogrepl.LSN // the server's flush position
+	Standby  bool          // the server is a standby
+	ServerID string        // the server's system id
+	Version  int           // server_version_num
 }
 
-// Ours reports whether the slot is one that a stream of this database can read.
+// Ours reports whether a stream of this database can read the slot.
 func (s *State) Ours() bool { return s.Exists && s.Plugin == Plugin && s.Database == s.Here }
 
-// Making reports whether somebody makes the slot: he holds it, and it has no position yet, because the server waits
-// for open transactions.
+// Making reports whether a process is creating the slot: it holds the slot, which has no position while the server
+// waits for open transactions.
 func (s *State) Making() bool { return s.Active && s.ConfirmedFlushLSN == nil }
 
 // Lost reports whether the server removed WAL that the slot needed.
 func (s *State) Lost() bool { return s.WALStatus == "lost" }
 
-// Elsewhere returns the database of this server whose slot it is, if that is another one.
+// Elsewhere returns the slot's database if it is not the current one.
 func (s *State) Elsewhere() string {
 	if s.Database == s.Here {
 		return ""
@@ -71,12 +70,12 @@ func (s *State) Elsewhere() string {
 	return s.Database
 }
 
-// OtherServer reports whether the checkpoint was made on another server, so that the data was restored or copied.
+// OtherServer reports whether the checkpoint was made on another server: the data was restored or copied.
 func (s *State) OtherServer(systemID string) bool {
 	return s.Recorded && !s.Begun && s.SystemID != systemID
 }
 
-// Holder tells people who streams from the slot; "": nobody does.
+// Holder describes the session that holds the slot; "": none.
 func (s *State) Holder() string {
 	if !s.Active {
 		return ""
@@ -92,7 +91,7 @@ func (s *State) Holder() string {
 	return strings.Join(words, " ")
 }
 
-// inUse is the error of a slot that must be recreated while somebody holds it.
+// inUse is the error for a slot that must be recreated while it is held.
 func (s *State) inUse() error {
 	return &refusal.ConflictError{
 		Problem: fmt.Sprintf("slot %q is in use by %s", s.Name, s.Holder()),
@@ -100,7 +99,7 @@ func (s *State) inUse() error {
 	}
 }
 
-// Blockers returns the transactions that the making of the slot waits for; none if nobody makes it.
+// Blockers returns the transactions that delay the creation of the slot; none if no process creates it.
 func (s *State) Blockers(ctx context.Context, q database.Reader) ([]database.Blocker, error) {
 	if !s.Making() {
 		return nil, nil

@@ -1,8 +1,8 @@
-// Package failpoint names the places of the program where a test may make it die, stop, wait or fail.
+// Package failpoint names the places at which a test can make the program die, stop, wait or fail.
 //
-// A place calls Hit with its name, "part/what-just-happened". As long as no failpoint is set this costs one atomic
-// load. A real process takes its failpoints from the variable EMBEDSIDECAR_FAILPOINTS when it starts, the only
-// variable that is read below cmd/, because plugins and test binaries need it just as much:
+// A place calls Hit with its name, "part/what-just-happened". Without failpoints this costs one atomic load. A process
+// reads its failpoints from the variable EMBEDSIDECAR_FAILPOINTS at its start. It is the only variable that is read
+// outside of cmd/, because plugins and test binaries need it too:
 //
 //	EMBEDSIDECAR_FAILPOINTS='queue/after-enqueue-commit=kill@3;worker/before-embed=sleep(200ms)'
 //
@@ -32,12 +32,12 @@ import (
 // Env is the variable with the failpoints of a process.
 const Env = "EMBEDSIDECAR_FAILPOINTS"
 
-// Error is what Hit returns at a place that was told to fail.
+// Error is what Hit returns for the action error.
 type Error struct{ Name string }
 
 func (e *Error) Error() string { return fmt.Sprintf("failpoint %s", e.Name) }
 
-// point is one failpoint that is set.
+// point is one failpoint.
 type point struct {
 	hits    atomic.Int64
 	from    int64 // first hit that acts
@@ -45,20 +45,20 @@ type point struct {
 	perform func(name string) error
 }
 
-// active holds the set failpoints by name, nil when there are none. The map is never changed, only replaced.
+// active holds the failpoints by name; nil: none. The map is replaced, never changed.
 var active atomic.Pointer[map[string]*point]
 
 var mu sync.Mutex // guards replacing active
 
 func init() {
 	if err := Enable(os.Getenv(Env)); err != nil {
-		// A fault test whose fault is misspelt would pass for the wrong reason.
+		// A misspelled fault would let a fault test pass for the wrong reason.
 		panic(fmt.Sprintf("%s: %v", Env, err))
 	}
 }
 
-// Hit does what the failpoint of this name was told to do, which is nothing at all outside of fault tests. It returns
-// an *Error if that was to fail. Safe for concurrent use.
+// Hit runs the action of the failpoint with this name, if it is set. It returns an *Error for the action error. It is
+// safe for concurrent use.
 func Hit(name string) error {
 	points := active.Load()
 	if points == nil {
@@ -75,8 +75,8 @@ func Hit(name string) error {
 	return p.perform(name)
 }
 
-// Enable sets failpoints, written as in the variable, beside those that are set already. A failpoint of the same name
-// is replaced and counts from 1 again. On error nothing is set.
+// Enable adds failpoints, written as in the variable. A failpoint of the same name is replaced and counts from 1 again.
+// On error it sets nothing.
 func Enable(spec string) error {
 	points := map[string]*point{}
 	var errs []error
@@ -105,14 +105,14 @@ func Enable(spec string) error {
 	return nil
 }
 
-// Func makes a place call fn at each hit and return what fn returns; for tests in the same process, which can so wait
-// until a place is reached and decide when it goes on. The function returned takes the failpoint away again.
+// Func makes a place call fn at each hit and return its result. Tests in the same process use it to wait for a place
+// and to decide when it continues. The returned function removes the failpoint.
 func Func(name string, fn func() error) (remove func()) {
 	set(map[string]*point{name: {from: 1, perform: func(string) error { return fn() }}})
 	return func() { Disable(name) }
 }
 
-// Disable takes failpoints away, all of them if no name is given.
+// Disable removes failpoints; without names it removes all.
 func Disable(names ...string) {
 	mu.Lock()
 	defer mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 )
 
-// The test binary is its own victim: with this variable it passes one failpoint five times and says so.
+// The test binary runs itself with this variable: it passes one failpoint five times and reports each.
 const victimEnv = "FAILPOINT_TEST_VICTIM"
 
 func TestMain(m *testing.M) {

@@ -1,5 +1,5 @@
-// Package filewatch tells when a file has other content: written in place, replaced by another (as editors do), or
-// reached by a symbolic link that leads elsewhere now (as in a volume of Kubernetes).
+// Package filewatch reports changes of a file's content: written in place, replaced by another file (as editors do), or
+// reached by a symbolic link that was changed (as in a Kubernetes volume).
 package filewatch
 
 import (
@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// quiet is for how long nothing may happen before the file is read: anyone who writes it may not be done.
+	// quiet is the time without events before the file is read, because a write may be incomplete.
 	quiet = 500 * time.Millisecond
-	// atMost is how long that is waited for.
+	// atMost limits that wait.
 	atMost = 5 * time.Second
-	// lookEvery is how often the file is looked at without an event: not every file system tells of changes.
+	// lookEvery is how often the file is checked without an event, because not every file system reports changes.
 	lookEvery = 10 * time.Second
 	// most is how much of the file is compared.
 	most = 8 << 20
 )
 
-// Each calls do, one call at a time, at the beginning, for what came before it, and whenever a file has other content
-// than before, until ctx ends. A file that is gone or cannot be read has other content, too. Where do returns false, it
-// is called again although the content is the same.
+// Each calls do once at the beginning and whenever the file's content has changed, one call at a time, until ctx ends.
+// A file that is removed or unreadable counts as changed. While do returns false, it is called again even without a
+// change.
 func Each(ctx context.Context, path string, log *slog.Logger, do func(ctx context.Context) (done bool)) {
 	w := &watch{path: path, log: log}
 	w.open(ctx)
@@ -43,16 +43,16 @@ func Each(ctx context.Context, path string, log *slog.Logger, do func(ctx contex
 	}
 }
 
-// watch is what tells of events around a file.
+// watch reports events around a file.
 type watch struct {
 	path    string
 	log     *slog.Logger
-	watcher *fsnotify.Watcher // nil: there is none
+	watcher *fsnotify.Watcher // nil: unavailable
 	folders []string
 	told    bool
 }
 
-// open watches the folders in which the path, or what it leads to, may be replaced.
+// open watches the folders in which the path, or the target of a link in it, may be replaced.
 func (w *watch) open(ctx context.Context) {
 	folders := []string{filepath.Dir(w.path)}
 	if target, err := filepath.EvalSymlinks(w.path); err == nil && filepath.Dir(target) != folders[0] {
@@ -85,7 +85,7 @@ func (w *watch) close() {
 	}
 }
 
-// wait returns when something may have happened and nothing does any more, or from time to time; false: ctx has ended.
+// wait returns true after events, once it is quiet, or periodically; false: ctx has ended.
 func (w *watch) wait(ctx context.Context) bool {
 	look := time.NewTimer(lookEvery)
 	defer look.Stop()
@@ -117,7 +117,7 @@ func (w *watch) wait(ctx context.Context) bool {
 	}
 }
 
-// sum tells one content from another; without one it is that of the error. A pipe is not read: that may take for ever.
+// sum identifies a content, or an error. It does not read a pipe, which could block forever.
 func sum(path string) (hash [sha256.Size]byte) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return sha256.Sum256([]byte(info.Mode().Type().String()))

@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
 )
 
-// follow watches a path and returns the contents that were told, in their order.
+// follow watches a path and returns the reported contents in order.
 func follow(t *testing.T, path string) <-chan string {
 	t.Helper()
 	told, began := make(chan string, 10), make(chan struct{})
@@ -47,7 +47,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// is waits until a content is told: what is written before it may be told, too, or not.
+// is waits for a content. Earlier contents may be reported before it.
 func is(t *testing.T, told <-chan string, want string) {
 	t.Helper()
 	for got := range told {
@@ -78,7 +78,7 @@ func TestEach_TellsOfAFileHoweverItIsChanged(t *testing.T) {
 	is(t, told, "no file")
 }
 
-// A file that is changed all the time is told of meanwhile, and so is what it is at last.
+// A file that changes all the time is reported in between, and so is its last content.
 func TestEach_TellsOfAFileThatNeverRests(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
@@ -102,7 +102,7 @@ func TestEach_TellsOfAFileThatNeverRests(t *testing.T) {
 	is(t, told, "last")
 }
 
-// A volume of Kubernetes has the file behind two links, of which one is replaced.
+// A Kubernetes volume has the file behind two links, one of which is replaced.
 func TestEach_FollowsLinksThatAreReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -122,7 +122,8 @@ func TestEach_FollowsLinksThatAreReplaced(t *testing.T) {
 	is(t, told, "three")
 }
 
-// A pipe in the place of the file is not read: nobody might ever write to it. What takes its place is told of.
+// A pipe with the file's name is not read, because nothing might ever be written to it. A file that replaces it is
+// reported.
 func TestEach_WaitsForNoPipe(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
@@ -136,7 +137,7 @@ func TestEach_WaitsForNoPipe(t *testing.T) {
 		}
 		return true
 	})
-	<-told // what was there at the beginning
+	<-told // the content at the beginning
 	must(t, syscall.Mkfifo(path+"~", 0o600))
 	must(t, os.Rename(path+"~", path))
 	for mode := range told {

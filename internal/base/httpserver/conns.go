@@ -12,10 +12,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// conns bounds how many connections are open at a time. One more takes the place of another: first of those of a client
-// that has more than a quarter, then of those whose client has not yet shown who it is, then of those that are idle,
-// each time the one that has been so longest. Clients that only hold connections, or send requests that do not end,
-// keep nobody out that way. A connection that answers a client which has shown who it is is never ended for another.
+// conns limits the number of open connections. A new one replaces another: first one of a client that has more than a
+// quarter, then one of an unidentified client, then an idle one, each time the one that has been silent longest. So
+// clients that only hold connections, or send endless requests, cannot keep others out. A connection that is answering
+// an identified client is never replaced.
 type conns struct {
 	net.Listener
 
@@ -25,19 +25,19 @@ type conns struct {
 	open map[*conn]struct{}
 }
 
-// limit returns a listener with at most so many connections. attach belongs to it.
+// limit returns a listener with at most so many connections. Its attach must be called for the server.
 func limit(l net.Listener, most int) *conns {
 	return &conns{Listener: l, most: most, open: map[*conn]struct{}{}}
 }
 
-// conn is a connection with what is known of its client. Its fields are the listener's.
+// conn is a connection and its client. The listener's mutex guards its fields.
 type conn struct {
 	net.Conn
 
 	of     *conns
-	client string // its name or, before it has shown who it is, where it comes from
-	known  bool   // it has
-	busy   int    // requests that are being answered
+	client string // its name or, before it is identified, its network
+	known  bool   // the client is identified
+	busy   int    // requests in progress
 	silent time.Time
 }
 
@@ -56,7 +56,7 @@ func (l *conns) Accept() (net.Conn, error) {
 	}
 }
 
-// admit makes room for a connection, and reports whether there is some.
+// admit makes room for a connection, and reports whether it could.
 func (l *conns) admit(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *conns) admit(c *conn) bool {
 	return true
 }
 
-// dispensableLocked returns the connection that goes for another; nil if all are busy.
+// dispensableLocked returns the connection to replace; nil if all are busy.
 func (l *conns) dispensableLocked() (gone *conn) {
 	has := map[string]int{}
 	for c := range l.open {
@@ -95,7 +95,7 @@ func (l *conns) dispensableLocked() (gone *conn) {
 	return gone
 }
 
-// Close ends the connection and gives its place back.
+// Close closes the connection and frees its place.
 func (c *conn) Close() error {
 	c.of.mu.Lock()
 	delete(c.of.open, c)
@@ -105,8 +105,8 @@ func (c *conn) Close() error {
 
 type connKey struct{}
 
-// attach makes a server tell the listener what its connections do. Without known, a client that asks anything has shown
-// who it is; otherwise the server calls Known.
+// attach makes a server report the state of its connections. With everybodyIsKnown, any request identifies its client;
+// otherwise the handler calls Known.
 func (l *conns) attach(s *http.Server, everybodyIsKnown bool) {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if secure, ok := c.(*tls.Conn); ok {
@@ -138,7 +138,7 @@ func (c *conn) end() {
 	c.silent = time.Now()
 }
 
-// Known says that the client of a request has shown who it is: its name, or "" if there are none.
+// Known records that the client of a request is identified: its name, or "" if there are no names.
 func Known(ctx context.Context, name string) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.of.mu.Lock()
@@ -147,15 +147,15 @@ func Known(ctx context.Context, name string) {
 	}
 }
 
-// Shares counts what each client has at a time, so that none takes all that is there.
+// Shares limits how much each client uses at the same time.
 type Shares struct {
-	Most int // of one client; 0: nobody is bounded
+	Most int // per client; 0: no limit
 
 	mu sync.Mutex
-	of map[string]int // by name of the client
+	of map[string]int // by client name
 }
 
-// Take takes one of a client's share, and reports whether it had one left. GiveBack ends that.
+// Take takes one unit of a client's share, and reports whether there was one. GiveBack returns it.
 func (s *Shares) Take(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Shares) Take(name string) bool {
 	return true
 }
 
-// GiveBack gives back what Take took.
+// GiveBack returns what Take took.
 func (s *Shares) GiveBack(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,18 +178,18 @@ func (s *Shares) GiveBack(name string) {
 	}
 }
 
-// Rates bound how often each client may ask.
+// Rates limits the request rate of each client.
 type Rates struct {
-	PerSecond int // of one client, and twice as many at once; 0: nobody is bounded
+	PerSecond int // per client, with a burst of twice as many; 0: no limit
 
 	mu sync.Mutex
-	of map[string]*rate.Limiter // by name of the client
+	of map[string]*rate.Limiter // by client name
 }
 
-// mostRates bounds how many clients are remembered; then all are forgotten.
+// mostRates limits the number of stored clients; beyond it, all are forgotten.
 const mostRates = 10_000
 
-// Allow reports whether a client may ask now.
+// Allow reports whether a client may send a request now.
 func (r *Rates) Allow(name string) bool {
 	if r.PerSecond == 0 {
 		return true
@@ -207,8 +207,8 @@ func (r *Rates) Allow(name string) bool {
 	return l.Allow()
 }
 
-// Network names where a client without a token comes from: its address, or of IPv6 the network of 64 bits, as one
-// machine has all addresses of that.
+// Network returns the origin of a client without a token: its address, or for IPv6 its /64 network, because one machine
+// has all its addresses.
 func Network(remote string) string {
 	if host, _, err := net.SplitHostPort(remote); err == nil {
 		remote = host

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Files are some small files that are read again when they change. Files that cannot be used, as in the middle of being
-// replaced, leave in force what they held before.
+// Files are some small files that are reloaded when they change. If they are invalid, for example while they are
+// replaced, the previous content stays in use.
 type Files[T any] struct {
 	Paths []string
 	Parse func(content [][]byte) (T, error)
@@ -22,15 +22,15 @@ type Files[T any] struct {
 	mu      sync.Mutex
 	loaded  bool
 	held    T
-	sum     [sha256.Size]byte // of what is in force: two writes may fall into one tick of the file system's clock
-	wrong   string            // what is wrong with the files since an earlier look, as it was told; "": nothing
+	sum     [sha256.Size]byte // of the content in use: modification times are too coarse to detect every write
+	wrong   string            // the last reported error; "": none
 	checked time.Time
 }
 
 const (
-	// checkEvery is how often files are looked at for changes, at most: once per question, and not for each.
+	// checkEvery is how often the files are checked for changes at most.
 	checkEvery = time.Second
-	// maxFile bounds what is read of one.
+	// maxFile limits the size of one file.
 	maxFile = 1 << 20
 )
 
@@ -41,7 +41,7 @@ func (f *Files[T]) Load() error {
 	return f.loadLocked()
 }
 
-// Now returns what is in force.
+// Now returns the content in use.
 func (f *Files[T]) Now() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,7 +54,7 @@ func (f *Files[T]) Now() T {
 	if err != nil {
 		f.wrong = err.Error()
 	}
-	switch { // once for each thing that is wrong, and once when nothing is any more
+	switch { // once per error, and once after it is fixed
 	case f.Log == nil || f.wrong == before:
 	case err != nil:
 		f.Log.Error("file not read again: what it held before stays in use", "file", f.Paths[0], "error", err)
@@ -92,7 +92,7 @@ func (f *Files[T]) loadLocked() error {
 
 // readSmall reads a small file.
 func readSmall(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // of a pipe nobody waits for the other end
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not block on a pipe
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A pipe in the place of a file of tokens would keep everybody waiting who asks.
+// A pipe in place of a tokens file would block every request.
 func TestTrust_APipeIsNoFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")

@@ -1,4 +1,4 @@
-// Package httpserver runs the program's HTTP listeners, each from its start to an end in good order.
+// Package httpserver runs the program's HTTP listeners, with a graceful shutdown.
 package httpserver
 
 import (
@@ -18,25 +18,25 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
-// Options say where to listen, and how long clients may take.
+// Options are the address, handler and limits of a server.
 type Options struct {
-	What     string // is answered: "queries"; for errors
-	Setting  string // that names the address; for errors
-	Begun    string // that the log says once it answers
-	Listen   string // host:port; port 0 takes a free one
-	Cert     string // files of a certificate and its key, in PEM; read again when they change. "": plain HTTP
+	What     string // what it serves, such as "queries"; for errors
+	Setting  string // the setting with the address; for errors
+	Begun    string // log message when it is ready
+	Listen   string // host:port; port 0 picks a free one
+	Cert     string // files of a certificate and its key, in PEM; reloaded when they change. "": plain HTTP
 	Key      string
-	ClientCA string // file of certificates, in PEM, one of which must have signed a client's; "": clients need none
-	// Handler makes what answers, of the address that it listens on.
+	ClientCA string // file of CA certificates, in PEM, for client certificates; "": clients need none
+	// Handler makes the handler, given the listen address.
 	Handler func(at net.Addr) http.Handler
-	// Everybody is known: a client that asks anything has shown who it is. Otherwise the handler calls Known.
+	// Everybody means that any request identifies its client. Otherwise the handler calls Known.
 	Everybody bool
-	Conns     int           // open at a time; one more takes the place of one that does nothing
+	Conns     int           // open at the same time; a new one replaces an idle one
 	Header    time.Duration // for a request's header
 	Read      time.Duration // for a request
-	Write     time.Duration // from a request's header to the end of its answer
-	Stop      time.Duration // for requests under way when told to stop
-	End       func()        // ends answers that have no end of their own. May be nil
+	Write     time.Duration // from a request's header to the end of its response
+	Stop      time.Duration // for requests in progress at shutdown
+	End       func()        // ends endless responses. May be nil
 	Log       *slog.Logger
 }
 
@@ -45,15 +45,15 @@ const (
 	maxHeader   = 16 << 10
 )
 
-// Server listens from the moment Listen made it; Run answers.
+// Server listens as soon as Listen returns; Run serves.
 type Server struct {
 	o        Options
 	listener net.Listener
 	http     *http.Server
 }
 
-// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it
-// never comes to that.
+// Listen opens the port, so that a port in use is noticed before anything else starts. The caller must call Run or
+// Close.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	secure, err := secured(&o)
 	if err != nil {
@@ -85,24 +85,23 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Addr is where the server listens.
+// Addr returns the listen address.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Secure reports whether it is HTTPS.
 func (s *Server) Secure() bool { return s.o.Cert != "" }
 
-// Close gives the port back without having run.
+// Close closes the port if Run was not called.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to
-// stop.
+// Run serves until ctx ends, then waits briefly for requests in progress. It returns nil after a shutdown.
 func (s *Server) Run(ctx context.Context) error {
 	s.o.Log.InfoContext(ctx, s.o.Begun, "address", s.Addr().String(), "tls", s.Secure()) //nolint:sloglint // each listener has one
 	return wrap.Errorf(Run(ctx, s.http, s.listener, s.o.Stop, s.o.Log), "answer %s", s.o.What)
 }
 
-// Start has the server answer from now on, also when ctx ends. The function it returns ends that, after the requests
-// under way; it may be called again.
+// Start serves in the background, even after ctx ends. The returned function shuts the server down gracefully, and may
+// be called again.
 func (s *Server) Start(ctx context.Context) (finish func() error) {
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
@@ -113,8 +112,8 @@ func (s *Server) Start(ctx context.Context) (finish func() error) {
 	})
 }
 
-// Run answers until ctx ends, then lets requests under way finish for gracePeriod, and logs when that was not enough.
-// It returns nil when it was asked to stop.
+// Run serves until ctx ends, then waits for requests in progress for gracePeriod, and logs if that was not enough. It
+// returns nil after a shutdown.
 func Run(ctx context.Context, server *http.Server, listener net.Listener, gracePeriod time.Duration,
 	log *slog.Logger,
 ) error {
@@ -125,7 +124,7 @@ func Run(ctx context.Context, server *http.Server, listener net.Listener, graceP
 		return err
 	case <-ctx.Done():
 	}
-	// The context has ended; what is under way still gets its moment.
+	// The context has ended; requests in progress get gracePeriod.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), gracePeriod)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
@@ -139,8 +138,8 @@ func Run(ctx context.Context, server *http.Server, listener net.Listener, graceP
 	return nil
 }
 
-// NamesThisMachine reports whether the Host of a request is localhost or a loopback address. A page on the web could
-// have a name of its own lead here, and read what is answered to it.
+// NamesThisMachine reports whether the Host of a request is localhost or a loopback address. Otherwise a web page could
+// point its own host name to this machine, and read the responses (DNS rebinding).
 func NamesThisMachine(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -148,8 +147,8 @@ func NamesThisMachine(host string) bool {
 	return loopback.Host(strings.Trim(host, "[]"))
 }
 
-// secured returns how a listener shows its certificate, whose files are read again when they change, and which
-// certificates it wants of clients; nil: plain HTTP.
+// secured returns the TLS configuration of a listener, with a certificate that is reloaded when its files change, and
+// the CA for client certificates; nil: plain HTTP.
 func secured(o *Options) (*tls.Config, error) {
 	switch {
 	case o.Cert == "" && o.Key == "" && o.ClientCA != "":

@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whoever enters, tries, gives up and leaves, in whatever order: no more rows are in work than the limit of the
-// moment lets in, a place is never kept from a waiter, and of those who wait the highest rank is let in
-// first, of the same rank who came first.
+// In any history of Enter, TryEnter, cancellation and Leave: no more rows are in progress than the current limit
+// allows, no place stays unused while a waiter could have it, and the highest rank enters first, within a rank in the
+// order of arrival.
 func TestInWork_IsKeptOverAnyHistory(t *testing.T) { //nolint:funlen // one model
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -30,12 +30,12 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) { //nolint:funlen // one mode
 				rapid.IntRange(1, 4).Draw(rt, "rows"), rapid.IntRange(0, 99).Draw(rt, "who"),
 			}
 		}), 10, 60).Draw(rt, "steps")
-		synctest.Test(t, func(t *testing.T) { // in which rapid can neither draw nor shrink
+		synctest.Test(t, func(t *testing.T) { // rapid can neither draw nor shrink inside
 			w := NewInWork(most)
 			type guest struct {
 				rank, number int
 				cancel       context.CancelFunc
-				places       int // that it was let in with
+				places       int // that were granted
 				err          error
 				last, over   bool
 			}
@@ -52,7 +52,7 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) { //nolint:funlen // one mode
 				}
 				return n
 			}
-			settle := func() { // who was let in is no longer among those who wait
+			settle := func() { // removes those that were granted from the waiters
 				synctest.Wait()
 				let := slices.DeleteFunc(slices.Clone(waiting), func(g *guest) bool { return !g.over || g.err != nil })
 				waiting = slices.DeleteFunc(waiting, func(g *guest) bool { return g.over })
@@ -123,7 +123,7 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) { //nolint:funlen // one mode
 				}
 				settle()
 			}
-			most = 0 // lets all in
+			most = 0 // no limit: lets all in
 			w.Set(most)
 			settle()
 			for _, g := range inside {
@@ -136,7 +136,7 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) { //nolint:funlen // one mode
 	})
 }
 
-// Without one nothing is bounded, and work that was given up counts until it is done.
+// A nil InWork has no limit, and abandoned work counts until it is done.
 func TestInWork_NoneAndGivenUp(t *testing.T) {
 	t.Parallel()
 	var none *InWork

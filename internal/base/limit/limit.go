@@ -1,8 +1,8 @@
-// Package limit keeps work below a number of rows and of tokens a second: bulk work, and all of it together. Live work
-// is not held back by what bulk work has taken.
+// Package limit limits the number of rows and tokens per second: of bulk work, and of all work. The share that bulk
+// work uses does not delay live work.
 //
-// What is taken may be given back, and may turn out to be more than was asked for: a text's tokens are known when it is
-// embedded. The buckets of golang.org/x/time/rate know neither.
+// Taken units can be returned, and may turn out to be too few: a text's tokens are known only when it is embedded. The
+// buckets of golang.org/x/time/rate support neither.
 package limit
 
 import (
@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Rates are the most of a second; 0: no limit.
+// Rates are limits per second; 0: no limit.
 type Rates struct{ Rows, Tokens float64 }
 
-// Limit is what the workers of a process share. It is safe for concurrent use; nil allows everything.
+// Limit is shared by the workers of a process. It is safe for concurrent use; a nil Limit allows everything.
 type Limit struct {
 	mu                       sync.Mutex
 	buckets                  [4]bucket
-	rowsCounted, tokensCount float64 // recently: they tell how many tokens a row is likely to take
+	rowsCounted, tokensCount float64 // recent counts, to estimate the tokens of a row
 }
 
-// The buckets, in the order in which they are said to hold work back.
+// The buckets, in the order in which they are reported as the limit.
 const (
 	bulkRows = iota
 	bulkTokens
@@ -30,12 +30,12 @@ const (
 	allTokens
 )
 
-// names are what configurations call them.
+// names are their settings.
 var names = [...]string{
 	"backfill_rows_per_second", "backfill_tokens_per_second", "rows_per_second", "tokens_per_second",
 }
 
-// New returns a Limit, or nil if there is none to be kept.
+// New returns a Limit, or nil if there are no rates.
 func New(all, bulk Rates, now time.Time) *Limit {
 	if all == (Rates{}) && bulk == (Rates{}) {
 		return nil
@@ -47,13 +47,13 @@ func New(all, bulk Rates, now time.Time) *Limit {
 	return l
 }
 
-// bucket fills with rate, up to what a second gives. It may be in debt.
+// bucket fills at rate, up to one second's worth. It may be negative.
 type bucket struct {
 	rate, left float64
 	at         time.Time
 }
 
-// burst is how much may be taken at once: what a second gives, and one at least.
+// burst is the maximum to take at once: one second's worth, but at least one.
 func burst(rate float64) float64 { return max(rate, 1) }
 
 func (b *bucket) fill(now time.Time) {
@@ -63,18 +63,18 @@ func (b *bucket) fill(now time.Time) {
 	}
 }
 
-// Grant is what was taken of a Limit.
+// Grant is what was taken from a Limit.
 type Grant struct {
-	Rows  int           // that may be taken into work; 0: none now
-	Wait  time.Duration // how long it is until there are some
-	Bound string        // the setting that there are no more for; "": there are as many as were asked for
+	Rows  int           // rows that may be leased; 0: none now
+	Wait  time.Duration // time until there are some
+	Bound string        // the setting that limits the rows; "": none does
 
 	l      *Limit
 	bulk   bool
-	tokens float64 // that they are likely to take
+	tokens float64 // the estimated tokens of the rows
 }
 
-// Grant takes rows whatever there is.
+// Grant takes rows regardless of the limit.
 func (l *Limit) Grant(rows int) Grant {
 	g := Grant{Rows: rows, l: l}
 	if l != nil {
@@ -85,7 +85,7 @@ func (l *Limit) Grant(rows int) Grant {
 	return g
 }
 
-// Take takes up to so many rows. Bulk work leaves half of what there is for all work to live work.
+// Take takes up to most rows. Bulk work leaves half of the common limit to live work.
 func (l *Limit) Take(now time.Time, bulk bool, most int) Grant {
 	g := Grant{Rows: most, l: l, bulk: bulk}
 	if l == nil {
@@ -120,7 +120,7 @@ func (l *Limit) Take(now time.Time, bulk bool, most int) Grant {
 	return g
 }
 
-// Leased says how many of the rows were taken into work, and whether they are bulk work; the others are given back.
+// Leased reports how many of the rows were leased, and whether they are bulk work; it returns the others.
 func (g *Grant) Leased(rows int, bulk bool) {
 	if g.l == nil {
 		return
@@ -133,7 +133,7 @@ func (g *Grant) Leased(rows int, bulk bool) {
 	g.l.spend(bulk, float64(rows), g.tokens)
 }
 
-// Done gives back the tokens that the rows were likely to take: Spend has counted those that they took.
+// Done returns the estimated tokens of the rows: Spend has counted the actual ones.
 func (g *Grant) Done() {
 	if g.l == nil {
 		return
@@ -145,7 +145,7 @@ func (g *Grant) Done() {
 	g.tokens, g.Rows = 0, 0
 }
 
-// Spend counts rows that were not asked for, and tokens.
+// Spend counts rows that were not taken, and tokens.
 func (l *Limit) Spend(now time.Time, bulk bool, rows, tokens int) {
 	if l == nil {
 		return
@@ -160,7 +160,7 @@ func (l *Limit) Spend(now time.Time, bulk bool, rows, tokens int) {
 	l.tokensCount += float64(tokens)
 }
 
-// Allows reports whether live work of so many rows would be allowed now.
+// Allows reports whether live work with so many rows would be allowed now.
 func (l *Limit) Allows(now time.Time, rows int) bool {
 	if l == nil {
 		return true
@@ -184,7 +184,7 @@ func (l *Limit) spend(bulk bool, rows, tokens float64) {
 	}
 }
 
-// tokensOfRow is what a row has taken recently. Nothing is known before the first rows: they are taken for long ones.
+// tokensOfRow estimates the tokens of a row from recent rows. Before the first ones, it assumes long ones.
 func (l *Limit) tokensOfRow() float64 {
 	const usual, lately = 256, 1000
 	if l.rowsCounted > lately {
@@ -196,36 +196,36 @@ func (l *Limit) tokensOfRow() float64 {
 	return max(l.tokensCount/l.rowsCounted, 1)
 }
 
-// InWork bounds how many rows of all workers of a process are in work at once. Who waits is let in by rank and, of the
-// same rank, in the order in which they came. Of two places or more, those of rank 0 or below, bulk work, leave one to
-// the others. It is safe for concurrent use; nil bounds nothing.
+// InWork limits how many rows all workers of a process have in progress. Waiters enter in the order of their ranks, and
+// within a rank in the order of arrival. If there are at least two places, bulk work, of rank 0 or below, leaves one to
+// live work. It is safe for concurrent use; a nil InWork has no limit.
 type InWork struct {
 	mu      sync.Mutex
 	most    int // 0: no limit
-	rows    int // in work
+	rows    int // in progress
 	waiting []*waiter
 }
 
-// rankPause is how often who waits looks at his rank.
+// rankPause is how often waiters check their rank.
 const rankPause = 100 * time.Millisecond
 
-// waiter is one who waits for places.
+// waiter waits for places.
 type waiter struct {
 	rank func() int
 	rows int
 	let  chan places
 }
 
-// places are what a waiter is given. The last one of two or more is for live work.
+// places are granted to a waiter. The last one of two or more is for live work.
 type places struct {
 	rows int
 	last bool
 }
 
-// NewInWork returns one with a limit; 0: none, for now.
+// NewInWork returns an InWork with a limit; 0: none.
 func NewInWork(most int) *InWork { return &InWork{most: most} }
 
-// Set changes the limit. Rows that are in work stay there, and count.
+// Set changes the limit. Rows in progress continue, and count.
 func (w *InWork) Set(most int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,7 +233,7 @@ func (w *InWork) Set(most int) {
 	w.letInLocked()
 }
 
-// Sequential reports whether one row is in work at a time.
+// Sequential reports whether only one row may be in progress.
 func (w *InWork) Sequential() bool {
 	if w == nil {
 		return false
@@ -243,9 +243,9 @@ func (w *InWork) Sequential() bool {
 	return w.most == 1
 }
 
-// Enter takes places for one row up to so many, as soon as there is one and nobody of a higher rank waits for it. It
-// fails when ctx ends first. rank is asked each time that there is one: it calls nothing of w. last: only live work may
-// be done there.
+// Enter takes places for up to so many rows, as soon as there is one for which no waiter of a higher rank waits. It
+// fails if ctx ends first. It calls rank for each free place; rank must not call methods of w. last means that only
+// live work may use the places.
 func (w *InWork) Enter(ctx context.Context, rank func() int, rows int) (taken int, last bool, err error) {
 	if w == nil {
 		return rows, false, nil
@@ -276,7 +276,7 @@ func (w *InWork) Enter(ctx context.Context, rank func() int, rows int) (taken in
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	select {
-	case p := <-one.let: // at the same moment
+	case p := <-one.let: // granted at the same time
 		w.rows -= p.rows
 	default:
 		w.waiting = slices.DeleteFunc(w.waiting, func(other *waiter) bool { return other == one })
@@ -285,7 +285,7 @@ func (w *InWork) Enter(ctx context.Context, rank func() int, rows int) (taken in
 	return 0, false, ctx.Err()
 }
 
-// TryEnter takes places for all of so many rows, or none. Of those who wait, bulk work alone is passed by.
+// TryEnter takes places for all rows, or none. It passes only waiters with bulk work.
 func (w *InWork) TryEnter(rows int) bool {
 	if w == nil {
 		return true
@@ -299,7 +299,7 @@ func (w *InWork) TryEnter(rows int) bool {
 	return true
 }
 
-// Free reports whether TryEnter would take places now.
+// Free reports whether TryEnter would succeed now.
 func (w *InWork) Free(rows int) bool {
 	if w == nil {
 		return true
@@ -313,7 +313,7 @@ func (w *InWork) freeLocked(rows int) bool {
 	return w.most == 0 || w.rows+rows <= w.most
 }
 
-// Add takes places whether there are any or not: work that was given up goes on.
+// Add takes places beyond the limit: abandoned work continues.
 func (w *InWork) Add(rows int) {
 	if w == nil {
 		return
@@ -323,7 +323,7 @@ func (w *InWork) Add(rows int) {
 	w.rows += rows
 }
 
-// Leave gives places back.
+// Leave returns places.
 func (w *InWork) Leave(rows int) {
 	if w == nil || rows == 0 {
 		return
@@ -334,7 +334,7 @@ func (w *InWork) Leave(rows int) {
 	w.letInLocked()
 }
 
-// letInLocked gives places to those who wait, while there are any.
+// letInLocked grants places to waiters, while there are any.
 func (w *InWork) letInLocked() {
 	for len(w.waiting) > 0 && (w.most == 0 || w.rows < w.most) {
 		first, rows := 0, w.waiting[0].rows

@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is taken, given back and spent: in no time more rows are worked than the rates give in that time, and the
-// burst; of tokens there may be what one batch beyond its guess has taken. Bulk work is held to its own rates and to
-// those of all.
+// In any history: during any time, no more rows are processed than the rates allow, plus the burst. Tokens may exceed
+// the limit by those that one batch needs beyond its estimate. Bulk work is subject to its own rates and to the common
+// ones.
 func TestLimit_IsKeptOverAnyHistory(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -17,8 +17,8 @@ func TestLimit_IsKeptOverAnyHistory(t *testing.T) {
 		all, bulk := Rates{rate("rows"), rate("tokens")}, Rates{rate("bulk rows"), rate("bulk tokens")}
 		start := time.Unix(1000, 0)
 		l, now := New(all, bulk, start), start
-		var rows, tokens [2]float64 // of all, of bulk work
-		var beyond [2]float64       // tokens that nobody could guess
+		var rows, tokens [2]float64 // of all work, of bulk work
+		var beyond [2]float64       // tokens beyond the estimate
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
 			isBulk := rapid.Bool().Draw(t, "bulk")
@@ -61,7 +61,7 @@ func TestLimit_IsKeptOverAnyHistory(t *testing.T) {
 	})
 }
 
-// Live work is not held back by what bulk work takes: of its own limit, or of that of all work.
+// Bulk work does not delay live work, neither with its own limit nor with the common one.
 func TestLimit_LiveWorkDoesNotWaitForBulkWork(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
@@ -86,7 +86,7 @@ func TestLimit_LiveWorkDoesNotWaitForBulkWork(t *testing.T) {
 	}
 }
 
-// Without a limit everything is allowed.
+// A nil Limit allows everything.
 func TestLimit_None(t *testing.T) {
 	t.Parallel()
 	l := New(Rates{}, Rates{}, time.Unix(1000, 0))

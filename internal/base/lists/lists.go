@@ -1,7 +1,7 @@
-// Package lists makes lists of lists.
+// Package lists transforms lists.
 package lists
 
-// Map returns what f makes of each element, in the order of the list.
+// Map returns the results of f for each element, in order.
 func Map[T, U any](list []T, f func(T) U) []U {
 	made := make([]U, len(list))
 	for i, v := range list {

@@ -1,4 +1,4 @@
-// Package logging makes the program's only logger, which lets nothing secret through.
+// Package logging makes the program's only logger, which redacts secrets.
 package logging
 
 import (
@@ -10,17 +10,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Options say how a log is written.
+// Options configure a logger.
 type Options struct {
-	Format   string // text or json; auto: text on a terminal alone
+	Format   string // text or json; auto: text only on a terminal
 	Level    slog.Level
 	Terminal bool
-	Redact   func(string) string // takes what is secret out of a text
-	Patience time.Duration       // for which a reader is waited for who stops reading; 0: without limit
+	Redact   func(string) string // removes secrets from a text
+	Patience time.Duration       // how long to wait for a reader that blocks; 0: without limit
 }
 
-// New makes a logger. Whatever is logged, the message included, is redacted: drivers and servers write the messages of
-// their errors, and we do not know what they put into them.
+// New makes a logger. It redacts everything, including the message, because errors of drivers and servers may contain
+// anything.
 func New(to io.Writer, o Options) *slog.Logger {
 	if o.Patience > 0 {
 		to = &patient{to: to, limit: o.Patience, lost: func(lines int) []byte {
@@ -47,7 +47,7 @@ func redacted(v slog.Value, redact func(string) string) slog.Value {
 	case slog.KindString:
 		return slog.StringValue(redact(v.String()))
 	case slog.KindDuration:
-		// JSON would show nanoseconds; the text says its unit.
+		// JSON would show nanoseconds; the text has its unit.
 		return slog.StringValue(v.Duration().String())
 	case slog.KindAny:
 		if err, ok := v.Any().(error); ok && err != nil {

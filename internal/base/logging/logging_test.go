@@ -14,7 +14,7 @@ type hidden struct{}
 
 func (hidden) String() string { return "hunter2" }
 
-// Whatever a secret is in, it does not get into the log.
+// A secret does not get into the log, whatever contains it.
 func TestNew_LetsNothingSecretThrough(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"text", "json"} {
@@ -51,7 +51,7 @@ func TestNew_FormsAndLevels(t *testing.T) {
 	}
 }
 
-// Who logs goes on while nobody reads the log, and the reader hears later what he has missed.
+// Logging does not block while nobody reads the log, and the reader later gets the number of lost lines.
 func TestP5_ALogThatNobodyReadsStopsNobody(t *testing.T) {
 	t.Parallel()
 	r, w := io.Pipe()

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// patient writes lines to a reader who may stop reading, such as of a pipe that is full: that stops nobody who logs.
-// Lines are dropped until the one is read that was not in time, and then it says how many.
+// patient writes lines to a reader that may block, such as a full pipe, without blocking the callers. After a line that
+// is not read in time, it drops lines until that line is read, and then reports their number.
 type patient struct {
 	to    io.Writer
-	limit time.Duration // for which a line is waited for
+	limit time.Duration // maximum wait for a line
 	lost  func(lines int) []byte
 
 	mu      sync.Mutex
-	late    chan struct{} // closed when the line is written that was not in time; nil: there is none
+	late    chan struct{} // closed when the late line is written; nil: there is none
 	dropped int
 }
 
-// Write returns no error: a line that is not written in time may be later.
+// Write returns no error: a late line may still be written.
 func (p *patient) Write(line []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package metrics names everything the program counts, in one place: what each metric means, its unit and its labels.
+// Package metrics defines all metrics in one place: the meaning, unit and labels of each.
 //
-// Parts that work do not know Prometheus' vectors: they get a Source, a Pipeline or an Embedder whose labels are
-// already set, and call Inc, Set or Observe on its fields. Every counter is there, at 0, from the moment its owner is
-// made, so that rates work from the first scrape. Labels come from small fixed sets and from the names of pipelines,
-// of which only the first 200 get their own; no key, text or error message is ever one.
+// Other packages do not use Prometheus' vectors: they get a Source, a Pipeline or an Embedder with the labels already
+// set, and call Inc, Set or Observe on its fields. Every counter exists, at 0, as soon as its owner is made, so that
+// rates work from the first scrape. Labels come from small fixed sets and from the names of pipelines, of which only
+// the first 200 get their own; keys, texts and error messages are never labels.
 package metrics
 
 import (
@@ -24,20 +24,20 @@ import (
 
 const namespace = "embedsidecar"
 
-// Other is the label of pipelines beyond the first MaxPipelines. Databases beyond the first MaxSources are not shown.
+// Other is the label of pipelines beyond the first MaxPipelines. Databases beyond the first MaxSources have no metrics.
 const (
 	Other        = "_other"
 	MaxPipelines = 200
 	MaxSources   = 100
 )
 
-// Build is what the program says of itself.
+// Build describes the program's build.
 type Build struct {
 	Version  string
 	Revision string
 }
 
-// Metrics is the registry and the makers of what is in it. It is safe for concurrent use.
+// Metrics has the registry and makes its metrics. It is safe for concurrent use.
 type Metrics struct {
 	Registry *prometheus.Registry
 
@@ -49,11 +49,11 @@ type Metrics struct {
 	sources   map[string]bool
 	several   bool
 	before    map[int]func()
-	next      int // of before
+	next      int // key for the next one
 }
 
-// New returns a registry that also tells about the Go runtime, the process and the build. states are those that a
-// pipeline can be in.
+// New returns a registry that includes metrics of the Go runtime, the process and the build. states are the possible
+// states of a pipeline.
 func New(build Build, states []string) *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(), vectors: map[string]vector{}, pipelines: map[[2]string]bool{},
@@ -65,14 +65,14 @@ func New(build Build, states []string) *Metrics {
 	return m
 }
 
-// Several has what is told of a database have its name as the label database, too: there are several.
+// Several adds the label database to the metrics of databases, because there are several.
 func (m *Metrics) Several() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.several = true
 }
 
-// Gather runs what BeforeGather was given and then reads all metrics. It makes Metrics a prometheus.Gatherer.
+// Gather calls the functions of BeforeGather and then reads all metrics. It implements prometheus.Gatherer.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	m.mu.Lock()
 	several := m.several
@@ -92,7 +92,7 @@ func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	return families, err
 }
 
-// labelDatabase gives a metric of a source the label database.
+// labelDatabase adds the label database to a metric of a source.
 func labelDatabase(metric *dto.Metric) {
 	at := slices.IndexFunc(metric.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "source" })
 	if at < 0 {
@@ -103,8 +103,8 @@ func labelDatabase(metric *dto.Metric) {
 	slices.SortFunc(metric.Label, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 }
 
-// BeforeGather has f called at the start of each scrape, for values that are cheap to read and not worth keeping up to
-// date all the time. f may run in several goroutines at once and must not block. The function it returns ends that.
+// BeforeGather registers f to be called at the start of each scrape, for values that are cheap to read. f may run
+// concurrently and must not block. The returned function unregisters it.
 func (m *Metrics) BeforeGather(f func()) (stop func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,8 +118,7 @@ func (m *Metrics) BeforeGather(f func()) (stop func()) {
 	}
 }
 
-// Follow keeps a counter level with a total that somebody else counts. The total must not fall. The function it returns
-// ends that.
+// Follow keeps a counter equal to a total that is counted elsewhere and never falls. The returned function ends that.
 func (m *Metrics) Follow(c prometheus.Counter, total func() int64) (stop func()) {
 	var mu sync.Mutex
 	var last int64
@@ -133,7 +132,7 @@ func (m *Metrics) Follow(c prometheus.Counter, total func() int64) (stop func())
 	})
 }
 
-// pipelineLabel is the name of a pipeline, or Other when there are too many already.
+// pipelineLabel returns the name of a pipeline, or Other if there are too many.
 func (m *Metrics) pipelineLabel(source, name string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +146,7 @@ func (m *Metrics) pipelineLabel(source, name string) string {
 	return name
 }
 
-// labelled are the labels that metrics of one thing share, with its values of them.
+// labelled has the common labels of some metrics, with their values.
 type labelled struct {
 	of            *Metrics
 	names, values []string
@@ -158,14 +157,14 @@ func (l labelled) with(name, value string) labelled {
 	return labelled{l.of, append(slices.Clip(l.names), name), append(slices.Clip(l.values), value)}
 }
 
-// vector is a metric with its labels open, of any kind.
+// vector is a metric vector of any kind.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(labels prometheus.Labels) int
 }
 
-// vectorOf returns the metric of a name, which is made at the first use. A mistake in a name or a label is one of this
-// package and shows in its tests.
+// vectorOf returns the metric with a name, which it makes at the first use. A wrong name or label is a bug of this
+// package, which its tests find.
 func vectorOf[V vector](l labelled, name string, fresh func() V) V {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
@@ -178,7 +177,7 @@ func vectorOf[V vector](l labelled, name string, fresh func() V) V {
 	return known
 }
 
-// remove takes away all metrics with these labels.
+// remove removes all metrics with these labels.
 func (l labelled) remove() {
 	labels := prometheus.Labels{}
 	for i, name := range l.names {
@@ -198,7 +197,7 @@ func (l labelled) gauge(name, help string, more ...string) Gauge {
 	}), l.values}
 }
 
-// gauges differ in a last label.
+// gauges returns gauges that differ in a last label.
 func (l labelled) gauges(name, help, label string, values []string) Gauges {
 	return Gauges{l.gauge(name, help, label), values}
 }
@@ -214,7 +213,7 @@ func (l labelled) counter(name, help string) prometheus.Counter {
 	return l.counterVec(name, help).WithLabelValues(l.values...)
 }
 
-// counters differ in a last label. They are there from now on, at 0.
+// counters returns counters that differ in a last label. They exist from now on, at 0.
 func (l labelled) counters(name, help, label string, values []string) Counters {
 	v, c := l.counterVec(name, help, label), Counters{planned: map[string]prometheus.Counter{}}
 	c.with = func(value string) prometheus.Counter {
@@ -226,14 +225,14 @@ func (l labelled) counters(name, help, label string, values []string) Counters {
 	return c
 }
 
-// Scrapers that know native histograms get a resolution of about 10 %, at most this many buckets; others get the
-// classic buckets given.
+// The resolution of native histograms is about 10 %, with at most this many buckets. Scrapers without native histograms
+// get the given classic buckets.
 const (
 	nativeFactor  = 1.1
 	nativeBuckets = 100
 )
 
-// Buckets of times: from a millisecond, where an idle sidecar is, to the minutes and hours of a backlog.
+// Buckets of durations: from a millisecond, as in an idle sidecar, to the minutes and hours of a backlog.
 var (
 	shortTimes = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 	longTimes  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60, 300, 900, 3600, 14400}
@@ -260,7 +259,7 @@ type Embedder struct {
 	CacheMisses prometheus.Counter
 }
 
-// Embedder returns the metrics of a model and the plugin that runs it.
+// Embedder returns the metrics of a model and its plugin.
 func (m *Metrics) Embedder(model, plugin string) *Embedder {
 	of := labelled{of: m}.with("model", model)
 	both := of.with("plugin", plugin)
@@ -276,7 +275,7 @@ func (m *Metrics) Embedder(model, plugin string) *Embedder {
 	}
 }
 
-// Plugin holds the metrics of a plugin's process.
+// Plugin holds the metrics of a plugin's processes.
 type Plugin struct {
 	Restarts    prometheus.Counter
 	BadAnswers  prometheus.Counter
@@ -298,8 +297,8 @@ func (m *Metrics) Plugin(name string) *Plugin {
 	}
 }
 
-// Up reports whether the plugin runs, and in which version ("" before its first start). Another version's line goes
-// away.
+// Up sets whether the plugin runs, and its version ("" before its first start). It removes the series of other
+// versions.
 func (p *Plugin) Up(up bool, version string) {
 	p.up.DeletePartialMatch(prometheus.Labels{"plugin": p.of.values[0]})
 	p.up.WithLabelValues(p.of.values[0], version).Set(Bool(up))
@@ -311,20 +310,20 @@ func (m *Metrics) Pool(name string) Gauges {
 		PoolStates)
 }
 
-// Databases returns the gauges of how many databases are in a state, by DatabaseStates.
+// Databases returns the gauges of the number of databases by DatabaseStates.
 func (m *Metrics) Databases() Gauges {
 	return labelled{of: m}.gauges("databases", "Databases of this sidecar by state, where several are configured.", "state",
 		DatabaseStates)
 }
 
-// Request notes a query that was answered. The handler and the method come from small fixed sets.
+// Request counts an answered request. The handler and the method come from small fixed sets.
 func (m *Metrics) Request(handler, method string, status int, took time.Duration) {
 	labelled{of: m}.with("handler", handler).with("method", method).with("code", strconv.Itoa(status)).
 		histogram("http_request_duration_seconds", "Time of a query, from its header to its answer.", shortTimes).
 		Observe(took.Seconds())
 }
 
-// Bool is 1 for true and 0 for false.
+// Bool returns 1 for true and 0 for false.
 func Bool(b bool) float64 {
 	if b {
 		return 1

@@ -19,7 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
-// counterOf and gaugeOf are the metric of a name.
+// counterOf and gaugeOf return the metric with a name.
 func (m *Metrics) counterOf(name string) *prometheus.CounterVec {
 	return m.vectors[name].(*prometheus.CounterVec)
 }
@@ -30,7 +30,7 @@ func (m *Metrics) gaugeOf(name string) *prometheus.GaugeVec {
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// all makes everything there is once.
+// all makes each metric once.
 func all() *Metrics {
 	m := New(Build{Version: "1.0.0", Revision: "abc"}, health.Codes())
 	s := m.Source("main", "docs_slot")
@@ -67,7 +67,7 @@ func TestNew_IsCleanForPromlint(t *testing.T) {
 	}
 }
 
-// Names and labels are what dashboards and alerts are made of: a change must be seen.
+// Dashboards and alerts depend on names and labels: a change must be noticed.
 func TestNames(t *testing.T) {
 	families, err := all().Gather()
 	if err != nil {
@@ -131,7 +131,7 @@ func TestPipeline_LabelsAreCapped(t *testing.T) {
 	for i := range MaxPipelines + 3 {
 		s.Pipeline(fmt.Sprint("p", i)).Retries.Inc()
 	}
-	s.Pipeline("p0").Retries.Inc() // known: keeps its own
+	s.Pipeline("p0").Retries.Inc() // exists already: keeps its own label
 	if got := testutil.CollectAndCount(m.counterOf("task_retries_total")); got != MaxPipelines+1 {
 		t.Errorf("%d lines", got)
 	}
@@ -177,7 +177,7 @@ func TestGauges_Only(t *testing.T) {
 	}
 }
 
-// Before anybody measured, coverage is unknown: showing 0 would raise an alarm, showing 1 would hide one.
+// Before the first measurement, coverage is unknown: 0 would raise an alarm, 1 would hide one.
 func TestGauge_IsUnknownUntilSet(t *testing.T) {
 	m := New(Build{}, health.Codes())
 	p := m.Source("main", "slot").Pipeline("p")
@@ -234,7 +234,7 @@ func TestPlugin_Up(t *testing.T) {
 
 var _ prometheus.Gatherer = (*Metrics)(nil)
 
-// With several databases their names are a label, and one that is gone leaves nothing.
+// With several databases the label database has their names, and the metrics of a removed one vanish.
 func TestSeveral_NamesTheDatabaseAndForgetsIt(t *testing.T) {
 	m := New(Build{}, health.Codes())
 	m.Several()

@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 )
 
-// The values of labels; a counter takes others as "other".
+// The values of labels; counters count others as "other".
 var (
 	SkipReasons    = []string{"own_write", "unchanged", "key_too_long"}
 	WALStatuses    = []string{"reserved", "extended", "unreserved", "lost"}
@@ -32,8 +32,8 @@ type Counters struct {
 	with    func(value string) prometheus.Counter
 }
 
-// At returns the counter of a label's value. Values nobody planned for are counted together, as "other", so that a new
-// class of errors cannot fill the memory of anyone who scrapes.
+// At returns the counter for a label value. Unplanned values are counted together as "other", so that new values, such
+// as classes of errors, cannot exhaust a scraper's memory.
 func (c Counters) At(value string) prometheus.Counter {
 	if counter, ok := c.planned[value]; ok {
 		return counter
@@ -41,26 +41,25 @@ func (c Counters) At(value string) prometheus.Counter {
 	return c.with("other")
 }
 
-// Gauge is a measured value. It does not show before it was set for the first time: a 0 that nobody measured would be
-// a lie.
+// Gauge is a measured value. It is not exported before it was first set, because 0 would be wrong.
 type Gauge struct {
 	vec    *prometheus.GaugeVec
 	labels []string
 }
 
-// Set makes it known.
+// Set sets its value.
 func (g Gauge) Set(to float64) { g.vec.WithLabelValues(g.labels...).Set(to) }
 
-// Unset makes it unknown again.
+// Unset removes it until the next Set.
 func (g Gauge) Unset() { g.vec.DeleteLabelValues(g.labels...) }
 
-// Gauges are gauges that differ in their last label. They show, at 0, from the first time one of them is set.
+// Gauges are gauges that differ in their last label. All are exported, at 0, after the first Set.
 type Gauges struct {
 	gauge  Gauge
 	values []string
 }
 
-// Set sets the gauge of a label's value; a value nobody planned for is left out.
+// Set sets the gauge for a label value; it ignores unplanned values.
 func (g Gauges) Set(value string, to float64) {
 	for _, planned := range g.values {
 		gauge := g.gauge.vec.WithLabelValues(append(slices.Clip(g.gauge.labels), planned)...)
@@ -77,7 +76,7 @@ func (g Gauges) Only(value string) {
 	}
 }
 
-// Unset makes them unknown again.
+// Unset removes them until the next Set.
 func (g Gauges) Unset() {
 	for _, planned := range g.values {
 		g.gauge.vec.DeleteLabelValues(append(slices.Clip(g.gauge.labels), planned)...)
@@ -118,7 +117,7 @@ type Source struct {
 	label *prometheus.GaugeVec
 }
 
-// Source returns the metrics of a database and its slot. Those of one beyond the first MaxSources go nowhere.
+// Source returns the metrics of a database and its slot. Those beyond the first MaxSources are not exported.
 func (m *Metrics) Source(name, slot string) *Source {
 	m.mu.Lock()
 	full := !m.sources[name] && len(m.sources) >= MaxSources
@@ -186,10 +185,10 @@ func (m *Metrics) Source(name, slot string) *Source {
 
 const stateHelp = "1 for the state of the pipeline, 0 for the others."
 
-// name is that of the database.
+// name returns the database's name.
 func (s *Source) name() string { return s.of.values[0] }
 
-// Close removes all metrics of a database that is gone.
+// Close removes all metrics of a removed database.
 func (s *Source) Close() {
 	s.of.remove()
 	m := s.of.of
@@ -214,7 +213,7 @@ type Pipeline struct {
 	Sanitised    prometheus.Counter
 	Tokens       prometheus.Counter
 	Coverage     Gauge  // 0 to 1
-	Budget       Gauge  // spent of it, 0 to 1 and more
+	Budget       Gauge  // used share, 0 to 1 and more
 	ScanRunning  Gauge  // 1 or 0
 	ScanExpected Gauge  // rows
 	ScanSeen     Gauge  // rows
@@ -258,7 +257,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 	}
 }
 
-// Stopped names the state of a pipeline that shares its other metrics; "" takes the one of before away.
+// Stopped sets the state of a pipeline with shared metrics, and removes the previous one; "": none.
 func (s *Source) Stopped(name, before, state string) {
 	if before != "" && before != state {
 		s.state.DeleteLabelValues(s.name(), name, before)
@@ -268,7 +267,7 @@ func (s *Source) Stopped(name, before, state string) {
 	}
 }
 
-// Labelled shows the labels of a pipeline in place of those of before. Of pipelines that share their metrics none are.
+// Labelled replaces the exported labels of a pipeline. Pipelines with shared metrics have none.
 func (s *Source) Labelled(name string, before, labels map[string]string) {
 	for key, value := range before {
 		if labels[key] != value {
@@ -280,7 +279,7 @@ func (s *Source) Labelled(name string, before, labels map[string]string) {
 	}
 }
 
-// Forget removes the metrics of a pipeline that is gone.
+// Forget removes the metrics of a removed pipeline.
 func (s *Source) Forget(name string) {
 	s.of.with("pipeline", name).remove()
 	m := s.of.of

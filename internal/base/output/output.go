@@ -1,5 +1,5 @@
-// Package output writes answers in the form that was asked for: as a table, CSV, JSON or YAML, with colours and bars
-// where a terminal shows them. It writes to what it is given, and reads nothing.
+// Package output writes results in the requested format: as a table, CSV, JSON or YAML, with colors and progress bars
+// on a terminal. It writes to the given writer, and reads nothing.
 package output
 
 import (
@@ -19,21 +19,21 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
-// Form is how an answer is written.
+// Form is an output format.
 type Form string
 
-// The forms.
+// The formats.
 const (
-	Text Form = "table" // for people
+	Text Form = "table" // for users
 	JSON Form = "json"
 	YAML Form = "yaml"
 	CSV  Form = "csv"
 )
 
-// Forms are all forms.
+// Forms are all formats.
 var Forms = []string{string(Text), string(JSON), string(YAML), string(CSV)}
 
-// Printer writes answers.
+// Printer writes results.
 type Printer struct {
 	To      io.Writer
 	Form    Form
@@ -63,34 +63,34 @@ func (p *Printer) Show(value any, rows func() Table) error {
 	return p.Table(rows())
 }
 
-// List writes a list: as JSON and YAML an object that has it by its name, or a row for each.
+// List writes a list: in JSON and YAML an object with the list under its name, else a row for each element.
 func List[T any](p *Printer, name string, list []T, columns []string, row func(*T) []any) error {
 	return p.Show(map[string][]T{name: list}, func() Table { return Rows(list, columns, row) })
 }
 
-// One writes one thing: as JSON and YAML the value, or a row.
+// One writes one object: in JSON and YAML the value, else a row.
 func One(p *Printer, value any, columns []string, cells ...any) error {
 	return p.Show(value, func() Table { return Row(columns, cells...) })
 }
 
-// Encoder writes JSON that people read, too: < and & stay as they are.
+// Encoder returns a JSON encoder that does not escape < and &, for readability.
 func Encoder(to io.Writer) *json.Encoder {
 	encoder := json.NewEncoder(escaper{to})
 	encoder.SetEscapeHTML(false)
 	return encoder
 }
 
-// ForPeople reports whether a person reads the answer: what is no data may stand beside it.
+// ForPeople reports whether the output is for users, so that text other than data is allowed.
 func (p *Printer) ForPeople() bool { return p.Form == Text }
 
-// Table is a list as people read it. Cells are printed with fmt.
+// Table is a table for users. Cells are printed with fmt.
 type Table struct {
-	// Columns are the headings. One that begins with ">" is that of numbers, which stand at the right.
+	// Columns are the headings. A heading with the prefix ">" is of numbers, which are right-aligned.
 	Columns []string
 	Rows    [][]any
 }
 
-// Rows makes a table with a row for each of a list.
+// Rows makes a table with a row for each element.
 func Rows[T any](list []T, columns []string, row func(*T) []any) Table {
 	t := Table{Columns: columns}
 	for i := range list {
@@ -99,10 +99,10 @@ func Rows[T any](list []T, columns []string, row func(*T) []any) Table {
 	return t
 }
 
-// Row is a table of one row.
+// Row makes a table with one row.
 func Row(columns []string, cells ...any) Table { return Table{Columns: columns, Rows: [][]any{cells}} }
 
-// Table writes rows as a table, or as CSV when that is the form.
+// Table writes rows as a table, or as CSV.
 func (p *Printer) Table(t Table) error {
 	w := table.NewWriter()
 	w.SetStyle(style(p.Color))
@@ -124,11 +124,11 @@ func (p *Printer) Table(t Table) error {
 		}
 		w.AppendRow(cells)
 	}
-	if p.Form == CSV { // cells are as they are, also where a spreadsheet takes them for formulas: keys begin with -, too
+	if p.Form == CSV { // cells are unchanged, even if a spreadsheet takes them for formulas: keys may begin with -
 		_, err := io.WriteString(p.To, w.RenderCSV()+"\n")
 		return err
 	}
-	// Spaces that fill up the last column are only in the way when the table is copied.
+	// Padding after the last column would be copied with the table.
 	var b strings.Builder
 	for line := range strings.SplitSeq(w.Render(), "\n") {
 		b.WriteString(strings.TrimRight(line, " "))
@@ -138,7 +138,7 @@ func (p *Printer) Table(t Table) error {
 	return err
 }
 
-// style is a table without a frame: two spaces between columns.
+// style is a table without borders: two spaces between columns.
 func style(color bool) table.Style {
 	s := table.StyleDefault
 	s.Options = table.OptionsNoBordersAndSeparators
@@ -150,7 +150,7 @@ func style(color bool) table.Style {
 	return s
 }
 
-// escaper writes JSON with the escapes that encoding/json leaves out.
+// escaper adds the JSON escapes that encoding/json leaves out.
 type escaper struct{ to io.Writer }
 
 func (e escaper) Write(body []byte) (int, error) {
@@ -170,7 +170,7 @@ func (e escaper) Write(body []byte) (int, error) {
 	return len(body), nil
 }
 
-// quoter has YAML quote, with escapes, what it would print as it is.
+// quoter makes YAML quote and escape special characters.
 type quoter struct{}
 
 func (q quoter) Visit(node ast.Node) ast.Visitor {

@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
-// A name that comes from a database breaks out of no line, and says no more to a terminal than a name does.
+// A name from a database cannot break out of its line, nor control a terminal.
 func TestList(t *testing.T) {
 	t.Parallel()
 	type row struct {
@@ -60,8 +60,8 @@ func TestTable_CSVIsReadAsItWasMeant(t *testing.T) {
 	}
 }
 
-// TestShow_NothingTricksATerminal: what a row or a name says is data in every form, and is read as it was. A terminal
-// obeys none of it.
+// TestShow_NothingTricksATerminal: in every format, rows and names are only data, and survive unchanged. They do not
+// control a terminal.
 func TestShow_NothingTricksATerminal(t *testing.T) {
 	t.Parallel()
 	const hostile = "a\x1b]0;b\a\u202ec\u009b\u007f\U000e0001é" // controls, an override, a tag

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/term"
 )
 
-// Screen is a terminal that shows one picture after the other, each in the place of the one before.
+// Screen is a terminal that shows one frame after the other in the same place.
 type Screen struct {
 	Keys io.Reader
 	To   io.Writer
 }
 
-// How a terminal is told to show a picture of its own and no line in two rows, and how to go back; where to begin one
-// again, and what to take away behind a line and behind all.
+// Terminal sequences: use the alternate screen without line wrap, and restore it; move to the top, clear the rest of a
+// line, and the rest of the screen.
 const (
 	enterScreen, leaveScreen = "\x1b[?1049h\x1b[?7l\x1b[?25l", "\x1b[?25h\x1b[?7h\x1b[?1049l"
 	firstLine, restOfLine    = "\x1b[H", "\x1b[K"
 	restOfScreen             = "\x1b[J"
 )
 
-// Paint shows a frame in the place of the one before, as much of it as fits.
+// Paint replaces the frame, as far as the new one fits.
 func (s *Screen) Paint(frame []byte) error {
 	rows := bytes.Split(bytes.TrimRight(frame, "\n"), []byte("\n"))
 	if f, is := s.To.(*os.File); is {
@@ -42,8 +42,8 @@ func (s *Screen) Paint(frame []byte) error {
 	return err
 }
 
-// Enter takes the terminal until leave is called. The context that it returns ends when somebody types q, or Ctrl-C,
-// which a terminal that gives each key at once takes for no signal.
+// Enter takes over the terminal until leave is called. The returned context ends when the user types q or Ctrl-C, which
+// is not a signal in raw mode.
 func (s *Screen) Enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	restore := func() {}
@@ -70,13 +70,13 @@ func (s *Screen) Enter(ctx context.Context) (_ context.Context, leave func(), er
 		return ctx, nil, err
 	}
 	return ctx, func() {
-		_, _ = io.WriteString(s.To, leaveScreen) // the program ends: nobody could do more
+		_, _ = io.WriteString(s.To, leaveScreen) // the program ends: nothing else to do
 		restore()
 		cancel()
 	}, nil
 }
 
-// IsTerminal reports whether a person sees what is written.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -86,7 +86,7 @@ func IsTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// UseColor decides by flag, then by the customs of NO_COLOR and TERM, then by where the output goes.
+// UseColor decides by flag, then by NO_COLOR and TERM, then by whether the output is a terminal.
 func UseColor(flag string, environ []string, terminal bool) bool {
 	vars := map[string]string{}
 	for _, entry := range environ {
@@ -102,17 +102,17 @@ func UseColor(flag string, environ []string, terminal bool) bool {
 	return terminal
 }
 
-// Color is that of a word.
+// Color is the color of a word.
 type Color = text.Color
 
-// The colours of verdicts.
+// The colors of results.
 const (
 	Green  = text.FgGreen
 	Yellow = text.FgYellow
 	Red    = text.FgRed
 )
 
-// Fill breaks a text into lines of a width that is easy to read; all but the first are indented.
+// Fill wraps a text at a readable width; all lines but the first are indented.
 func Fill(s string, indent int) string {
 	const width = 110
 	lines := strings.Split(text.WrapSoft(s, width-indent), "\n")
@@ -122,10 +122,10 @@ func Fill(s string, indent int) string {
 	return strings.Join(lines, "\n"+strings.Repeat(" ", indent))
 }
 
-// Bars lets a bar grow on a terminal for each of several things that are fetched. grow takes how many bytes of one are
-// there, and of how many: below 0 where nobody knows. finished ends it.
+// Bars shows a progress bar on a terminal for each of several downloads. grow takes the number of bytes present and the
+// total, below 0 if unknown. finished ends them.
 func Bars(to io.Writer, color bool) (grow func(name string, done, total int64), finished func()) {
-	const barWidth, least = 30, 1 << 16 // bytes that are worth a bar
+	const barWidth, least = 30, 1 << 16 // minimum size for a bar
 	w := bars.NewWriter()
 	w.SetOutputWriter(to)
 	w.SetTrackerLength(barWidth)
@@ -162,7 +162,7 @@ func Bars(to io.Writer, color bool) (grow func(name string, done, total int64), 
 			}
 		}
 		for ended := false; !ended; {
-			w.Stop() // lost where the bars have not begun yet
+			w.Stop() // has no effect if the bars have not started yet
 			select {
 			case <-over:
 				ended = true

@@ -1,4 +1,4 @@
-// Package owned tells whether other users of this machine choose what is in a file.
+// Package owned checks whether other users of this machine control a file's content.
 package owned
 
 import (
@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// Error means that users other than root and this process's may write a file, or put another into its place.
+// Error means that users other than root and this process's user may write to a file, or replace it.
 type Error struct {
-	Path   string // of the file, or of what is on the way to it
-	Folder string // that every user may write; "": the file itself
+	Path   string // of the file, or of a folder or link on the way to it
+	Folder string // writable by every user; "": the file itself
 	Mode   fs.FileMode
 }
 
@@ -29,14 +29,14 @@ func (e *Error) Error() string {
 		"use a folder of your own, or change its owner", e.Path, e.Folder, e.Mode)
 }
 
-// Check returns an *Error if every user of this machine may choose what is in a file: by its mode, or by a folder on
-// the way to it, also behind a symbolic link. In a folder with the sticky bit, only the owners of folder and entry may.
-// In a file system that is mounted for reading nobody may, as in the volumes of a container with its configuration.
+// Check returns an *Error if every user of this machine can control a file's content: by its mode, or by a folder on
+// the way to it, including behind symbolic links. In a folder with the sticky bit, only the owners of folder and entry
+// can. In a read-only file system nobody can, for example in a container's configuration volumes.
 func Check(path string) error {
 	return check(path, uint32(os.Geteuid()), readOnly) //nolint:gosec // an id of a user is none below 0
 }
 
-// readOnly reports whether nobody may write where a path is.
+// readOnly reports whether a path is on a read-only file system.
 func readOnly(path string) bool {
 	const flag = 1 // ST_RDONLY, which is MNT_RDONLY elsewhere
 	var st syscall.Statfs_t
@@ -50,7 +50,7 @@ func check(path string, user uint32, readOnly func(string) bool) error {
 		if err != nil {
 			return err
 		}
-		path = here + separator + path // not Join, to which a/../b is b, though a may be a link
+		path = here + separator + path // not Join, which turns a/../b into b, although a may be a link
 	}
 	at, way, links := separator, strings.Split(path, separator), 0
 	for len(way) > 0 {
@@ -74,7 +74,7 @@ func check(path string, user uint32, readOnly func(string) bool) error {
 			}
 			continue
 		}
-		const most = 40 // as many as a system follows
+		const most = 40 // the limit of operating systems
 		if links++; links > most {
 			return fmt.Errorf("%s: %w", path, syscall.ELOOP)
 		}
@@ -90,7 +90,7 @@ func check(path string, user uint32, readOnly func(string) bool) error {
 	return nil
 }
 
-// foreign reports whether something belongs to neither root nor a user.
+// foreign reports whether a file belongs to neither root nor the user.
 func foreign(info fs.FileInfo, user uint32) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && st.Uid != 0 && st.Uid != user

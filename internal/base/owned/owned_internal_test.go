@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// TestTrust_NobodyElsePutsAFileThere: neither into a folder on the way to it, nor behind a link; a folder with the
-// sticky bit keeps files of its own user.
+// TestTrust_NobodyElsePutsAFileThere: neither in a folder on the way to it, nor behind a link; in a folder with the
+// sticky bit, files of its own user are safe.
 func TestTrust_NobodyElsePutsAFileThere(t *testing.T) {
 	t.Parallel()
 	const sticky = fs.ModeSticky | 0o777
 	us := uint32(os.Geteuid())
 	for name, tt := range map[string]struct {
-		modes    map[string]fs.FileMode // of what is there, by its path
+		modes    map[string]fs.FileMode // of what exists, by path
 		path     string
 		user     uint32
-		refused  string // the path that is told of; "": nothing is
+		refused  string // the path in the error; "": none
 		readOnly bool
 	}{
 		"ours":                {path: "a/b/file"},
@@ -72,7 +72,7 @@ func TestTrust_NobodyElsePutsAFileThere(t *testing.T) {
 		})
 	}
 
-	// In a folder with the sticky bit, a file and a folder of another user, and a folder that is another's.
+	// In a folder with the sticky bit: a file and a folder of another user, and another user's folder.
 	if us == 0 {
 		dir := t.TempDir()
 		for _, path := range []string{"file", "folder/file"} {

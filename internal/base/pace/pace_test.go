@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Small batches in a row take their share of the time and no more, and one after a while begins at once.
+// Consecutive small batches use their share of the time at most, and one after a pause starts immediately.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	keeps(t, &Pace{Share: 0.2}, 0.2)

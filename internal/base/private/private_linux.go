@@ -1,4 +1,4 @@
-// Package private keeps from other processes what this one knows.
+// Package private hides this process's data from other processes.
 package private
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
-// Keep keeps this process's environment and memory, which hold passwords, keys and texts, from other processes
-// of its user, plugins above all, and out of core dumps. What it starts is as others are again.
+// Keep hides this process's environment and memory, which contain passwords, keys and texts, from other processes of
+// its user, above all plugins, and excludes them from core dumps. Processes that it starts are not affected.
 func Keep() error {
 	err := errors.Join(
 		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0),

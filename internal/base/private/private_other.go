@@ -1,7 +1,7 @@
 //go:build !linux
 
-// Package private keeps from other processes what this one knows.
+// Package private hides this process's data from other processes.
 package private
 
-// Keep does nothing: other systems let no process look into another but a debugger's.
+// Keep does nothing: other systems let only a debugger read another process.
 func Keep() error { return nil }

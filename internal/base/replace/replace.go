@@ -1,4 +1,4 @@
-// Package replace writes files that are whole at any time.
+// Package replace writes files atomically.
 package replace
 
 import (
@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// File puts a new file into the place of another: a reader sees the one or the other, also after the power has failed.
+// File replaces a file: a reader sees the old or the new content, even after a power failure.
 func File(path string, content []byte, mode fs.FileMode) error {
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {

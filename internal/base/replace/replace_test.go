@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/replace"
 )
 
-// Whoever writes a file at the same time, it is that of one of them, and nothing else is left.
+// After concurrent writes, the file has the content of one of them, and no other files are left.
 func TestFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

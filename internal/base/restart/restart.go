@@ -1,8 +1,7 @@
-// Package restart keeps the loops of a running sidecar going when a mistake of ours makes one of them panic: the panic
-// is logged and counted, and the loop begins again from what the database says. What panics again and again is given
-// up, so that anyone who supervises the process restarts it. It does not hide what leaves the process in an unknown
-// state: a fatal error of the runtime (maps written by two, no memory) and a panic in anything that is not under a
-// Keeper end it at once.
+// Package restart keeps the loops of a running sidecar going when a bug makes one of them panic: it logs and counts the
+// panic, and restarts the loop, which reads its state from the database. A loop that panics repeatedly is given up, so
+// that the supervisor restarts the process. Errors that leave the process in an unknown state end it immediately: a
+// fatal error of the runtime (concurrent map writes, out of memory), and a panic outside of a Keeper.
 package restart
 
 import (
@@ -22,30 +21,30 @@ type Part string
 
 // The parts.
 const (
-	Replication  Part = "replication" // what reads the slot, stores, and looks at the catalogue
-	Pipelines    Part = "pipelines"   // what starts and stops workers
+	Replication  Part = "replication" // reads the slot, stores changes, and checks the catalog
+	Pipelines    Part = "pipelines"   // starts and stops workers
 	Worker       Part = "worker"
-	Direct       Part = "direct" // changes that are worked at once
+	Direct       Part = "direct" // changes that are processed immediately
 	Scan         Part = "scan"
 	Sweeps       Part = "sweeps"
 	Housekeeping Part = "housekeeping"
 	Leftovers    Part = "leftovers"
 	Notices      Part = "notices"
-	Answers      Part = "answers" // of texts that sessions ask for
-	Relay        Part = "relay"   // of work, between processes that stream and that work
+	Answers      Part = "answers" // of texts in sessions' questions
+	Relay        Part = "relay"   // of work, between processes that stream and those that work
 )
 
-// Parts are all of them.
+// Parts are all parts.
 var Parts = []Part{
 	Replication, Pipelines, Worker, Direct, Scan, Sweeps, Housekeeping, Leftovers, Notices, Relay, Answers,
 }
 
-// Names returns their names.
+// Names returns the names of all parts.
 func Names() []string {
 	return lists.Map(Parts, func(p Part) string { return string(p) })
 }
 
-// A loop that panics more than this many times within so long is given up.
+// A loop that panics more than this many times within this time is given up.
 const (
 	most          = 5
 	within        = 10 * time.Minute
@@ -53,7 +52,7 @@ const (
 	longestPause  = 30 * time.Second
 )
 
-// Error is a panic. It holds no more of what was panicked with than is sure to be no text of a row.
+// Error is a panic. Of the panic value it only holds what cannot be row text.
 type Error struct {
 	Part  Part
 	Value string
@@ -61,7 +60,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s panicked: %s", e.Part, e.Value) }
 
-// Keeper keeps the loops of one process. Safe for concurrent use.
+// Keeper restarts the loops of one process. It is safe for concurrent use.
 type Keeper struct {
 	log    *slog.Logger
 	counts map[Part]*atomic.Int64
@@ -79,7 +78,7 @@ func New(log *slog.Logger) *Keeper {
 // Panics returns how often a part has panicked.
 func (k *Keeper) Panics(p Part) int64 { return k.counts[p].Load() }
 
-// Guard does something once. A panic in it is logged, counted and returned as *Error.
+// Guard calls do once. It logs and counts a panic, and returns it as *Error.
 func (k *Keeper) Guard(ctx context.Context, p Part, do func() error) (err error) {
 	defer func() {
 		v := recover()
@@ -88,7 +87,7 @@ func (k *Keeper) Guard(ctx context.Context, p Part, do func() error) (err error)
 		}
 		e := &Error{Part: p, Value: shown(v)}
 		k.counts[p].Add(1)
-		// The stack has places and addresses, no values.
+		// The stack has positions and addresses, but no values.
 		k.log.ErrorContext(ctx, "panic: a mistake of embedsidecar's", "part", string(p), "value", e.Value,
 			"stack", string(debug.Stack()))
 		err = e
@@ -96,8 +95,8 @@ func (k *Keeper) Guard(ctx context.Context, p Part, do func() error) (err error)
 	return do()
 }
 
-// shown is what can be said of what was panicked with: an error of the runtime names indexes and types, anything else
-// may hold the text of a row.
+// shown returns the safe part of a panic value: an error of the runtime names indexes and types, but anything else may
+// contain row text.
 func shown(v any) string {
 	if e, ok := v.(interface {
 		error
@@ -108,8 +107,8 @@ func shown(v any) string {
 	return fmt.Sprintf("a value of type %T", v)
 }
 
-// Keep runs a loop until it ends by itself, and begins it again after a pause when it panics. The last panic of one
-// that is given up is its error.
+// Keep runs a loop until it returns, and restarts it after a pause when it panics. When it gives up, it returns the
+// last panic.
 func (k *Keeper) Keep(ctx context.Context, p Part, loop func(ctx context.Context) error) error {
 	var panics []time.Time
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {

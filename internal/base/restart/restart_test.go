@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 )
 
-// A loop that panics begins again, what it panicked with is counted, and logged without what may be a row's text.
+// A loop that panics restarts; the panic is counted, and logged without possible row text.
 func TestP5_ALoopThatPanicsBeginsAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -45,7 +45,8 @@ func TestP5_ALoopThatPanicsBeginsAgain(t *testing.T) {
 	})
 }
 
-// One that panics again and again ends with an error, so that the process does; one that does so now and then goes on.
+// A loop that panics repeatedly ends with an error, so that the process does, too; one that panics now and then
+// continues.
 func TestP5_ALoopThatPanicsAgainAndAgainIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package signals turns the signals of this process into ends of contexts, and into calls.
+// Package signals handles this process's signals: they end contexts, or call functions.
 package signals
 
 import (
@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// ErrInterrupted is the cause of a context of Context that a signal has ended.
+// ErrInterrupted is the cause when a signal ends a context of Context.
 var ErrInterrupted = errors.New("interrupted")
 
-// taken is who has taken the signals over, if anybody has.
+// taken has the current receiver of signals, if any.
 type taken struct {
 	mu sync.Mutex
 	by chan<- os.Signal
@@ -21,8 +21,9 @@ type taken struct {
 
 type takenKey struct{}
 
-// Take has the signals of a context of Context, and more, sent to somebody who must end something in order, instead of
-// ending the context or the process, until back is called. What he does not take at once is lost to him.
+// Take redirects the signals of a context of Context, and more, to a channel until back is called, instead of ending
+// the context or the process. It is for a receiver that must end something in order. Signals are lost if the channel is
+// not ready.
 func Take(ctx context.Context, by chan<- os.Signal, more ...os.Signal) (back func()) {
 	if len(more) > 0 {
 		signal.Notify(by, more...)
@@ -45,7 +46,7 @@ func (t *taken) set(by chan<- os.Signal) {
 	t.by = by
 }
 
-// took reports whether somebody has taken a signal.
+// took reports whether a receiver has taken over the signals, and sends it the signal.
 func (t *taken) took(s os.Signal) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,8 +60,8 @@ func (t *taken) took(s os.Signal) bool {
 	return true
 }
 
-// Context returns a context that ends at the first SIGINT or SIGTERM; the second one calls exit, for a
-// person who does not want to wait for an orderly end.
+// Context returns a context that ends at the first SIGINT or SIGTERM. The second one calls exit, for a user who does
+// not want to wait for a graceful end.
 func Context(parent context.Context, exit func()) (ctx context.Context, stop func()) {
 	var t taken
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, takenKey{}, &t))
@@ -92,7 +93,7 @@ func Context(parent context.Context, exit func()) (ctx context.Context, stop fun
 	}
 }
 
-// Hangups calls do at each SIGHUP. The function it returns ends that.
+// Hangups calls do at each SIGHUP. The returned function ends that.
 func Hangups(ctx context.Context, do func(ctx context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
@@ -116,7 +117,7 @@ func Hangups(ctx context.Context, do func(ctx context.Context)) (stop func()) {
 	}
 }
 
-// Outlive has a signal end this process no more, until back is called. Programs that it starts are ended by it as ever.
+// Outlive makes this process ignore a signal until back is called. Programs that it starts do not ignore it.
 func Outlive(s os.Signal) (back func()) {
 	unread := make(chan os.Signal, 1)
 	signal.Notify(unread, s)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// These tests send signals to this very process, so they do not run in parallel with others.
+// These tests send signals to their own process, so they do not run in parallel.
 func TestSignals_FirstEndsTheContextSecondTheProcess(t *testing.T) {
 	exited := make(chan struct{})
 	ctx, stop := Context(t.Context(), func() { close(exited) })

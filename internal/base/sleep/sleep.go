@@ -1,4 +1,4 @@
-// Package sleep waits in a way that a context can end, and wakes those who wait.
+// Package sleep waits with a context, and wakes waiters.
 package sleep
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// For waits for d. It returns false, at once, when ctx ends before.
+// For waits for d. It returns false immediately when ctx ends.
 func For(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -19,12 +19,12 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Between returns a duration by chance, so that those who wait for the same thing do not come back in step.
+// Between returns a random duration, so that concurrent waiters do not retry in step.
 func Between(least, most time.Duration) time.Duration {
 	return least + rand.N(max(most-least, 0)+1) //nolint:gosec // jitter is no secret
 }
 
-// Wake has the one who receives from a channel of one place go on, now or when it comes to that.
+// Wake wakes the receiver of a channel with capacity 1, now or at its next receive.
 func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

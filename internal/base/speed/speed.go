@@ -1,4 +1,4 @@
-// Package speed tells how fast something goes on of late, from counters that only rise.
+// Package speed measures the recent speed of work from rising counters.
 package speed
 
 import (
@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Speed is how fast the rows of a pipeline are worked, and its embedder answers, of late.
+// Speed is the recent speed of a pipeline's rows and of its embedder.
 type Speed struct {
 	Rows  float64 `json:"rows_per_second"`
-	Texts float64 `json:"texts_per_second"` // that the embedder answered, those of other pipelines included
+	Texts float64 `json:"texts_per_second"` // that the embedder answered, including those of other pipelines
 	Calls float64 `json:"calls_per_second"`
-	// how long a call took, on average
+	// average duration of a call
 	CallMilliseconds float64 `json:"milliseconds_per_call"`
 }
 
-// Add is the speed of two processes together.
+// Add returns the sum of the speeds of two processes.
 func (s Speed) Add(o Speed) Speed {
 	all := Speed{Rows: s.Rows + o.Rows, Texts: s.Texts + o.Texts, Calls: s.Calls + o.Calls}
 	if all.Calls > 0 {
@@ -24,23 +24,23 @@ func (s Speed) Add(o Speed) Speed {
 	return all
 }
 
-// Counted is what was done since some beginning.
+// Counted has totals since some start.
 type Counted struct {
 	Rows, Texts, Calls int64
 	Took               time.Duration // of all calls together
 }
 
 const (
-	// window is what "of late" means, unless less than two batches end in it.
+	// window is the time that counts as recent, unless fewer than two batches end in it.
 	window = 30 * time.Second
-	// idle is after how long without work the next measurement begins: what comes then is not slow because nothing came
-	// before.
+	// idle is the time without work after which a new measurement begins, so that the pause does not count as slow
+	// work.
 	idle = 5 * time.Second
 )
 
-// Meter measures a speed from one look to the next. Its zero value has not looked yet.
+// Meter measures a speed between calls of Look. Its zero value is ready for use.
 type Meter struct {
-	// the beginning, and each look at which something more was done
+	// the start, and each Look with progress
 	steps []step
 }
 
@@ -49,8 +49,8 @@ type step struct {
 	at time.Time
 }
 
-// Look tells the speed, given what was counted by now and whether something is in work. As rows end a batch at a time,
-// it is that from the end of one batch to the end of another, and falls when batches stay away.
+// Look returns the speed, given the current totals and whether work is in progress. Rows finish in batches, so it
+// measures from the end of one batch to the end of another, and falls when no further batch ends.
 func (m *Meter) Look(now Counted, busy bool, at time.Time) Speed {
 	begin := func() Speed {
 		m.steps = append(m.steps[:0], step{now, at})
@@ -61,7 +61,7 @@ func (m *Meter) Look(now Counted, busy bool, at time.Time) Speed {
 	}
 	last := m.steps[len(m.steps)-1]
 	switch {
-	case now.Rows < last.c.Rows, now.Calls < last.c.Calls: // of another worker, or embedder
+	case now.Rows < last.c.Rows, now.Calls < last.c.Calls: // of another worker or embedder
 		return begin()
 	case now != last.c:
 		last = step{now, at}
@@ -81,7 +81,7 @@ func (m *Meter) Look(now Counted, busy bool, at time.Time) Speed {
 	return between(first.c, now, max(took, at.Sub(first.at)-batch).Seconds())
 }
 
-// between is what was done in so many seconds.
+// between returns the speed of what was done in the given seconds.
 func between(a, b Counted, seconds float64) Speed {
 	if seconds <= 0 {
 		return Speed{}
@@ -96,7 +96,7 @@ func between(a, b Counted, seconds float64) Speed {
 	return s
 }
 
-// rounded is a number with as many digits as somebody reads.
+// rounded rounds a number for display.
 func rounded(f float64) float64 {
 	const digits = 100
 	return math.Round(f*digits) / digits

@@ -7,7 +7,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/speed"
 )
 
-// Rows end a batch at a time: a look between two batches sees as much as one at the end of a batch.
+// Rows finish in batches: a Look between two batches returns the same as one at the end of a batch.
 func TestMeter_IsSteadyWhateverABatchTakes(t *testing.T) {
 	t.Parallel()
 	const rows = 64
@@ -26,7 +26,7 @@ func TestMeter_IsSteadyWhateverABatchTakes(t *testing.T) {
 	}
 }
 
-// What is slow of late is told as slow, and time without work is nobody's slowness.
+// A recent slowdown shows, and time without work does not count as slow.
 func TestMeter_TellsOfLate(t *testing.T) {
 	t.Parallel()
 	var m speed.Meter

@@ -1,10 +1,10 @@
-// Package spelling finds what a person meant who wrote a name that there is not.
+// Package spelling suggests existing names for misspelled ones.
 package spelling
 
 import "strings"
 
-// Nearest returns those of names that a person who wrote wrong most likely meant, at most three, the likeliest first:
-// those that begin with it, or else those that the fewest slips tell from it. Capital letters and quotes do not matter.
+// Nearest returns the names that were most likely meant by wrong, at most three, the likeliest first: those that begin
+// with it, or else those with the smallest edit distance. It ignores case and quotes.
 func Nearest(wrong string, names []string) []string {
 	const most, abbreviated = 3, 3
 	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), `"`, "") }
@@ -17,7 +17,7 @@ func Nearest(wrong string, names []string) []string {
 			d = -1
 		}
 		switch {
-		case d > least, word == "", d >= max(len(word), len(name)): // nothing of it is the same
+		case d > least, word == "", d >= max(len(word), len(name)): // nothing in common
 			continue
 		case d < least:
 			best, least = nil, d
@@ -29,7 +29,7 @@ func Nearest(wrong string, names []string) []string {
 	return best
 }
 
-// One returns the name that was most likely meant, or "" when none is near.
+// One returns the most likely name, or "" if none is similar.
 func One(wrong string, names []string) string {
 	if best := Nearest(wrong, names); len(best) > 0 {
 		return best[0]
@@ -37,7 +37,7 @@ func One(wrong string, names []string) string {
 	return ""
 }
 
-// DidYouMean makes a hint of names that are close to a wrong one, or says what there is.
+// DidYouMean returns a hint with similar names, or with the existing ones.
 func DidYouMean(wrong string, names []string) []string {
 	best := Nearest(wrong, names)
 	if len(best) == 0 {
@@ -53,7 +53,7 @@ func DidYouMean(wrong string, names []string) []string {
 // Question asks whether one of some names was meant.
 func Question(names ...string) string { return "did you mean " + strings.Join(names, " or ") + "?" }
 
-// ThereAre makes a hint of all names, or of the first if there are many.
+// ThereAre returns a hint with all names, or with the first ones if there are many.
 func ThereAre(names []string) []string {
 	if len(names) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func ThereAre(names []string) []string {
 	return []string{"there are: " + strings.Join(names, ", ")}
 }
 
-// distance counts the letters to insert, remove, replace or swap with a neighbour (optimal string alignment).
+// distance counts the characters to insert, remove, replace or swap with a neighbor (optimal string alignment).
 func distance(x, y string) int {
 	a, b := []rune(x), []rune(y)
 	const limit = 64

@@ -20,7 +20,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// A name with dollar signs is not written in a file as it is called: "did you mean" alone leads in a circle.
+// A name with dollar signs must be escaped in a file: "did you mean" alone would repeat the user's spelling.
 func TestDidYouMean_SaysHowDollarSignsAreWritten(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]int{"public.we$$ird": 2, "public.we${ird}": 2, "public.we$ird": 1} {

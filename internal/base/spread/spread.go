@@ -1,5 +1,5 @@
-// Package spread counts durations in a fixed number of steps, so that counts of several processes and times can be
-// added, and quantiles read from the sum.
+// Package spread counts durations in a fixed number of buckets, so that counts of several processes and times can be
+// added, and quantiles computed from the sum.
 package spread
 
 import (
@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// Steps is how many there are. The first ends at a millisecond, each ends at √2 times the one before, and the last
-	// holds all that is longer than 2.3 hours.
+	// Steps is the number of buckets. The first ends at a millisecond, each ends at √2 times the previous end, and the
+	// last has all durations above 2.3 hours.
 	Steps  = 48
-	double = 2 // steps in which the length doubles
+	double = 2 // buckets in which the length doubles
 	first  = time.Millisecond
 )
 
-// Counts are how many durations there were in each step.
+// Counts are the numbers of durations per bucket.
 type Counts [Steps]int64
 
-// Counter counts. Its zero value has counted nothing; it is safe for concurrent use.
+// Counter counts durations. Its zero value is ready for use; it is safe for concurrent use.
 type Counter [Steps]atomic.Int64
 
 // Note counts a duration.
 func (c *Counter) Note(d time.Duration) { c[stepOf(d)].Add(1) }
 
-// Load returns what was counted by now.
+// Load returns the current counts.
 func (c *Counter) Load() (n Counts) {
 	for i := range c {
 		n[i] = c[i].Load()
@@ -40,10 +40,10 @@ func stepOf(d time.Duration) int {
 	return min(int(math.Ceil(double*math.Log2(float64(d)/float64(first)))), Steps-1)
 }
 
-// end is how long the durations of a step are at most, in seconds.
+// end returns the upper bound of a bucket in seconds.
 func end(step int) float64 { return first.Seconds() * math.Pow(2, float64(step)/double) }
 
-// Add returns both together.
+// Add returns the sum of both.
 func (c Counts) Add(o Counts) Counts {
 	for i := range c {
 		c[i] += o[i]
@@ -51,7 +51,7 @@ func (c Counts) Add(o Counts) Counts {
 	return c
 }
 
-// Since returns what was counted after o was.
+// Since returns the difference to an earlier count.
 func (c Counts) Since(o Counts) Counts {
 	for i := range c {
 		c[i] -= o[i]
@@ -59,7 +59,7 @@ func (c Counts) Since(o Counts) Counts {
 	return c
 }
 
-// Of makes counts of a list that may end early, as List returns it.
+// Of makes counts from a list without trailing zeros, as List returns it.
 func Of(list []int32) (c Counts) {
 	for i := range min(len(list), Steps) {
 		c[i] = int64(list[i])
@@ -67,7 +67,7 @@ func Of(list []int32) (c Counts) {
 	return c
 }
 
-// List returns the counts without the zeros at their end.
+// List returns the counts without trailing zeros.
 func (c Counts) List() []int32 {
 	list := []int32{}
 	for i, n := range c {
@@ -79,7 +79,8 @@ func (c Counts) List() []int32 {
 	return list
 }
 
-// Quantile returns how long a part q of the durations are at most, in seconds, to about a fifth; false: there are none.
+// Quantile returns the duration in seconds that a share q of the durations does not exceed, accurate to about a fifth;
+// false: there are none.
 func (c Counts) Quantile(q float64) (seconds float64, ok bool) {
 	var all int64
 	for _, n := range c {
@@ -94,7 +95,7 @@ func (c Counts) Quantile(q float64) (seconds float64, ok bool) {
 		if i == 0 {
 			return end(0), true
 		}
-		within := (rank - below) / float64(n) // of the step, whose length is read as a power
+		within := (rank - below) / float64(n) // position in the bucket, interpolated geometrically
 		return end(i-1) * math.Pow(2, within/double), true
 	}
 	return 0, false

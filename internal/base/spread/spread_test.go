@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/spread"
 )
 
-// A quantile of counts is within a step of that of the durations, whatever they are.
+// A quantile of counts is within a bucket of that of the durations.
 func TestQuantile_IsWithinAStep(t *testing.T) {
 	t.Parallel()
 	source := rand.New(rand.NewPCG(1, 2))

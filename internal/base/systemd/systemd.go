@@ -1,5 +1,4 @@
-// Package systemd tells systemd how the program stands. Without it (no NOTIFY_SOCKET) nothing is told and nothing is
-// done.
+// Package systemd reports the program's state to systemd. Without systemd (no NOTIFY_SOCKET) it does nothing.
 package systemd
 
 import (
@@ -10,11 +9,11 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Unit is what systemd started this program as.
+// Unit is the program as a systemd unit.
 type Unit struct{ Log *slog.Logger }
 
-// Begin tells that the program starts, then that it has started to end, and, where the unit has a watchdog, that it is
-// alive, for as long as alive returns. The function it returns ends that.
+// Begin reports that the program starts, and at the end that it stops. If the unit has a watchdog, it also reports that
+// the program is alive, after each return of alive. The returned function ends that.
 func (u Unit) Begin(ctx context.Context, alive func()) (stop func()) {
 	limit, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -28,7 +27,7 @@ func (u Unit) Begin(ctx context.Context, alive func()) (stop func()) {
 		stopping := ctx.Done()
 		var ticks <-chan time.Time
 		if limit > 0 {
-			ticker := time.NewTicker(limit / 3) // one that comes late is no reason to be killed
+			ticker := time.NewTicker(limit / 3) // a late one must not get the process killed
 			defer ticker.Stop()
 			ticks = ticker.C
 		}
@@ -40,8 +39,8 @@ func (u Unit) Begin(ctx context.Context, alive func()) (stop func()) {
 				stopping = nil
 				u.tell(ctx, daemon.SdNotifyStopping+"\nSTATUS=ending: finishes what is in work, or gives it back")
 			case <-ticks:
-				// A lock that nobody gives back keeps it from returning, the watchdog hungry, and systemd ends the program
-				// with a trace of every goroutine.
+				// If a deadlock keeps alive from returning, the watchdog times out, and systemd ends the program with a
+				// trace of every goroutine.
 				alive()
 				u.tell(ctx, daemon.SdNotifyWatchdog)
 			}
@@ -53,7 +52,7 @@ func (u Unit) Begin(ctx context.Context, alive func()) (stop func()) {
 	}
 }
 
-// Working tells that the start is over: what waits for this unit may go on.
+// Working reports that the start is complete: units that wait for this one may start.
 func (u Unit) Working(ctx context.Context) {
 	u.tell(ctx, daemon.SdNotifyReady+"\nSTATUS=working")
 }

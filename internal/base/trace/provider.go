@@ -1,9 +1,9 @@
-// Package trace tells an OpenTelemetry collector of the way of a change, from its commit to its vector: one trace for
-// each change that is sampled. Nothing of it exists unless OTEL_... says where the collector is; then spans wait in a
-// queue that is bounded, and whatever the collector does, no work waits for it. No text or vector is ever in a span.
+// Package trace sends an OpenTelemetry collector the path of a change, from its commit to its vector: one trace for
+// each sampled change. It is off unless OTEL_... names the collector. Spans then wait in a bounded queue, and work
+// never waits for the collector. Spans contain no text or vector.
 //
-// A trace goes through the queue without a column: its id is made of pipeline, key and time of the commit, which the
-// streamer knows of the change and the worker of the task. So both judge alike whether it is sampled, too.
+// A trace needs no column in the queue: its id is derived from pipeline, key and commit time, which the streamer knows
+// from the change and the worker from the task. So both make the same sampling decision.
 package trace
 
 import (
@@ -26,27 +26,27 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
-// flushTimeout is how long what was not delivered yet may take when the program ends.
+// flushTimeout is how long the delivery of pending spans may take when the program ends.
 const flushTimeout = 3 * time.Second
 
-// Options say who traces.
+// Options describe the process that traces.
 type Options struct {
-	Environ  []string // of the process; OpenTelemetry's library reads what else it wants to know by itself
+	Environ  []string // of the process; OpenTelemetry's library reads further variables itself
 	Version  string
 	Instance string
-	ShowKeys bool // spans tell the keys of rows
+	ShowKeys bool // spans contain row keys
 	Log      *slog.Logger
 }
 
-// Provider delivers spans. A nil one is one that is off.
+// Provider delivers spans. A nil one is off.
 type Provider struct {
 	sdk      *sdktrace.TracerProvider
 	showKeys bool
 	log      *slog.Logger
 }
 
-// Open begins to deliver spans, if the environment says where to. It returns nil where it does not, or asks for what
-// there is not: variables for all programs of a machine are no reason not to work.
+// Open starts the delivery of spans, if the environment configures it. It returns nil if it does not, or if it asks for
+// something unsupported: variables for all programs of a machine must not stop this one.
 func Open(ctx context.Context, o Options) *Provider {
 	protocol, err := wanted(o.Environ)
 	if err == nil && protocol == "" {
@@ -64,18 +64,18 @@ func Open(ctx context.Context, o Options) *Provider {
 		o.Log.WarnContext(ctx, "no traces", "error", wording.OneLine(err.Error()))
 		return nil
 	}
-	// What the library has to say, about a variable that it does not understand, goes where all else does.
+	// The library's messages, such as about an invalid variable, go to our log.
 	otel.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		o.Log.Warn("traces", "error", wording.OneLine(err.Error()))
 	}))
-	// The environment has the last word: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES.
+	// The environment takes precedence: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES.
 	of, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(serviceName.String("embedsidecar"),
 		serviceVersion.String(o.Version), serviceInstance.String(o.Instance)), resource.WithFromEnv())
 	if err != nil && of == nil {
 		of = resource.Empty()
 	}
-	// The sampler is that of OTEL_TRACES_SAMPLER, and the queue's bounds are those of OTEL_BSP_...
+	// The library reads the sampler from OTEL_TRACES_SAMPLER, and the queue's limits from OTEL_BSP_...
 	return &Provider{
 		sdk: sdktrace.NewTracerProvider(sdktrace.WithResource(of), sdktrace.WithIDGenerator(generator{}),
 			sdktrace.WithBatcher(&told{SpanExporter: exporter, log: o.Log})),
@@ -83,7 +83,7 @@ func Open(ctx context.Context, o Options) *Provider {
 	}
 }
 
-// wanted returns by which protocol the environment wants spans delivered; "": it wants none.
+// wanted returns the protocol that the environment asks for; "": none.
 func wanted(environ []string) (protocol string, err error) {
 	of := map[string]string{}
 	for _, entry := range environ {
@@ -111,7 +111,7 @@ func wanted(environ []string) (protocol string, err error) {
 	return protocol, nil
 }
 
-// Close delivers what waits, within a limit, and ends.
+// Close delivers pending spans within a limit, and stops.
 func (p *Provider) Close(ctx context.Context) {
 	if p == nil {
 		return
@@ -123,7 +123,7 @@ func (p *Provider) Close(ctx context.Context) {
 	}
 }
 
-// told delivers spans and says once that it cannot, and once that it can again.
+// told delivers spans, and logs once that it fails, and once that it works again.
 type told struct {
 	sdktrace.SpanExporter
 
@@ -141,11 +141,11 @@ func (t *told) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) e
 	case err == nil && t.failed.Swap(false):
 		t.log.InfoContext(ctx, "traces are delivered again")
 	}
-	return nil // the library would say it each time
+	return nil // the library would log each one
 }
 
-// Attributes that OpenTelemetry's semantic conventions name (1.43). Their Go package is not used: it would bring
-// thousands of names into the program, for these.
+// Attributes of OpenTelemetry's semantic conventions (1.43). Their Go package would add thousands of names to the
+// program.
 const (
 	errorType           = attribute.Key("error.type")
 	messagingSystem     = attribute.Key("messaging.system")
@@ -170,7 +170,7 @@ const (
 	operationEmbeddings = "embeddings"
 )
 
-// Attributes of ours.
+// Our own attributes.
 const (
 	pipelineName = attribute.Key("embedsidecar.pipeline")
 	commitLSN    = attribute.Key("embedsidecar.commit.lsn")

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
-// spans is a collector: it keeps what it is sent.
+// spans is a collector that stores its spans.
 type spans struct {
 	collector.UnimplementedTraceServiceServer
 
@@ -88,7 +88,7 @@ func open(t *testing.T, log io.Writer, environ ...string) *trace.Provider {
 	})
 }
 
-// work traces one row from its commit to its vector, by a streamer and by a worker that know nothing of each other.
+// work traces one row from its commit to its vector, by a streamer and a worker that share no state.
 func work(t *testing.T, p *trace.Provider, key string, committed time.Time) {
 	t.Helper()
 	rows := []trace.Row{{Key: key, LSN: "0/16B3748", CommittedAt: committed}}
@@ -107,7 +107,7 @@ var all = []string{
 	"receive docs",
 }
 
-// whole fails the test unless the spans are one trace, whose ids come from what both sides know.
+// whole fails the test unless the spans are one trace, with ids derived from what both sides know.
 func (s *spans) whole(t *testing.T) {
 	t.Helper()
 	if got := s.names(); !slices.Equal(got, all) {
@@ -168,7 +168,7 @@ func TestTrace_TwoSidesMakeOneTrace(t *testing.T) {
 	})
 }
 
-// Of many changes the sampler's share is traced, each from its first span to its last or not at all.
+// Of many changes the sampler's share is traced, each completely or not at all.
 func TestTrace_WhatIsSampledIsWhole(t *testing.T) {
 	to := &spans{}
 	server := httptest.NewServer(to)
@@ -194,8 +194,7 @@ func TestTrace_WhatIsSampledIsWhole(t *testing.T) {
 	}
 }
 
-// A collector that is not there, or does not answer, holds nothing up and is told once; what waits at the end is given
-// up after a while.
+// A missing or silent collector delays no work and is logged once; pending spans are given up at the end after a while.
 func TestTrace_ADeadCollectorHoldsNothingUp(t *testing.T) {
 	hang := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -241,7 +240,7 @@ func TestTrace_ADeadCollectorHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// Without the variables, or with one that says no, there is nothing; with one that is not understood a line says so.
+// Without the variables, or if they disable it, tracing is off; an invalid variable is logged.
 func TestTrace_IsOffUnlessItIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		says    string
@@ -268,7 +267,7 @@ func TestTrace_IsOffUnlessItIsAskedFor(t *testing.T) {
 	}
 }
 
-// Off, the whole way of a batch costs no allocation.
+// When off, tracing a batch allocates nothing.
 func TestTrace_OffAllocatesNothing(t *testing.T) {
 	var off *trace.Provider
 	tracer := off.Tracer(nil)
@@ -291,7 +290,7 @@ func TestTrace_OffAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkTrace is what tracing a row costs who works it.
+// BenchmarkTrace measures the cost of tracing a row.
 func BenchmarkTrace(b *testing.B) {
 	for name, sampler := range map[string]string{"all": "always_on", "none": "always_off"} {
 		b.Run(name, func(b *testing.B) {

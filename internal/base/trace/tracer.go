@@ -13,15 +13,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracer traces changes of a database. A nil one traces nothing, and costs nothing.
+// Tracer traces changes of a database. A nil one does nothing, and costs nothing.
 type Tracer struct {
 	tracer   trace.Tracer
 	secret   []byte
 	showKeys bool
 }
 
-// Tracer returns what traces changes of the database with this secret, which makes the ids of traces: who knows one
-// learns nothing of the key, and those of two databases never meet.
+// Tracer returns the tracer of the database with this secret, from which trace ids are derived: an id reveals nothing
+// about the key, and ids of different databases never collide.
 func (p *Provider) Tracer(secret []byte) *Tracer {
 	if p == nil {
 		return nil
@@ -29,17 +29,17 @@ func (p *Provider) Tracer(secret []byte) *Tracer {
 	return &Tracer{p.sdk.Tracer(scope), secret, p.showKeys}
 }
 
-// Row is a change of a row, or a task that stands for it.
+// Row is a change of a row, or its task.
 type Row struct {
 	Key         string
-	LSN         string    // of the commit, as PostgreSQL writes it
+	LSN         string    // of the commit, in PostgreSQL's format
 	CommittedAt time.Time // by the server's clock
-	// NoCommit says that nobody saw a change: a scan wants the row looked at. Its trace begins with the worker.
+	// NoCommit means that there is no change: a scan queued the row. Its trace begins with the worker.
 	NoCommit bool
-	Attempt  int // finished tries before
+	Attempt  int // number of previous attempts
 }
 
-// Pipeline is what the changes are of.
+// Pipeline is the pipeline of the changes.
 type Pipeline struct {
 	ID   int32
 	Name string
@@ -47,7 +47,7 @@ type Pipeline struct {
 	Table, Into string
 }
 
-// ids are the trace of a change, and its first span.
+// ids are the ids of a change's trace and its first span.
 type ids struct {
 	trace trace.TraceID
 	span  trace.SpanID
@@ -88,15 +88,15 @@ func (generator) NewSpanID(context.Context, trace.TraceID) (id trace.SpanID) {
 	return id
 }
 
-// first begins the first span of a change's trace. It is sampled or not, as the sampler says of the trace's id, so
-// that everybody who begins it is told the same; only the streamer ends it.
+// first begins the first span of a change's trace. The sampler decides by the trace's id, so streamer and worker get
+// the same decision. Only the streamer ends the span.
 func (t *Tracer) first(ctx context.Context, p *Pipeline, r *Row) trace.Span {
 	_, span := t.tracer.Start(context.WithValue(ctx, idsKey{}, t.ids(p, r)), "receive "+p.Name, trace.WithNewRoot(),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(r.CommittedAt))
 	return span
 }
 
-// describe says what every span of a change says that is no step of one.
+// describe sets the common attributes of a change's main spans.
 func (t *Tracer) describe(span trace.Span, p *Pipeline, r *Row, operation, kind string) {
 	span.SetAttributes(messagingSystem.String(systemOfOurs), messagingTo.String(p.Name),
 		messagingOperation.String(operation), messagingType.String(kind), pipelineName.String(p.Name),
@@ -110,8 +110,8 @@ func (t *Tracer) describe(span trace.Span, p *Pipeline, r *Row, operation, kind 
 	}
 }
 
-// Handed tells of changes of a pipeline that were read from the stream, and handed on since read: to the queue, where
-// the word is enqueue, or to a worker.
+// Handed reports changes of a pipeline that were read from the stream at read, and handed over at handed: to the queue,
+// with the word enqueue, or to a worker.
 func (t *Tracer) Handed(ctx context.Context, p *Pipeline, rows []Row, word string, read, handed time.Time) {
 	if t == nil {
 		return
@@ -140,8 +140,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// Batch is what a worker does with rows together: each that is sampled has the steps in its own trace. A nil one has
-// none.
+// Batch is a worker's batch of rows: each sampled row has the steps in its own trace. A nil one does nothing.
 type Batch struct {
 	t     *Tracer
 	p     *Pipeline
@@ -151,13 +150,13 @@ type Batch struct {
 
 type batchKey struct{}
 
-// From returns the batch that ctx belongs to; nil: none, or one of which nothing is sampled.
+// From returns the batch of ctx; nil: none, or no row of it is sampled.
 func From(ctx context.Context) *Batch {
 	b, _ := ctx.Value(batchKey{}).(*Batch)
 	return b
 }
 
-// Begin begins the work on rows of a pipeline, which began when it says. Who calls it closes the batch.
+// Begin begins the batch of some rows of a pipeline, which started at began. The caller closes the batch.
 func (t *Tracer) Begin(ctx context.Context, p *Pipeline, rows []Row, direct bool, began time.Time,
 ) (context.Context, *Batch) {
 	if t == nil {
@@ -193,7 +192,7 @@ func (t *Tracer) Begin(ctx context.Context, p *Pipeline, rows []Row, direct bool
 	return context.WithValue(ctx, batchKey{}, b), b
 }
 
-// step adds what was done from began to now to the traces of some rows, nil meaning all of them.
+// step adds a step, from began to now, to the traces of some rows; nil: of all.
 func (b *Batch) step(name string, kind trace.SpanKind, keys []string, began time.Time, code string,
 	attributes ...attribute.KeyValue,
 ) {
@@ -217,7 +216,7 @@ func (b *Batch) step(name string, kind trace.SpanKind, keys []string, began time
 	}
 }
 
-// failed notes an error by its code; "": there was none. Its message could hold a text.
+// failed records an error by its code; "": none. Its message could contain a text.
 func failed(span trace.Span, code string) {
 	if code != "" {
 		span.SetAttributes(errorType.String(code))
@@ -225,7 +224,7 @@ func failed(span trace.Span, code string) {
 	}
 }
 
-// Claimed tells that the rows were leased.
+// Claimed reports that the rows were leased.
 func (b *Batch) Claimed(began time.Time, rows int) {
 	if b != nil {
 		b.step("claim "+b.p.Name, trace.SpanKindClient, nil, began, "", messagingSystem.String(systemOfOurs),
@@ -234,14 +233,14 @@ func (b *Batch) Claimed(began time.Time, rows int) {
 	}
 }
 
-// Read tells that rows were read; code is that of an error.
+// Read reports that rows were read; code is that of an error.
 func (b *Batch) Read(keys []string, began time.Time, code string) {
 	if b != nil {
 		b.statement("SELECT", b.p.Table, keys, began, code)
 	}
 }
 
-// Written tells that rows were written back, to the destination's table or into the rows themselves.
+// Written reports that rows were written, to the destination's table or into the rows themselves.
 func (b *Batch) Written(keys []string, began time.Time) {
 	switch {
 	case b == nil:
@@ -262,16 +261,16 @@ func (b *Batch) statement(operation, table string, keys []string, began time.Tim
 	b.step(operation+" "+table, trace.SpanKindClient, keys, began, code, attributes...)
 }
 
-// Call is what an embedder was asked.
+// Call is a call of an embedder.
 type Call struct {
 	Plugin, Model string
 	Dims          int
-	Texts, Sent   int // those that were wanted; those of them that nobody knew
+	Texts, Sent   int // all texts; those of them that were not cached
 	Tokens        int
-	Code          string // of an error; "": there was none
+	Code          string // of an error; "": none
 }
 
-// Embedded tells that texts of rows were embedded.
+// Embedded reports that texts of rows were embedded.
 func (b *Batch) Embedded(keys []string, began time.Time, c Call) {
 	if b == nil {
 		return
@@ -286,7 +285,7 @@ func (b *Batch) Embedded(keys []string, began time.Time, c Call) {
 	b.step(operationEmbeddings+" "+c.Model, trace.SpanKindClient, keys, began, c.Code, attributes...)
 }
 
-// Ended tells how the work on a row ended; code is that of an error.
+// Ended reports how the work on a row ended; code is that of an error.
 func (b *Batch) Ended(key, how, code string) {
 	if b == nil {
 		return
@@ -299,7 +298,7 @@ func (b *Batch) Ended(key, how, code string) {
 	}
 }
 
-// Close ends what has not ended: it was given back, or somebody else has it.
+// Close ends the other rows: they were returned to the queue, or another worker has them.
 func (b *Batch) Close() {
 	if b == nil {
 		return

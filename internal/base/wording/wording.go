@@ -1,5 +1,5 @@
-// Package wording writes things as people read them: how many, how much, how long, how large a part, and foreign words
-// within a line.
+// Package wording formats values for users: counts, sizes, durations and shares. It also makes foreign text safe for a
+// line.
 package wording
 
 import (
@@ -11,7 +11,7 @@ import (
 	"unicode"
 )
 
-// Count writes a number with its noun.
+// Count formats a number with its noun.
 func Count(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -19,7 +19,7 @@ func Count(n int64, noun string) string {
 	return strconv.FormatInt(n, 10) + " " + noun + "s"
 }
 
-// Rate says how many in a second.
+// Rate formats a rate per second.
 func Rate(perSecond float64, noun string) string {
 	digits := 0
 	if perSecond < 10 { //nolint:mnd // of a few the part of one matters
@@ -28,7 +28,7 @@ func Rate(perSecond float64, noun string) string {
 	return strconv.FormatFloat(perSecond, 'f', digits, 64) + " " + noun + "s/s"
 }
 
-// Size writes bytes with a unit.
+// Size formats bytes with a unit.
 func Size(n int64) string {
 	const step = 1024
 	if n < step {
@@ -45,8 +45,7 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.0f %s", value, units[0])
 }
 
-// Age writes seconds as people say them: 40 ms, 6 s, 8 min 6 s, 3 h 20 min, 2 days 5 h. embedsidecar.age_words does the
-// same.
+// Age formats seconds: 40 ms, 6 s, 8 min 6 s, 3 h 20 min, 2 days 5 h. embedsidecar.age_words does the same.
 func Age(seconds float64) string {
 	const day = 24 * time.Hour
 	d := time.Duration(seconds * float64(time.Second))
@@ -66,7 +65,7 @@ func Age(seconds float64) string {
 	return both(d/day, "days", d%day/time.Hour, "h")
 }
 
-// both writes two parts of a time, without one that is 0.
+// both formats two parts of a duration, without one that is 0.
 func both(large time.Duration, unit string, small time.Duration, part string) string {
 	switch {
 	case large == 0:
@@ -77,25 +76,25 @@ func both(large time.Duration, unit string, small time.Duration, part string) st
 	return strconv.FormatInt(int64(large), 10) + " " + unit + " " + strconv.FormatInt(int64(small), 10) + " " + part
 }
 
-// Percent writes a part of 1, cut to one digit, so that 100 means all.
+// Percent formats a share, truncated to one digit, so that 100 means all.
 func Percent(part float64) string {
 	return fmt.Sprintf("%.1f%%", float64(int64(part*100*10))/10) //nolint:mnd // percent, with one digit
 }
 
-// Bar draws a part of 1 with signs that every terminal has.
+// Bar draws a share with ASCII characters.
 func Bar(part float64) string {
 	const width = 20
 	full := int(part * width)
 	return "[" + strings.Repeat("#", full) + strings.Repeat("-", width-full) + "]"
 }
 
-// Joined makes one line of hints, of which some are statements that end by themselves.
+// Joined joins hints in one line; statements among them have their own semicolons.
 func Joined(hints []string) string {
 	const between = "; "
 	return strings.ReplaceAll(strings.Join(hints, between), ";"+between, between)
 }
 
-// Cut is a text, or its first bytes with dots behind them where it has more than so many.
+// Cut truncates a text after most bytes, with dots at the end.
 func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -103,17 +102,15 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
-// OneLine keeps names and messages that come from a database from breaking out of their line, be it of a table, of a
-// terminal or of a script.
+// OneLine keeps names and messages from a database from breaking out of their line, in a table, a terminal or a script.
 func OneLine(s string) string { return breaks.Replace(Printable(s)) }
 
 var breaks = strings.NewReplacer("\n", " ", "\t", " ")
 
-// Tricks reports whether a character can do something to a terminal, or to the order in which text is read, rather than
-// be read itself.
+// Tricks reports whether a character may control a terminal or the order of text, instead of being displayed.
 func Tricks(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }
 
-// Printable is text with a replacement character for each one that a terminal would obey.
+// Printable replaces each character that would control a terminal.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if Tricks(r) {
@@ -123,7 +120,8 @@ func Printable(text string) string {
 	}, text)
 }
 
-// Money writes an amount: 12.34 EUR, of small ones two digits (0.0025 EUR), or without a currency where none is named.
+// Money formats an amount: 12.34 EUR, small ones with two significant digits (0.0025 EUR), without a currency if it is
+// "".
 func Money(amount float64, currency string) string {
 	const cents, small = 2, 0.1
 	digits := cents

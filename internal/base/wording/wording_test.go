@@ -38,7 +38,7 @@ func TestWording(t *testing.T) {
 	}
 }
 
-// TestJoined: a statement among hints has one semicolon behind it.
+// TestJoined: a statement among hints has one semicolon.
 func TestJoined(t *testing.T) {
 	t.Parallel()
 	hints := []string{"GRANT SELECT ON t TO r;", "then run it again", "SELECT 1;"}

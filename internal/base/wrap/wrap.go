@@ -1,9 +1,9 @@
-// Package wrap says what was tried before an error.
+// Package wrap adds context to errors.
 package wrap
 
 import "fmt"
 
-// Errorf returns an error that says what was tried, by format and args, and then err; nil where err is nil.
+// Errorf returns an error with a context, by format and args, before err; nil if err is nil.
 func Errorf(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -19,22 +19,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 )
 
-// Acted is what became of an action.
+// Acted is the result of an action.
 type Acted struct {
 	DryRun   bool            `json:"dry_run" doc:"Nothing was changed: this is what would be"`
 	Outcomes []verbs.Outcome `json:"outcomes"`
 }
 
-// usualRows is how many rows an action changes that names no limit.
+// usualRows is the default limit on the rows that an action changes.
 const usualRows = 10_000
 
-// Act has a verb done on pipelines, under the name of who asks, which the audit keeps with his address. Without
-// pipelines it is about all that the caller sees, where the verb takes that. When ctx ends, what was done stays done,
-// and the audit says how much that was.
+// Act performs a verb on pipelines, under the name of the caller, which the audit records with the address. Without
+// pipelines it applies to all that the caller sees, if the verb supports that. If ctx ends, the work done before is
+// kept, and the audit has its row count.
 func (s *Service) Act(ctx context.Context, v *verbs.Verb, pipelines []string, r verbs.Request) (Acted, error) {
 	defer s.look.forget()
 	done := Acted{DryRun: r.DryRun, Outcomes: []verbs.Outcome{}}
-	some := v.Scope == verbs.Rows && !v.Whole() // without names: of those that the caller sees
+	some := v.Scope == verbs.Rows && !v.Whole() // without names: all that the caller sees
 	who, pool, names, err := s.mayAct(ctx, pipelines, some, r.DryRun)
 	switch {
 	case err != nil:
@@ -53,8 +53,8 @@ func (s *Service) Act(ctx context.Context, v *verbs.Verb, pipelines []string, r 
 	return done, err
 }
 
-// mayAct returns who acts, if he may, and the pipelines that he means. Without names they are all that he sees, if what
-// is done takes some; else a token for some pipelines may not do it.
+// mayAct returns the caller, if it may act, and the named pipelines. Without names these are all that it sees if some
+// is set; otherwise a token for some pipelines is rejected.
 func (s *Service) mayAct(ctx context.Context, pipelines []string, some, dry bool) (who gate.Caller, pool *pgxpool.Pool,
 	names []string, err error,
 ) {
@@ -68,10 +68,10 @@ func (s *Service) mayAct(ctx context.Context, pipelines []string, some, dry bool
 	return who, pool, names, err
 }
 
-// ReadOnly reports whether nothing can be changed here, no matter who asks.
+// ReadOnly reports whether changes are disabled here, for every caller.
 func (s *Service) ReadOnly() bool { return s.config().Admin.ReadOnly }
 
-// MayChange returns why who asks may change nothing here, or nil.
+// MayChange returns why the caller may change nothing here, or nil.
 func (s *Service) MayChange(ctx context.Context) error {
 	if _, err := gate.Asked(ctx, gate.RoleOperator); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (s *Service) MayChange(ctx context.Context) error {
 	return s.writable(false)
 }
 
-// writable refuses changes where the configuration does.
+// writable rejects changes if the configuration disables them.
 func (s *Service) writable(dry bool) error {
 	if !s.config().Admin.ReadOnly || dry {
 		return nil
@@ -88,7 +88,7 @@ func (s *Service) writable(dry bool) error {
 		"the command line and SQL act on the database itself")
 }
 
-// Reload has a plugin started anew beside itself, or with "" all of this process, as SIGHUP does.
+// Reload replaces the processes of a plugin, or of all plugins of this process with "", as SIGHUP does.
 func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded, error) {
 	who, err := gate.Wholly(ctx, gate.RoleAdmin)
 	if err == nil {
@@ -114,12 +114,12 @@ func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded
 	return append([]control.Reloaded{}, list...), ctx.Err()
 }
 
-// Trial is the body of what takes nothing else. (Fields of types that are not exported would be no parameters.)
+// Trial is the body of a route without other fields. (huma ignores embedded fields of unexported types.)
 type Trial struct {
 	DryRun bool `json:"dry_run,omitempty" doc:"Change nothing, and tell what would be done"`
 }
 
-// actBody is what verbs take; each has those of the fields that are its own.
+// actBody is the body of verbs; each verb has only some of its fields.
 type actBody struct {
 	Trial
 
@@ -135,7 +135,7 @@ type actBody struct {
 	Continues int64     `json:"continues,omitempty" minimum:"1" doc:"audit_id of an answer that left rows, to go on with it"`
 }
 
-// acts are the routes that change something: those of a verb follow from its row.
+// acts adds the routes of actions; those of verbs are derived from the list of verbs.
 func (a *api) acts() {
 	for _, v := range verbs.All {
 		if v.Group == "" {
@@ -168,7 +168,7 @@ func (a *api) acts() {
 		})
 }
 
-// configures are about the configuration of the process itself.
+// configures adds the routes about the configuration of the process.
 func (a *api) configures() {
 	s := a.service
 	gate.Get(a.API, gate.RoleAdmin, http.MethodGet, base+"/plan", "plan",
@@ -187,7 +187,7 @@ type reloadList struct {
 	Plugins []control.Reloaded `json:"plugins"`
 }
 
-// takes has a route take of a body what its verb does: anything else is refused, and not passed over.
+// takes limits the body of a route to the fields of its verb: others are rejected, not ignored.
 func (a *api) takes(v *verbs.Verb, named bool) func(*huma.Operation) {
 	all := huma.SchemaFromType(a.Document().Components.Schemas, reflect.TypeFor[actBody]())
 	fields := append([]string{"dry_run"}, v.Takes...)
@@ -211,7 +211,7 @@ func (a *api) takes(v *verbs.Verb, named bool) func(*huma.Operation) {
 	}
 }
 
-// act does what a request asks for.
+// act performs the requested action.
 func (a *api) act(ctx context.Context, v *verbs.Verb, pipelines []string, in *actBody) (Acted, error) {
 	in = cmp.Or(in, &actBody{})
 	older, err := duration("body.older_than", in.OlderThan)
@@ -232,7 +232,7 @@ func (a *api) act(ctx context.Context, v *verbs.Verb, pipelines []string, in *ac
 	return a.service.Act(ctx, v, append(pipelines, in.Pipelines...), r)
 }
 
-// Plan tells what the configuration would change as it is written down now.
+// Plan returns what the current configuration file would change.
 func (s *Service) Plan(ctx context.Context) (control.Configured, error) {
 	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
 		return control.Configured{}, err
@@ -243,7 +243,7 @@ func (s *Service) Plan(ctx context.Context) (control.Configured, error) {
 	return s.o.Plan(ctx)
 }
 
-// Configure takes over the configuration as it is written down now: reload, or apply, which is what the audit says.
+// Configure loads the current configuration file; action is reload or apply, for the audit.
 func (s *Service) Configure(ctx context.Context, action string) (control.Configured, error) {
 	who, err := gate.Wholly(ctx, gate.RoleAdmin)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// acts are requests that have something done, with their bodies.
+// acts are requests for actions, with their bodies.
 var acts = [][2]string{
 	{"/pipelines/docs/pause", ""},
 	{"/pipelines/docs/resume", `{"for": "2h"}`},
@@ -28,8 +28,7 @@ var acts = [][2]string{
 	{"/tasks/prioritise", `{"pipelines": ["docs"], "priority": "high"}`},
 }
 
-// acted is what an action leaves: the queue, the switches, and its entry of the audit but for who, when and which
-// number.
+// acted returns the effects of an action: the queue, the switches, and its audit entry without user, time and number.
 func (f *fixture) acted() string {
 	f.t.Helper()
 	return strings.Join(testenv.Values[string](f.Database, `
@@ -42,8 +41,8 @@ func (f *fixture) acted() string {
 		UNION ALL SELECT concat_ws(' ', 'audit', action, pipeline, arguments, result, changed) FROM embedsidecar.audit_log ORDER BY 1`), "\n")
 }
 
-// TestAct_ADryRunChangesNothing: whatever it is about, it tells what would be done, and leaves no entry in the audit.
-// That every action does what the command line and SQL do is seen where the command line is.
+// TestAct_ADryRunChangesNothing: every dry run reports what would be done, and leaves no audit entry. The tests of the
+// command line cover the actions themselves.
 func TestAct_ADryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -71,8 +70,8 @@ func TestAct_ADryRunChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAct_InPortions: what is changed and what is left are exact, a limit is kept, what is left goes on under the same
-// entry of the audit, and the same request with the same key acts once.
+// TestAct_InPortions: the numbers of changed and remaining rows are exact, limits apply, a continued action keeps its
+// audit entry, and a repeated request with the same key acts once.
 func TestAct_InPortions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -111,8 +110,8 @@ func TestAct_InPortions(t *testing.T) {
 	}
 }
 
-// TestAct_NotWhereNothingMayBeChanged: the setting refuses admins, too, and a token for some pipelines acts on these
-// alone.
+// TestAct_NotWhereNothingMayBeChanged: the read-only setting applies to admins, too, and a token for some pipelines
+// acts only on these.
 func TestAct_NotWhereNothingMayBeChanged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -143,11 +142,11 @@ func TestAct_NotWhereNothingMayBeChanged(t *testing.T) {
 	}
 }
 
-// TestAct_TooOften: one token that asks too often keeps no other out.
+// TestAct_TooOften: a token that exceeds its rate does not block others.
 func TestAct_TooOften(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(_ *fixture, o *gate.Options) { o.Limits.Rate = 1 })
-	testenv.Eventually(t, waitFor, func() (bool, string) { // however slow the machine, several come in a second
+	testenv.Eventually(t, waitFor, func() (bool, string) { // even on a slow machine, several arrive within a second
 		var all sync.WaitGroup
 		var refused atomic.Int32
 		for range 10 {
@@ -166,8 +165,8 @@ func TestAct_TooOften(t *testing.T) {
 	}
 }
 
-// TestAct_AsARoleThatMayNot: where the role of the program may not act, that is said with the way out; what the
-// least-privileged one may, it does.
+// TestAct_AsARoleThatMayNot: if the program's role may not act, the error has a hint; the least-privileged role can do
+// what it may.
 func TestAct_AsARoleThatMayNot(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

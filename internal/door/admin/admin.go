@@ -1,17 +1,17 @@
-// Package admin is the program's administration over HTTP: an API under /api/v1 that shows how things stand and has
-// things done, and beside it whatever pages somebody mounts. Package gate lets those in whose tokens administer.
+// Package admin is the administration over HTTP: an API under /api/v1 that shows the state and performs actions, and
+// pages that the caller mounts beside it. Package gate checks the tokens.
 //
-// Service is what can be asked and done, once for all doors: the routes of the API call its methods, and pages call the
-// same. Each method finds in its context who asks (gate.CallerOf), and refuses what his token's role or pipelines do
-// not allow; so a page cannot show or do more than its reader may. Its errors are Problems, or ProblemOf makes one.
+// The methods of Service are the queries and actions. The routes of the API and the pages call the same methods. Each
+// method takes the caller from its context (gate.CallerOf) and rejects what the token's role or pipelines do not allow.
+// So a page cannot show or do more than its reader may. Its errors are Problems, or ProblemOf converts them.
 //
-// A browser keeps no token: POST /api/v1/session with the token answers with a cookie that scripts cannot read. Cookie
-// and token are looked at by the same code, and a token that is revoked ends its sessions. What happens is told as
-// server-sent events by GET /api/v1/events, and to pages by Service.Watch.
+// A browser does not keep the token: POST /api/v1/session with the token answers with a cookie that scripts cannot
+// read. The same code checks cookies and tokens, and a revoked token ends its sessions. GET /api/v1/events sends
+// changes of the state as server-sent events; pages use Service.Watch.
 //
-// A role includes those before it: viewer looks, operator also has things done to pipelines and rows, admin also sees
-// the configuration and reloads plugins. A token may be for some pipelines: anyone who holds it sees and changes these
-// alone. The text of a row is shown to operators and admins, and only if the configuration lets it be shown.
+// A role includes those before it: viewer sees the state, operator also acts on pipelines and rows, admin also sees the
+// configuration and reloads plugins. A token may be limited to some pipelines. Operators and admins see the text of a
+// row, if the configuration allows it.
 package admin
 
 import (
@@ -26,19 +26,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 )
 
-// Bounds of what those who come in may ask for.
+// Limits of the listener.
 const (
 	maxBody   = 1 << 20
 	maxConns  = 256
 	usualRate = 50
-	// requestTime is how long an answer may take to make; events have no end.
+	// requestTime is the time limit for an answer, except for events.
 	requestTime = 90 * time.Second
 	readTimeout = 30 * time.Second
 	stopTimeout = 5 * time.Second
 )
 
-// Listen opens the port for administrators, whose tokens o has, to a Service and to pages beside it. Run the server, or
-// Close it if it never comes to that.
+// Listen opens the port for administrators, whose tokens are in o, with a Service and pages. The caller must run the
+// server or close it.
 func Listen(ctx context.Context, s *Service, o gate.Options) (*httpserver.Server, error) {
 	if o.Tokens == nil {
 		return nil, errors.New("listen for administrators: there is no token")
@@ -49,7 +49,7 @@ func Listen(ctx context.Context, s *Service, o gate.Options) (*httpserver.Server
 	c := &s.config().Admin
 	o.What, o.Setting, o.Begun = "administrators", "http.admin.listen", "administrators are answered"
 	o.Administers, o.Exact, o.Base, o.RowText = true, true, c.BasePath, c.ShowRowText
-	o.API = NewAPI(s) //nolint:contextcheck // requests bring their own
+	o.API = NewAPI(s) //nolint:contextcheck // requests have their own
 	o.Endless, o.End = eventsPath, s.events.end
 	o.Limits = gate.Limits{
 		Body: maxBody, Rate: cmp.Or(o.Limits.Rate, usualRate), Conns: maxConns, Read: readTimeout, Time: requestTime,

@@ -2,7 +2,7 @@ package admin
 
 import "testing"
 
-// TestWatch_NobodyPushesOutOthers: who watches without end takes the places of his own.
+// TestWatch_NobodyPushesOutOthers: a client that watches without end only uses up its own slots.
 func TestWatch_NobodyPushesOutOthers(t *testing.T) {
 	t.Parallel()
 	watched := newHub()

@@ -14,9 +14,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// promised are the schemas of answers, of the OpenAPI document.
+// promised are the answer schemas of the OpenAPI document.
 type promised struct {
-	mu       sync.Mutex // of the compiler, which notes what it has compiled
+	mu       sync.Mutex // guards the compiler, which caches schemas
 	compiler *jsonschema.Compiler
 	routes   []promisedRoute
 }
@@ -24,17 +24,17 @@ type promised struct {
 type promisedRoute struct {
 	method string
 	path   *regexp.Regexp
-	at     string // of the schema in the document
+	at     string // place of the schema in the document
 }
 
-// promises reads what the OpenAPI document promises of answers.
+// promises reads the answer schemas of the OpenAPI document.
 func (f *fixture) promises() *promised {
 	f.t.Helper()
 	r, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.base+"/openapi.json", http.NoBody)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+f.tokens["reader"]) // whose rate no test measures
+	r.Header.Set("Authorization", "Bearer "+f.tokens["reader"]) // no test measures its rate
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		f.t.Fatal(err)
@@ -60,13 +60,13 @@ func (f *fixture) promises() *promised {
 	return p
 }
 
-// broken tells how an answer is not what the document promises of it.
+// broken returns how an answer violates its schema.
 func (p *promised) broken(r *http.Request, body string) error {
 	value, err := jsonschema.UnmarshalJSON(strings.NewReader(body))
 	if err != nil {
 		return err
 	}
-	var best *promisedRoute // that without a parameter, where two fit
+	var best *promisedRoute // prefers the route without a parameter if two match
 	for i := range p.routes {
 		if one := &p.routes[i]; one.method == r.Method && one.path.MatchString(r.URL.EscapedPath()) &&
 			(best == nil || len(one.path.String()) > len(best.path.String())) {
@@ -85,13 +85,13 @@ func (p *promised) broken(r *http.Request, body string) error {
 	return s.Validate(value)
 }
 
-// A wait that takes longer than a body may take to come is answered with how far it is, and not cut off.
+// A wait that is longer than the time limit for a body gets an answer, and is not cut off.
 func TestWait_LongerThanABodyTakes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
 		SELECT pipeline_id, '1', 1, '3', '0/1', '0/1', now() FROM embedsidecar.pipeline`)
-	const patience = 7 * time.Second // more than the 5 s after which huma gives up a body
+	const patience = 7 * time.Second // more than 5 s, huma's time limit for a body
 	began := time.Now()
 	a := f.ask("viewer", http.MethodGet, "/api/v1/wait?pipeline=docs&pipeline=notes&timeout="+patience.String(), "")
 	var d struct {
@@ -104,7 +104,7 @@ func TestWait_LongerThanABodyTakes(t *testing.T) {
 	}
 }
 
-// One that asks for no time at all is told that it was too little; a pipeline that is named twice is acted on once.
+// A wait with a zero timeout answers caught_up: false; a pipeline that is named twice is processed once.
 func TestAct_NoTimeAndTwice(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// from returns a connection to the listener that comes from an address of this machine.
+// from returns a connection to the listener from a local address.
 func (f *fixture) from(address string) net.Conn {
 	f.t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
@@ -28,15 +28,14 @@ func (f *fixture) from(address string) net.Conn {
 	return conn
 }
 
-// TestTrust_StrangersWhoHoldRequestsCloseNothing: whoever has no token and sends bodies that do not end, or does not
-// read his answers, takes no place of those who have one, and of strangers at other addresses none either; and he does
-// not wait for long.
+// TestTrust_StrangersWhoHoldRequestsCloseNothing: clients without a token that send endless bodies, or do not read
+// answers, take no slots of clients with one, nor of those at other addresses, and are disconnected soon.
 func TestTrust_StrangersWhoHoldRequestsCloseNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(_ *fixture, o *gate.Options) {
 		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet {
-				_, _ = w.Write(make([]byte, 16<<20)) // more than a connection holds that nobody reads
+				_, _ = w.Write(make([]byte, 16<<20)) // more than an unread connection buffers
 			}
 			_, _ = fmt.Fprintf(w, "page for %s", r.PostFormValue("token"))
 		})
@@ -67,13 +66,13 @@ func TestTrust_StrangersWhoHoldRequestsCloseNothing(t *testing.T) {
 		for _, holder := range []string{"127.0.0.1", "127.0.0.2"} {
 			hold := func(n int) {
 				for range n {
-					// One that goes beyond what an address may have is ended while it is written to.
+					// A request beyond the limit of an address is ended while it is written.
 					_, _ = io.WriteString(f.from(holder), request)
 				}
 			}
-			hold(300) // more than there may be connections
+			hold(300) // more than the limit of connections
 			testenv.Eventually(t, waitFor, func() (bool, string) {
-				hold(10) // on a busy machine some have ended before the last of them began
+				hold(10) // on a busy machine some end before the last of them begins
 				status, said := signIn(holder, "token=x")
 				return status == http.StatusTooManyRequests, said
 			})
@@ -82,7 +81,7 @@ func TestTrust_StrangersWhoHoldRequestsCloseNothing(t *testing.T) {
 		if status, said := signIn("127.0.0.3", "token=x"); status != http.StatusOK || said != "page for x" {
 			t.Errorf("%s: another stranger: %d %s", name, status, said)
 		}
-		testenv.Eventually(t, waitFor, func() (bool, string) { // none of those that are held has ended
+		testenv.Eventually(t, waitFor, func() (bool, string) { // none of the held ones has ended
 			status, said := signIn("127.0.0.2", "token=x")
 			return status == http.StatusOK, said
 		})
@@ -92,7 +91,7 @@ func TestTrust_StrangersWhoHoldRequestsCloseNothing(t *testing.T) {
 	}
 }
 
-// TestTrust_StrangersLearnNoNamesOfDatabases: the page that asks for a token is the same for each name.
+// TestTrust_StrangersLearnNoNamesOfDatabases: the sign-in page is the same for each name.
 func TestTrust_StrangersLearnNoNamesOfDatabases(t *testing.T) {
 	t.Parallel()
 	page := func(text string) http.Handler {
@@ -117,15 +116,15 @@ func TestTrust_StrangersLearnNoNamesOfDatabases(t *testing.T) {
 	}
 }
 
-// TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: by the administration, too, policies of a table are not passed by;
-// and who may not see texts learns of none that it is the one he guessed.
+// TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: searches by administrators do not bypass policies of a table, and a
+// caller that may not see texts cannot confirm a guess of one.
 func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(f *fixture, _ *gate.Options) {
 		f.embed = func(context.Context, *pipeline.Pipeline, string) ([]float32, error) { return []float32{2, 1, 0}, nil }
 	})
 	f.embedded()
-	f.pool = f.connect(testenv.Owner) // policies do not hold for it
+	f.pool = f.connect(testenv.Owner) // its policies do not apply to it
 	f.listen()
 	const path, row = "/api/v1/search", "/api/v1/pipelines/docs/rows/1?text=true"
 	question := func(more string) string { return `{"pipeline": "docs", "text": "CANARY 2"` + more + `}` }
@@ -149,7 +148,7 @@ func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {
 	f.refused(http.StatusForbidden, "row_security", "operator", http.MethodGet, row, "")
 }
 
-// TestTrust_EventsEndWithTheSession: who signs out watches no longer, though nothing happens that could be told.
+// TestTrust_EventsEndWithTheSession: events end at sign-out, even if nothing happens.
 func TestTrust_EventsEndWithTheSession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

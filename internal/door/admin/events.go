@@ -13,16 +13,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
-// eventsEvery is how often somebody who watches is told, if anything is new.
+// eventsEvery is the interval of the checks for changes.
 const eventsEvery = 2 * time.Second
 
-// maxWatchers bounds how many watch at a time.
+// maxWatchers limits the watching clients.
 const maxWatchers = 32
 
-// ownWatchers bounds those of one token.
+// ownWatchers limits those of one token.
 const ownWatchers = 8
 
-// hub knows who watches.
+// hub tracks the watching clients.
 type hub struct {
 	ended chan struct{} // closed when the listener ends
 	own   httpserver.Shares
@@ -57,7 +57,7 @@ func (h *hub) leave(name string) {
 	h.watchers--
 }
 
-// end sends all watchers home.
+// end ends all watches.
 func (h *hub) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,9 +67,9 @@ func (h *hub) end() {
 	}
 }
 
-// Watch tells how things stand, at once and then whenever that is something else, looking every two seconds; where the
-// tables cannot be asked it tells the error instead. It returns when ctx or the listener ends, or when tell fails.
-// However many watch, the tables are asked once.
+// Watch calls tell with the state at once and after each change, checked every two seconds; if the tables cannot be
+// read, it passes the error. It returns when ctx or the listener ends, or when tell fails. All watches share one read
+// of the tables.
 func (s *Service) Watch(ctx context.Context, tell func(Status, error) error) error {
 	who, err := gate.Asked(ctx, gate.RoleViewer)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Service) Watch(ctx context.Context, tell func(Status, error) error) err
 	}
 }
 
-// fingerprint is what tells one status from another: all but the time.
+// fingerprint identifies a status, ignoring its time.
 func fingerprint(now Status, err error) string {
 	if err != nil {
 		return err.Error()

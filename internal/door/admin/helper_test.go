@@ -34,23 +34,23 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// fixture is a listener over a database with two pipelines, and somebody with a token of each kind.
+// fixture is a listener on a database with two pipelines, with a token of each kind.
 type fixture struct {
 	*testenv.Database
 	t        *testing.T
 	config   *config.Config
-	pool     *pgxpool.Pool // as the listener has it: of the role that runs, which may act
+	pool     *pgxpool.Pool // the listener's: of the role that runs, which may act
 	role     string
 	base     string
 	file     string
 	tokens   map[string]string // by name
 	checks   atomic.Int32
-	promised *promised // what answers are to look like
+	promised *promised // schemas of the answers
 
 	embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) // nil: there is no model
 }
 
-// newFixture sets up docs and notes, each with four rows. change changes what the listener is made of.
+// newFixture sets up docs and notes, each with four rows. change modifies the listener's options.
 func newFixture(t *testing.T, change ...func(f *fixture, o *gate.Options)) *fixture {
 	t.Helper()
 	f := &fixture{Database: testenv.DB(t), t: t, tokens: map[string]string{}, config: config.Default()}
@@ -108,7 +108,7 @@ func (f *fixture) connectTo(url string) *pgxpool.Pool {
 	return pool
 }
 
-// listen answers requests until the test ends.
+// listen serves requests until the test ends.
 func (f *fixture) listen(change ...func(f *fixture, o *gate.Options)) {
 	f.t.Helper()
 	tokens, err := gate.ReadTokens(f.file, nil)
@@ -156,21 +156,21 @@ func (f *fixture) listen(change ...func(f *fixture, o *gate.Options)) {
 	f.promised = f.promises()
 }
 
-// answer is what came of a request.
+// answer is the response to a request.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// problem is an answer that is an error.
+// problem is an error answer.
 type problem struct {
 	Title, Detail, Reason, Code string
 	Status                      int
 	Hints                       []string
 }
 
-// ask sends a request with the token of somebody; "" has none. Header names and values follow the body.
+// ask sends a request with the token of who; "" sends none. Header names and values follow the body.
 func (f *fixture) ask(who, method, path, body string, header ...string) answer {
 	f.t.Helper()
 	r, err := http.NewRequestWithContext(f.t.Context(), method, f.base+path, strings.NewReader(body))
@@ -224,7 +224,7 @@ func (f *fixture) send(r *http.Request) answer {
 	return a
 }
 
-// gets decodes what a request is answered with, which must be 200.
+// gets decodes the answer to a request, which must have status 200.
 func gets[T any](f *fixture, who, path string) (v T) {
 	f.t.Helper()
 	a := f.ask(who, http.MethodGet, path, "")
@@ -243,18 +243,18 @@ func decoded[T any](f *fixture, what string, a answer) (v T) {
 	return v
 }
 
-// refused fails the test unless a request is refused for this reason.
+// refused fails the test unless a request is rejected with this reason.
 func (f *fixture) refused(status int, reason, who, method, path, body string, header ...string) {
 	f.t.Helper()
 	a := f.ask(who, method, path, body, header...)
 	var p problem
-	_ = json.Unmarshal([]byte(a.body), &p) // ask has looked at it
+	_ = json.Unmarshal([]byte(a.body), &p) // ask has checked it
 	if a.status != status || p.Reason != reason {
 		f.t.Errorf("%s %s %s %s: %d %s, want %d %s", who, method, path, body, a.status, a.body, status, reason)
 	}
 }
 
-// reset puts tasks into an empty queue of each pipeline: dead letters 1 to 3, and 4 which is cancelled.
+// reset puts tasks into an empty queue of each pipeline: dead letters 1 to 3, and 4, which is cancelled.
 func (f *fixture) reset() {
 	f.t.Helper()
 	f.MustExec(`TRUNCATE embedsidecar.task, embedsidecar.lease, embedsidecar.audit_log, embedsidecar.scan, embedsidecar.ledger`)
@@ -268,7 +268,7 @@ func (f *fixture) reset() {
 		FROM   embedsidecar.pipeline AS p, generate_series(1, 4) AS i ORDER BY 1, 2`)
 }
 
-// state is all that the database holds of ours and of users', but what the program tells of itself.
+// state returns the whole content of the database, except what the program reports about itself.
 func (f *fixture) state() string {
 	f.t.Helper()
 	var all []string
@@ -280,5 +280,5 @@ func (f *fixture) state() string {
 	return strings.Join(all, "\n")
 }
 
-// waitFor bounds every wait of a test.
+// waitFor limits every wait of a test.
 const waitFor = 10 * time.Minute

@@ -15,8 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestAct_NobodyGoesOnUnderAnothersName: an action is gone on with by who began it, and about the rows that it was
-// about; so the audit names who did it, and what.
+// TestAct_NobodyGoesOnUnderAnothersName: only the caller that began an action can continue it, and only for the same
+// rows, so the audit is correct.
 func TestAct_NobodyGoesOnUnderAnothersName(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -44,8 +44,8 @@ func TestAct_NobodyGoesOnUnderAnothersName(t *testing.T) {
 	}
 }
 
-// TestAct_WhatIsEmptyIsNotEverything: what a script has left empty, or says twice, is refused and means nothing else;
-// nor does a name lead to an action on more.
+// TestAct_WhatIsEmptyIsNotEverything: empty or repeated parameters are rejected and do not mean everything; nor does a
+// crafted name extend an action.
 func TestAct_WhatIsEmptyIsNotEverything(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -88,7 +88,7 @@ func TestAct_WhatIsEmptyIsNotEverything(t *testing.T) {
 	}
 }
 
-// TestLook_HashOfAText: who may not see texts gets no hash either, by which a short one is guessed.
+// TestLook_HashOfAText: a caller that may not see texts gets no hash either, since a hash reveals a short text.
 func TestLook_HashOfAText(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -112,7 +112,7 @@ func TestLook_HashOfAText(t *testing.T) {
 	}
 }
 
-// TestSession_BeginsWithTheToken: a cookie gets nobody another one.
+// TestSession_BeginsWithTheToken: a cookie cannot be exchanged for another one.
 func TestSession_BeginsWithTheToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -129,17 +129,16 @@ func TestSession_BeginsWithTheToken(t *testing.T) {
 	}
 }
 
-// TestListen_OneTokenLeavesRoomForOthers: it may hold requests open as many as it likes, of whatever kind; their bodies
-// need not end.
+// TestListen_OneTokenLeavesRoomForOthers: one token may hold many requests of any kind open, with endless bodies.
 func TestListen_OneTokenLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, request := range []string{"POST /api/v1/pause", "GET /api/v1/session", "GET /api/v1/events"} {
 		t.Log(request)
-		held := make([]net.Conn, 300) // more than there may be connections
+		held := make([]net.Conn, 300) // more than the limit of connections
 		for i := range held {
 			held[i] = f.from("127.0.0.1")
-			// One that goes beyond what a token may have is ended while it is written to.
+			// A request beyond the limit of a token is ended while it is written.
 			_, _ = io.WriteString(held[i], request+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+
 				"Content-Length: 9\r\nAuthorization: Bearer "+f.tokens["viewer"]+"\r\n\r\n{")
 		}
@@ -158,7 +157,8 @@ func TestListen_OneTokenLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestListen_IdleConnectionsOfOneTokenLeaveRoomForOthers: who holds all connections, and opens more, ends his own.
+// TestListen_IdleConnectionsOfOneTokenLeaveRoomForOthers: a client that holds all connections and opens more ends its
+// own.
 func TestListen_IdleConnectionsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -174,12 +174,12 @@ func TestListen_IdleConnectionsOfOneTokenLeaveRoomForOthers(t *testing.T) {
 		_, err = io.Copy(io.Discard, response.Body)
 		return errors.Join(err, response.Body.Close())
 	}
-	for range 300 { // more than there may be
+	for range 300 { // more than the limit
 		if err := ask(f.from("127.0.0.1"), "viewer"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	slow := f.from("127.0.0.2") // its client has not shown who it is, as long as it says nothing
+	slow := f.from("127.0.0.2") // its client counts as unknown until it sends a request
 	for range 300 {
 		if err := ask(f.from("127.0.0.1"), "viewer"); err != nil {
 			t.Fatal(err)

@@ -21,8 +21,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// TestListen_AsksForCertificates: with certificates of clients a token alone lets nobody in; and who comes before there
-// is a database is told so.
+// TestListen_AsksForCertificates: with client certificates, a token alone is not enough; a request before the database
+// is connected gets an error that says so.
 func TestListen_AsksForCertificates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,9 +12,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
-// How old what several ask for at once may be. Where the tables take longer to read than patience, what was read before
-// is shown until it is lastAge old, unless something was just changed here. If the last reading took longer than
-// patience, nobody waits.
+// Limits of the cached state, which concurrent callers share. If reading the tables takes longer than patience, callers
+// get the last state until it is lastAge old, unless the service has changed something since. If the last read took
+// longer than patience, they do not wait at all.
 const (
 	statusAge = time.Second
 	patience  = 100 * time.Millisecond
@@ -22,33 +22,33 @@ const (
 	readLimit = time.Minute
 )
 
-// look is a reading of the tables that all who ask share.
+// look is the cached state of the tables.
 type look struct {
 	redact  func(string) string
 	memory  observe.Memory
-	reading singleflight.Group // those that ask meanwhile take what is found
+	reading singleflight.Group // concurrent callers share its result
 
 	mu      sync.Mutex
 	last    looked
-	began   time.Time // when the tables are read: since when; else zero
-	changed time.Time // time of the last change that was made through the service
+	began   time.Time // start of the read in progress; else zero
+	changed time.Time // time of the last change through the service
 }
 
-// looked is how the tables stood at a time.
+// looked is the state of the tables at a time.
 type looked struct {
 	observe.Database
 
 	at   time.Time
-	took time.Duration // to read them
+	took time.Duration // duration of the read
 }
 
-// at returns a reading of the tables: a new one, or the last one if a new one takes long.
+// at returns the state of the tables: a new one, or the last one if reading takes long.
 func (l *look) at(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
 	l.mu.Lock()
 	last, wait := l.last, patience
 	if last.took > patience {
 		wait = 0
-	} else if !l.began.IsZero() { // who asks several times while it is read waits once
+	} else if !l.began.IsZero() { // repeated calls during one read wait once in total
 		wait -= time.Since(l.began)
 	}
 	l.mu.Unlock()
@@ -57,7 +57,7 @@ func (l *look) at(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
 		return last, nil
 	}
 	answer := l.reading.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit) // others wait for it, too
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit) // others share the result
 		defer cancel()
 		return l.read(ctx, pool)
 	})
@@ -76,10 +76,10 @@ func (l *look) at(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
 	}
 }
 
-// read asks the tables.
+// read reads the tables.
 func (l *look) read(ctx context.Context, pool *pgxpool.Pool) (now looked, err error) {
 	defer func() {
-		if panicked := recover(); panicked != nil { // nobody else stands between it and the end of the program
+		if panicked := recover(); panicked != nil { // it runs in its own goroutine, so a panic would end the program
 			err = fmt.Errorf("read how things stand: %v", panicked)
 		}
 	}()
@@ -97,7 +97,7 @@ func (l *look) read(ctx context.Context, pool *pgxpool.Pool) (now looked, err er
 	return now, err
 }
 
-// mark notes since when the tables are read.
+// mark records the start of a read, or its end with a zero time.
 func (l *look) mark(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *look) forget() {
 	l.reading.Forget("")
 }
 
-// lastAt is the time of the last reading.
+// lastAt returns the time of the last read.
 func (l *look) lastAt() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

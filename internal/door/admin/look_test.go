@@ -21,7 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// history reads how pipelines did, each for himself and all together.
+// history writes measurements, and checks each pipeline's history and that of all together.
 func (f *fixture) history() {
 	f.t.Helper()
 	f.MustExec(`INSERT INTO embedsidecar.measure
@@ -41,8 +41,8 @@ func (f *fixture) history() {
 	f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodGet, "/api/v1/history?pipeline=notes", "")
 }
 
-// TestLook_WhatIsThere: every route that looks tells what the database holds, to each what he may see, and neither
-// texts nor passwords.
+// TestLook_WhatIsThere: every route that reads returns the content of the database that the caller may see, without
+// texts and passwords.
 func TestLook_WhatIsThere(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -56,7 +56,7 @@ func TestLook_WhatIsThere(t *testing.T) {
 		if a.status != http.StatusOK || strings.Contains(a.body, "CANARY") || strings.Contains(a.body, "hunter2") {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
-		// One for some pipelines learns nothing of others.
+		// A token for some pipelines sees nothing of others.
 		if a := f.ask("scoped", http.MethodGet, "/api/v1"+path, ""); strings.Contains(a.body, "notes") {
 			t.Errorf("%s, for some pipelines: %s", path, a.body)
 		}
@@ -102,7 +102,7 @@ func TestLook_WhatIsThere(t *testing.T) {
 	if !strings.Contains(a.body, "reloaded by http:admin@") {
 		t.Errorf("reload: %d %s", a.status, a.body)
 	}
-	// Nothing is waited for: what is left now is the answer.
+	// Without a timeout, the answer is the current state.
 	for _, path := range []string{"/wait?timeout=0s", "/wait?pipeline=docs&pipeline=notes&timeout=0s"} {
 		if a := f.ask("viewer", http.MethodGet, "/api/v1"+path, ""); a.status != http.StatusOK || !strings.Contains(a.body, "left") ||
 			!strings.Contains(a.body, `"why":`) {
@@ -112,7 +112,7 @@ func TestLook_WhatIsThere(t *testing.T) {
 	f.refused(http.StatusNotFound, "plugin_not_found", "admin", http.MethodPost, "/api/v1/plugins/none/reload", "")
 }
 
-// pagesOfTheAudit fails the test unless entries come page by page, each once, and filtered on each page.
+// pagesOfTheAudit checks that pages of the audit have each entry once, with and without a filter.
 func (f *fixture) pagesOfTheAudit() {
 	f.t.Helper()
 	f.MustExec(`INSERT INTO embedsidecar.audit_log (action, pipeline) SELECT 'pause', CASE i % 2 WHEN 0 THEN 'public.docs' ELSE 'public.notes' END
@@ -139,7 +139,7 @@ func (f *fixture) pagesOfTheAudit() {
 	f.MustExec(`TRUNCATE embedsidecar.audit_log`)
 }
 
-// TestLook_TextOfARow: only where the configuration lets it be shown, to operators, who ask for it.
+// TestLook_TextOfARow: texts are shown only on request, to operators, if the configuration allows it.
 func TestLook_TextOfARow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -156,7 +156,7 @@ func TestLook_TextOfARow(t *testing.T) {
 	}
 }
 
-// TestSession_OfABrowser: a cookie stands for the token until it is ended, or the token is revoked.
+// TestSession_OfABrowser: a cookie replaces the token until the session is ended or the token is revoked.
 func TestSession_OfABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(_ *fixture, o *gate.Options) {
@@ -225,7 +225,7 @@ func TestSession_OfABrowser(t *testing.T) {
 	testenv.Eventually(t, waitFor, func() (bool, string) { got := page(); return got == "false", got })
 }
 
-// TestEvents tells who watches what changes, until the token is revoked.
+// TestEvents: a watching client gets changes until the token is revoked.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -270,8 +270,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestAct_WhileTheDatabaseIsAway: that is said at once, whatever is asked for, and nothing is half done; when it is
-// back the same request acts.
+// TestAct_WhileTheDatabaseIsAway: every request fails at once and changes nothing; when the database is back, the same
+// request succeeds.
 func TestAct_WhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -306,8 +306,8 @@ func TestAct_WhileTheDatabaseIsAway(t *testing.T) {
 	}
 }
 
-// TestAct_TwoOperatorsOnOneRow: what several do to one row at once is done one after the other, all of it is in the
-// audit, and the row is as one of them has left it.
+// TestAct_TwoOperatorsOnOneRow: concurrent actions on one row are serialized, the audit has all of them, and the row
+// has the state that one of them left.
 func TestAct_TwoOperatorsOnOneRow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -341,8 +341,8 @@ func TestAct_TwoOperatorsOnOneRow(t *testing.T) {
 	}
 }
 
-// TestStatus_NobodyWaitsForASlowRead: while the tables cannot be read, how they stood a moment ago is told at once,
-// with that time; but not after something was changed here.
+// TestStatus_NobodyWaitsForASlowRead: while the tables cannot be read, callers get the last state with its time at
+// once, but not after a change.
 func TestStatus_NobodyWaitsForASlowRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -360,7 +360,7 @@ func TestStatus_NobodyWaitsForASlowRead(t *testing.T) {
 		return testenv.Value[int](f.Database, `SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
 			WHERE NOT l.granted AND l.relation = 'embedsidecar.scan'::regclass AND d.datname = current_database()`)
 	}
-	for reads := false; !reads; { // the first of them are answered by what is known, and the last while it is read again
+	for reads := false; !reads; { // the first of them get the cached state, the last one during the next read
 		reads = waiting() > 0
 		now := gets[admin.Status](f, "viewer", "/api/v1/status")
 		if now.At != before.At || len(now.Pipelines) != len(before.Pipelines) {
@@ -370,7 +370,7 @@ func TestStatus_NobodyWaitsForASlowRead(t *testing.T) {
 	f.ask("operator", http.MethodPost, "/api/v1/pipelines/docs/pause", `{}`)
 	after := make(chan answer)
 	go func() { after <- f.ask("viewer", http.MethodGet, "/api/v1/status", "") }()
-	testenv.Eventually(t, waitFor, func() (bool, string) { // the read of before, and that of now
+	testenv.Eventually(t, waitFor, func() (bool, string) { // the previous read, and the current one
 		n := waiting()
 		return n == 2, fmt.Sprintf("%d wait for the table", n)
 	})

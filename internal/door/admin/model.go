@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 )
 
-// Model tells of the generations of a pipeline: the one that serves, and the next or the previous one beside it.
+// Model returns the generations of a pipeline: the serving one, and the next or the previous one beside it.
 func (s *Service) Model(ctx context.Context, name string) ([]generations.Generation, error) {
 	_, pool, names, err := s.meant(ctx, gate.RoleViewer, []string{name})
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *Service) Model(ctx context.Context, name string) ([]generations.Generat
 	return append([]generations.Generation{}, list...), err
 }
 
-// ActOnModel has something done with the generations of a pipeline, and returns the word for what became of it.
+// ActOnModel performs an action on the generations of a pipeline, and returns its result word.
 func (s *Service) ActOnModel(ctx context.Context, r generations.Request) (string, error) {
 	defer s.look.forget()
 	who, pool, names, err := s.mayAct(ctx, []string{r.Pipeline}, false, r.DryRun)
@@ -38,7 +38,7 @@ func (s *Service) ActOnModel(ctx context.Context, r generations.Request) (string
 	return result, err
 }
 
-// PlanModel tells what a change of a pipeline's model would take.
+// PlanModel returns what a change of a pipeline's model would cost and make.
 func (s *Service) PlanModel(ctx context.Context, name string, to pipeline.ModelName) (generations.Plan, error) {
 	_, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
 	switch {
@@ -50,8 +50,8 @@ func (s *Service) PlanModel(ctx context.Context, name string, to pipeline.ModelN
 	return s.o.PlanModel(ctx, pool, names[0], to)
 }
 
-// CompareModel asks the generations of a pipeline the same questions. Who may not see texts of rows gives the questions
-// himself, and sees keys.
+// CompareModel asks the generations of a pipeline the same questions. A caller that may not see texts of rows must
+// provide the questions, and gets only keys.
 func (s *Service) CompareModel(ctx context.Context, name string, questions []compare.Question) (compare.Result, error) {
 	who, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
 	switch {
@@ -88,39 +88,39 @@ type modelStates struct {
 	Generations []generations.Generation `json:"generations"`
 }
 
-// ModelActed is what became of an action.
+// ModelActed is the result of an action.
 type ModelActed struct {
 	Pipeline string `json:"pipeline"`
 	Result   string `json:"result" doc:"In a word that never changes"`
 	DryRun   bool   `json:"dry_run" doc:"Nothing was changed: this is what would be"`
 }
 
-// modelBody is what switch and rollback take.
+// modelBody is the body of switch and rollback.
 type modelBody struct {
 	Trial
 
 	Force bool `json:"force,omitempty" doc:"Though rows are stale or failed, or an index is missing"`
 }
 
-// changeBody is what a change takes.
+// changeBody is the body of a change.
 type changeBody struct {
 	Trial
 
 	ModelNamed
 }
 
-// ModelNamed is a model as the configuration names it.
+// ModelNamed is a model by its configured name.
 type ModelNamed struct {
 	To     string `json:"to,omitempty" maxLength:"500" pattern:"^[A-Za-z0-9][A-Za-z0-9 ._:/@+=-]*$" doc:"The model; absent: that of the configuration"`
 	Plugin string `json:"plugin,omitempty" maxLength:"200" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" doc:"That runs it; absent: the usual one"`
 }
 
-// compareBody is what a comparison takes.
+// compareBody is the body of a comparison.
 type compareBody struct {
 	Queries []compare.Question `json:"queries,omitempty" maxItems:"100" doc:"Texts, with keys of rows that should be found; absent: texts of rows"`
 }
 
-// model are the routes about a change of a pipeline's model.
+// model adds the routes about changes of a pipeline's model.
 func (a *api) model() {
 	s := a.service
 	get(a, "/pipelines/{name}/model", "model", "Tell which model serves, and how far a change of it is",

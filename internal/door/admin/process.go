@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// Plugins tells of the plugins of this process, and what is remembered of their vectors.
+// Plugins returns the plugins of this process with their caches.
 func (s *Service) Plugins(ctx context.Context) (control.State, error) {
 	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
 		return control.State{}, err
@@ -28,7 +28,7 @@ func (s *Service) Plugins(ctx context.Context) (control.State, error) {
 	return state, nil
 }
 
-// Named returns the plugins and models that can be named on this machine.
+// Named returns the plugins and models that are available on this machine.
 func (s *Service) Named(ctx context.Context) (plugins []registry.Known, folders []models.Info, err error) {
 	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
 		return nil, nil, err
@@ -44,7 +44,7 @@ func (s *Service) Named(ctx context.Context) (plugins []registry.Known, folders 
 	return plugins, folders, nil
 }
 
-// Config tells every value of the configuration that counts, without passwords.
+// Config returns every value of the configuration in force, without passwords.
 func (s *Service) Config(ctx context.Context) ([]config.Shown, error) {
 	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *Service) Config(ctx context.Context) ([]config.Shown, error) {
 	return list, nil
 }
 
-// DatabaseState is how one of several databases stands.
+// DatabaseState is the state of one of several databases.
 type DatabaseState struct {
 	Database string `json:"database"`
 	State    string `json:"state" enum:"working,quiet,starting,failing,unserved"`
@@ -70,10 +70,10 @@ type databaseList struct {
 	Databases []DatabaseState `json:"databases"`
 }
 
-// OfNone reports whether the Service is of none of several databases.
+// OfNone reports whether the Service belongs to none of several databases.
 func (s *Service) OfNone() bool { return s.o.Databases != nil && s.o.Name == "" }
 
-// all tells how several databases stand.
+// all returns the states of several databases.
 func (s *Service) all(ctx context.Context, who gate.Caller) (Status, error) {
 	list, err := s.Databases(ctx)
 	return Status{
@@ -82,7 +82,7 @@ func (s *Service) all(ctx context.Context, who gate.Caller) (Status, error) {
 	}, err
 }
 
-// Name is that of the database, where there are several.
+// Name returns the name of the database, if there are several.
 func (s *Service) Name() string { return s.o.Name }
 
 // Databases lists the databases that the caller sees.

@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/manage/requests"
 )
 
-// Declare asks for a pipeline to be created, changed or dropped, or for what that would do, and waits for a while for
-// what becomes of it.
+// Declare requests that a pipeline is created, changed or dropped, or a plan of that, and waits for the result for a
+// while.
 func (s *Service) Declare(ctx context.Context, action, pipeline string, definition map[string]any, dry bool,
 	wait time.Duration,
 ) (requests.Request, error) {
@@ -50,7 +50,7 @@ func (s *Service) Request(ctx context.Context, id int64) (requests.Request, erro
 	return requests.Read(ctx, pool, id)
 }
 
-// declared is what became of a request so far.
+// declared is the state of a request.
 type declared struct {
 	Status   int
 	Location string `header:"Location" doc:"Where to look for what becomes of it"`
@@ -61,13 +61,13 @@ type requestList struct {
 	Requests []requests.Request `json:"requests" doc:"The newest hundred"`
 }
 
-// Waits is how long a request is waited for, and what for.
+// Waits are the parameters of a request's wait.
 type Waits struct {
 	Wait   string `query:"wait" default:"10s" doc:"For what becomes of it, up to 60s"`
 	DryRun bool   `query:"dry_run" doc:"Change nothing, and tell what would be done"`
 }
 
-// declares are the routes about pipelines that are no file's.
+// declares adds the routes about pipelines that no file declares.
 func (a *api) declares() {
 	s := a.service
 	declare := func(ctx context.Context, action, name string, definition map[string]any, in Waits) (*declared, error) {

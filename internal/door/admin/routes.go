@@ -25,7 +25,7 @@ const (
 	sessionPath = base + "/session"
 )
 
-// routes adds every route. What one answers is a method of Service, which pages call as well.
+// routes adds every route. Each answers with a method of Service, which pages call as well.
 func (a *api) routes() {
 	a.sessions()
 	a.databases()
@@ -39,10 +39,10 @@ func (a *api) routes() {
 	a.model()
 }
 
-// none is what a route takes that takes nothing.
+// none is the input of a route without parameters.
 type none = struct{}
 
-// Self is who one is.
+// Self describes the caller.
 type Self struct {
 	Name      string   `json:"name"`
 	Role      string   `json:"role"`
@@ -79,12 +79,12 @@ func (a *api) sessions() {
 		})
 }
 
-// named is what is asked of one pipeline.
+// named is the input of a route about one pipeline.
 type named struct {
 	Name string `path:"name"`
 }
 
-// looks tell of single things.
+// looks adds the routes about single things.
 func (a *api) looks() {
 	s := a.service
 	get(a, "/status", "status", "Tell how things stand",
@@ -123,12 +123,12 @@ func (a *api) looks() {
 		})
 }
 
-// OfPipelines are the parameters of what may be about some pipelines.
+// OfPipelines are the parameters of a route that may be limited to some pipelines.
 type OfPipelines struct {
 	Pipelines []string `query:"pipeline,explode" doc:"A name, a pattern such as tenant_*.docs, or label:NAME=VALUE; again for more; absent: all"`
 }
 
-// statusParams are those of pages of pipelines, by their names.
+// statusParams are the parameters of pages of pipelines, sorted by name.
 type statusParams struct {
 	OfPipelines
 
@@ -136,7 +136,7 @@ type statusParams struct {
 	Limit  int    `query:"limit" default:"10" minimum:"1" maximum:"1000"`
 }
 
-// taskParams are those of lists of tasks.
+// taskParams are the parameters of lists of tasks.
 type taskParams struct {
 	OfPipelines
 
@@ -160,7 +160,7 @@ func (p *taskParams) page(ctx context.Context, s *Service) (TaskPage, error) {
 	})
 }
 
-// duration reads one; "" is none.
+// duration parses a duration; "" is 0.
 func duration(location, text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -172,7 +172,7 @@ func duration(location, text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Lists are objects, so that more can be told beside them.
+// Lists are objects, so that fields can be added.
 type (
 	checkList struct {
 		Checks []check.Finding `json:"checks"`
@@ -189,7 +189,7 @@ type (
 	}
 )
 
-// lists tell of many things.
+// lists adds the routes that return lists.
 func (a *api) lists() {
 	s := a.service
 	get(a, "/pipelines", "pipelines", "List pipelines with where each stands",
@@ -231,7 +231,7 @@ func (a *api) lists() {
 		})
 }
 
-// watches tell what happens as it happens.
+// watches adds the route of events.
 func (a *api) watches() {
 	gate.On(a.API, gate.RoleViewer, http.MethodGet, eventsPath, "events", "Tell how things stand, at once and whenever that changes",
 		func(context.Context, *none) (*huma.StreamResponse, error) {
@@ -244,9 +244,9 @@ func (a *api) watches() {
 		})
 }
 
-// stream sends events until somebody ends it.
+// stream sends events until the client or the listener ends it.
 func (a *api) stream(ctx huma.Context) {
-	const sending = 10 * time.Second // for a slow client to take one
+	const sending = 10 * time.Second // for a slow client to read an event
 	_, w := humago.Unwrap(ctx)
 	conn := http.NewResponseController(w)
 	begun := false
@@ -278,7 +278,7 @@ func (a *api) stream(ctx huma.Context) {
 	}
 }
 
-// databases is the route of what only a Service of several has.
+// databases adds the route that only a Service with several databases has.
 func (a *api) databases() {
 	get(a, "/databases", "databases", "List the databases, where several are served; ?database=NAME on other paths chooses",
 		func(ctx context.Context, _ *none) (databaseList, error) {
@@ -287,26 +287,26 @@ func (a *api) databases() {
 		})
 }
 
-// api is the API being put together.
+// api is the API under construction.
 type api struct {
 	*gate.API
 
 	service *Service
 }
 
-// get adds a route for anyone who may look.
+// get adds a route that every role may use.
 func get[I, O any](a *api, path, id, summary string, answer func(ctx context.Context, in *I) (O, error)) {
 	gate.Get(a.API, gate.RoleViewer, http.MethodGet, base+path, id, summary, answer)
 }
 
-// post adds a route that has something done, for a role.
+// post adds a route of an action, for a role.
 func post[I, O any](a *api, role, path, id, summary string, answer func(ctx context.Context, in *I) (O, error),
 	more ...func(*huma.Operation),
 ) {
 	gate.Get(a.API, role, http.MethodPost, base+path, id, summary, answer, more...)
 }
 
-// of is what is asked of one pipeline with a body, which may be missing, and all what is asked without a pipeline.
+// of is the input of a route about one pipeline with an optional body, and all that of a route without a pipeline.
 type (
 	of[T any] struct {
 		Name string `path:"name"`

@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// What is read of the tables each time somebody asks, and by no page.
+// Answers that are read from the tables on each request, and that no page shows.
 type (
 	workerList struct {
 		Workers []report.Worker `json:"workers"`
@@ -27,7 +27,7 @@ type (
 	}
 )
 
-// Workers tells of the sidecars that work here and those that ended a short while ago: to who sees all pipelines.
+// Workers returns the sidecars that run here or ended a short while ago, to callers that see all pipelines.
 func (s *Service) Workers(ctx context.Context) ([]report.Worker, error) {
 	_, pool, err := s.whole(ctx, gate.RoleViewer)
 	if err != nil {
@@ -45,8 +45,8 @@ func (s *Service) Workers(ctx context.Context) ([]report.Worker, error) {
 	return append([]report.Worker{}, list...), err
 }
 
-// Lanes counts rows of pipelines that the caller sees by priority and state. It counts all of them, one who asks at a
-// time.
+// Lanes counts the rows of pipelines that the caller sees by priority and state. It counts all rows, for one caller at
+// a time.
 func (s *Service) Lanes(ctx context.Context, pipelines []string) ([]report.Lane, error) {
 	_, pool, names, err := s.chosen(ctx, pipelines)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Service) Lanes(ctx context.Context, pipelines []string) ([]report.Lane,
 	return append([]report.Lane{}, list...), err
 }
 
-// RowStates tells where rows of a pipeline stand.
+// RowStates returns the states of rows of a pipeline.
 func (s *Service) RowStates(ctx context.Context, pipeline string, keys []string) ([]report.RowState, error) {
 	_, pool, names, err := s.meant(ctx, gate.RoleViewer, []string{pipeline})
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Service) RowStates(ctx context.Context, pipeline string, keys []string)
 	return append([]report.RowState{}, list...), err
 }
 
-// rows tell of sidecars, lanes and rows.
+// rows adds the routes about sidecars, lanes and rows.
 func (a *api) rows() {
 	s := a.service
 	get(a, "/workers", "workers",
@@ -96,21 +96,21 @@ func (a *api) rows() {
 		})
 }
 
-// IndexList are the indexes over the vectors of a pipeline.
+// IndexList lists the indexes on the vectors of a pipeline.
 type IndexList struct {
 	Indexes []indexes.Index `json:"indexes"`
 }
 
-// Indexes looks at the indexes of a pipeline.
+// Indexes returns the indexes of a pipeline.
 func (s *Service) Indexes(ctx context.Context, name string) (IndexList, error) {
 	p, err := s.Pipeline(ctx, name)
 	return IndexList{append([]indexes.Index{}, p.Indexes...)}, err
 }
 
-// measuring is how long the searches without the index may take that an index is measured by.
+// measuring is the time limit for the exact searches that an index is compared with.
 const measuring = 20 * time.Second
 
-// MeasureIndex measures the index of a pipeline, one at a time, since it reads every vector many times.
+// MeasureIndex measures the index of a pipeline. Only one runs at a time, since it reads every vector many times.
 func (s *Service) MeasureIndex(ctx context.Context, name string) (indexes.Recall, error) {
 	_, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *Service) MeasureIndex(ctx context.Context, name string) (indexes.Recall
 	return indexes.Measure(ctx, pool, &found[0], indexes.Queries, measuring, nil)
 }
 
-// indexes are the routes about them.
+// indexes adds the routes about indexes.
 func (a *api) indexes() {
 	s := a.service
 	get(a, "/pipelines/{name}/index", "index", "List the indexes over the vectors of a pipeline",
@@ -137,7 +137,7 @@ func (a *api) indexes() {
 		func(ctx context.Context, in *named) (indexes.Recall, error) { return s.MeasureIndex(ctx, in.Name) })
 }
 
-// Checks tells what running depends on, and whether it is so.
+// Checks checks everything that running depends on.
 func (s *Service) Checks(ctx context.Context) ([]check.Finding, error) {
 	_, pool, err := s.whole(ctx, gate.RoleViewer)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Service) Checks(ctx context.Context) ([]check.Finding, error) {
 
 const checksAge = 10 * time.Second
 
-// check looks at everything. Those who ask within checksAge get the same answer.
+// check runs all checks. Callers within checksAge get the same answer.
 func (s *Service) check(ctx context.Context, pool *pgxpool.Pool) ([]check.Finding, error) {
 	if err := s.checking.take(ctx); err != nil {
 		return nil, err
@@ -177,8 +177,8 @@ func (s *Service) lastChecks() (list []check.Finding, at time.Time) {
 	return s.checked, s.checkedAt
 }
 
-// LastChecks tells what Checks found last, and when, without a look; the zero time: it has not looked yet. fresh: it
-// would look no more.
+// LastChecks returns the last result of Checks and its time, without running it; a zero time: it has not run yet.
+// fresh: Checks would return the same.
 func (s *Service) LastChecks(ctx context.Context) (list []check.Finding, at time.Time, fresh bool, err error) {
 	_, _, err = s.whole(ctx, gate.RoleViewer)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestLook_Finished: pages of finished tasks are together what the view shows of these pipelines, each once, the newest
-// first.
+// TestLook_Finished: pages of finished tasks together equal the view for these pipelines, without duplicates, the
+// newest first.
 func TestLook_Finished(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -65,8 +65,8 @@ func TestLook_Finished(t *testing.T) {
 	}
 }
 
-// TestLook_AsTheViewsShowIt: workers, lanes and states of rows are what the views of the same names show, which are
-// other statements.
+// TestLook_AsTheViewsShowIt: workers, lanes and states of rows equal the views of the same names, which use other
+// statements.
 func TestLook_AsTheViewsShowIt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -140,10 +140,10 @@ func TestLook_AsTheViewsShowIt(t *testing.T) {
 	}
 }
 
-// word is a boolean as SQL prints it.
+// word formats a boolean as SQL does.
 func word(is bool) string { return fmt.Sprint(is)[:1] }
 
-// embedded writes vectors of docs: that of row N is N, 1, 0.
+// embedded writes the vector N, 1, 0 for row N of docs.
 func (f *fixture) embedded() {
 	f.t.Helper()
 	f.MustExec(`INSERT INTO docs_embedding (id, chunk_no, generation, text_hash, embedded_at, embedding)
@@ -151,8 +151,8 @@ func (f *fixture) embedded() {
 		       format('[%s,1,0]', i)::vector FROM generate_series(1, 4) AS i`)
 }
 
-// TestSearch_ByText: a question finds the nearest rows, as the role of the program; texts are shown to nobody who may
-// not see them, and what is no question is refused.
+// TestSearch_ByText: a search finds the nearest rows, as the role of the program. It shows texts only to callers that
+// may see them, and rejects an invalid query.
 func TestSearch_ByText(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(f *fixture, _ *gate.Options) {

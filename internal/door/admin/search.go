@@ -14,17 +14,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
-// Found is what a search found, with the SQL that finds it where one pipeline was searched.
+// Found is the result of a search, with its SQL if one pipeline was searched.
 type Found struct {
 	search.Found
 
 	Explanation search.Explanation
 }
 
-// maxQuestion is how many bytes a text that is searched for may have.
+// maxQuestion limits the bytes of a text to search for.
 const maxQuestion = 8 << 10
 
-// Searches reports whether questions can be embedded here.
+// Searches reports whether texts can be embedded here.
 func (s *Service) Searches() bool { return s.o.Embed != nil }
 
 // Reranks reports whether the configuration names a reranker.
@@ -33,15 +33,15 @@ func (s *Service) Reranks() bool {
 	return s.o.Score != nil && c != nil && len(c.Rerankers(nil)) > 0
 }
 
-// access is what may be seen of a pipeline through the connections of the program, by whatever door.
+// access limits what the program's connections may show of a pipeline, through every interface.
 func (s *Service) access(name string) *search.Access {
 	return &search.Access{PastRowSecurity: s.config().SearchOf(name).PastRowSecurity}
 }
 
-// Search finds the rows of a pipeline that are nearest to a text, with the SQL that finds them; or those of several,
-// joined by rank. It takes the role operator, since what is near to a question tells of texts; these are left out
-// unless the caller asks and may. Who may not see them is told nothing that confirms a guess of one: which rows have
-// its words, and how near they are.
+// Search finds the rows of a pipeline that are nearest to a text, with the SQL that finds them; or those of several
+// pipelines, joined by rank. It requires the role operator, because the neighbors of a text reveal something about
+// texts. It leaves out the texts unless the caller wants and may see them. It also hides from other callers what would
+// confirm a guess of a text: which rows have its words, and how near they are.
 func (s *Service) Search(ctx context.Context, names []string, text string, r search.Request, texts bool,
 ) (found Found, err error) {
 	who, pool, names, err := s.meant(ctx, gate.RoleOperator, names)
@@ -69,7 +69,7 @@ func (s *Service) Search(ctx context.Context, names []string, text string, r sea
 	return found, nil
 }
 
-// search embeds the text and finds what is near to it in one pipeline, or in several.
+// search embeds the text and finds the nearest rows of one pipeline, or of several.
 func (s *Service) search(ctx context.Context, pool *pgxpool.Pool, names []string, text string, r search.Request,
 ) (found Found, err error) {
 	pipelines := make([]*pipeline.Pipeline, len(names))
@@ -92,7 +92,7 @@ func (s *Service) search(ctx context.Context, pool *pgxpool.Pool, names []string
 	return found, query.Classified(search.About(p, err))
 }
 
-// Similar finds the rows of a pipeline that are nearest to one of them, as Search does.
+// Similar finds the rows of a pipeline that are nearest to one of its rows, under the same rules as Search.
 func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts bool) ([]search.Hit, error) {
 	who, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts
 	return hits, err
 }
 
-// hide takes the texts out of what was found, unless they are wanted, and what tells of them from who may not see them.
+// hide removes the texts unless the caller wants and may see them, and the scores unless the caller may see texts.
 func hide(hits []search.Hit, who gate.Caller, texts bool) {
 	for i := range hits {
 		if !who.RowText {
@@ -127,7 +127,7 @@ func hide(hits []search.Hit, who gate.Caller, texts bool) {
 	}
 }
 
-// searchBody asks for the rows that are nearest to a text.
+// searchBody is the request for the rows nearest to a text.
 type searchBody struct {
 	gate.Wish
 
@@ -138,7 +138,7 @@ type searchBody struct {
 	ShowText bool   `json:"show_text,omitempty" doc:"With texts of rows, which not everybody may see"`
 }
 
-// request is what the database is asked for. The text is embedded, so it is none of it yet.
+// request returns the request for the database. It has no text yet: that is embedded first.
 func (b *searchBody) request() (r search.Request, err error) {
 	if b.K != 0 && b.Limit != 0 && b.K != b.Limit {
 		return r, gate.Wrong("body.limit", "limit is another name of k: give one of them")
@@ -147,7 +147,7 @@ func (b *searchBody) request() (r search.Request, err error) {
 	return b.Request("", cmp.Or(b.K, b.Limit, usualHits)), nil
 }
 
-// Answer is what a search found, for programs.
+// Answer is the result of a search in the API.
 type Answer struct {
 	Hits       []search.Hit `json:"hits"`
 	Dims       int          `json:"dims"`
@@ -156,7 +156,7 @@ type Answer struct {
 	Statement  string       `json:"statement" doc:"That has found them"`
 }
 
-// searches find rows.
+// searches adds the search routes.
 func (a *api) searches() {
 	post(a, gate.RoleOperator, "/search", "search", "Find the rows of a pipeline that are nearest to a text",
 		func(ctx context.Context, in *struct{ Body searchBody }) (Answer, error) {

@@ -36,56 +36,56 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// ServiceOptions say what a Service stands on.
+// ServiceOptions configure a Service.
 type ServiceOptions struct {
 	Config   *config.Config
-	Redact   func(string) string     // takes what is secret out of a text
-	Snapshot func() observe.Snapshot // how this process stands
-	Name     string                  // of the database, where there are several
-	// Databases are those that there are, where there are several: without a Name the Service is of none of them.
+	Redact   func(string) string     // removes secrets from a text
+	Snapshot func() observe.Snapshot // state of this process
+	Name     string                  // of the database, if there are several
+	// Databases lists the databases, if there are several: a Service without a Name belongs to none of them.
 	Databases func() []DatabaseState
-	// Check looks at everything that running depends on.
+	// Check checks everything that running depends on.
 	Check  func(ctx context.Context, pool *pgxpool.Pool) []check.Finding
 	Reload func(ctx context.Context, by string, plugins []string) []control.Reloaded
-	// Plan tells what the configuration would change as it is written down now; Configure takes it over. nil: nothing
-	// here is configured while it runs.
+	// Plan returns what the current configuration file would change; Configure loads it. nil: the configuration cannot
+	// change at run time.
 	Plan      func(ctx context.Context) (control.Configured, error)
 	Configure func(ctx context.Context, action, by string) (control.Configured, error)
-	// Embed embeds a question with a pipeline's own model. nil: nothing is searched for here.
+	// Embed embeds a text to search for with a pipeline's own model. nil: no search.
 	Embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
-	// Score has candidates scored by a pipeline's reranker. nil where Embed is.
+	// Score scores candidates with a pipeline's reranker. nil if Embed is.
 	Score func(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error)
-	// PlanModel and CompareModel look at a change of a pipeline's model. nil: there is no model here.
+	// PlanModel and CompareModel examine a change of a pipeline's model. nil: there is no model here.
 	PlanModel func(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
 	) (generations.Plan, error)
 	CompareModel func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
 		access *search.Access) (compare.Result, error)
-	// Registered and Folders tell which plugins and models can be named on this machine. nil: that is not told.
+	// Registered and Folders return the plugins and models that are available on this machine. nil: unknown.
 	Registered func(ctx context.Context) ([]registry.Known, error)
 	Folders    func() []models.Info
 	Log        *slog.Logger
 }
 
-// Service is what administrators can ask and have done. Who asks is in the context; what he may not is refused. It is
-// safe for concurrent use.
+// Service has the queries and actions of administrators. It takes the caller from the context and checks its rights. It
+// is safe for concurrent use.
 type Service struct {
 	o        ServiceOptions
-	cfg      atomic.Pointer[config.Config] // what is in force
+	cfg      atomic.Pointer[config.Config] // the configuration in force
 	look     look
 	events   *hub
 	judge    gate.Judge
-	waits    turn // those who wait for vectors, each in a request
-	counting turn // one counts all tasks at a time
+	waits    turn // requests that wait for vectors
+	counting turn // one request counts all tasks at a time
 
 	mu   sync.Mutex
 	pool *pgxpool.Pool // nil while the program starts
 
 	checking  turn
-	checked   []check.Finding // under mu, as the next
+	checked   []check.Finding // under mu, like the next field
 	checkedAt time.Time
 }
 
-// NewService makes a Service. Before Follow it knows no database.
+// NewService makes a Service. It has no database before Follow.
 func NewService(o ServiceOptions) *Service {
 	s := &Service{
 		o: o, judge: gate.Judge{Inside: true, Redact: o.Redact, Log: o.Log}, events: newHub(),
@@ -98,15 +98,15 @@ func NewService(o ServiceOptions) *Service {
 
 func (s *Service) config() *config.Config { return s.cfg.Load() }
 
-// Use answers by another configuration from now on.
+// Use replaces the configuration.
 func (s *Service) Use(c *config.Config) { s.cfg.Store(c) }
 
-// ProblemOf turns any error into what somebody who asked may see of it.
+// ProblemOf turns an error into what the caller may see of it.
 func (s *Service) ProblemOf(ctx context.Context, err error) *gate.Problem {
 	return s.judge.Problem(ctx, err)
 }
 
-// turn is for as many at a time as it has room for. Nobody waits for his longer than his context.
+// turn limits concurrency to its capacity. take waits at most until the context ends.
 type turn chan struct{}
 
 func (t turn) take(ctx context.Context) error {
@@ -120,7 +120,7 @@ func (t turn) take(ctx context.Context) error {
 
 func (t turn) giveBack() { <-t }
 
-// Follow asks a database from now on.
+// Follow sets the database.
 func (s *Service) Follow(pool *pgxpool.Pool) {
 	s.look.forget()
 	s.mu.Lock()
@@ -140,7 +140,7 @@ func (s *Service) database() (*pgxpool.Pool, error) {
 	return s.pool, nil
 }
 
-// Program is the process that answers.
+// Program is this process.
 type Program struct {
 	Database string   `json:"database,omitempty" doc:"Its name, where there are several"`
 	Instance string   `json:"instance"`
@@ -151,19 +151,19 @@ type Program struct {
 	NotReady []string `json:"not_ready,omitempty" doc:"What keeps it from being ready"`
 }
 
-// Status is how things stand.
+// Status is the state of the installation.
 type Status struct {
 	At       time.Time `json:"at" doc:"When it was looked at"`
 	ReadOnly bool      `json:"read_only" doc:"Nothing can be changed over this listener"`
 	Program  Program   `json:"program" doc:"The process that answers"`
-	// absent: there is one, or one was chosen
+	// absent: there is only one, or one was chosen
 	Databases []DatabaseState `json:"databases,omitempty" doc:"All of several, where none was chosen"`
 
 	observe.Database
 	Next string `json:"next,omitempty" doc:"The cursor of the next page of pipelines; absent: there is none"`
 }
 
-// Status tells how all pipelines stand that the caller sees.
+// Status returns the state of all pipelines that the caller sees.
 func (s *Service) Status(ctx context.Context) (Status, error) {
 	who, err := gate.Asked(ctx, gate.RoleViewer)
 	if err != nil {
@@ -185,10 +185,10 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	}, nil
 }
 
-// LookedAt is when the tables were read last, as the latest answers tell how they stood.
+// LookedAt returns when the tables were last read.
 func (s *Service) LookedAt() time.Time { return s.look.lastAt() }
 
-// seen is what somebody sees of how things stand.
+// seen returns the part of the state that a caller sees.
 func seen(who gate.Caller, all observe.Database) observe.Database {
 	if len(who.Pipelines) == 0 {
 		return all
@@ -211,14 +211,14 @@ func seen(who gate.Caller, all observe.Database) observe.Database {
 	return found
 }
 
-// program is the process, as far as somebody sees it.
+// program returns the part of the process's state that a caller sees.
 func (s *Service) program(who gate.Caller) Program {
 	now := s.o.Snapshot()
 	p := Program{
 		Database: s.o.Name, Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true,
 	}
 	for _, c := range now.Ready() {
-		if c.Err == nil || c.Aside { // how each pipeline stands is told with it
+		if c.Err == nil || c.Aside { // the states of pipelines are shown with these
 			continue
 		}
 		p.Ready = false
@@ -229,7 +229,7 @@ func (s *Service) program(who gate.Caller) Program {
 	return p
 }
 
-// StatusPage is Status with a page of these pipelines, or of all: the limit first ones by their names behind cursor.
+// StatusPage is Status with a page of these pipelines, or of all: the first limit by name after cursor.
 func (s *Service) StatusPage(ctx context.Context, pipelines []string, cursor string, limit int) (Status, error) {
 	now, err := s.Status(ctx)
 	if err != nil {
@@ -253,7 +253,7 @@ func (s *Service) StatusPage(ctx context.Context, pipelines []string, cursor str
 	}, limit), nil
 }
 
-// page is the status with the first of its pipelines by their names that are meant, usualStatus of them if limit is 0.
+// page keeps the first of the selected pipelines by name: limit of them, or usualStatus if limit is 0.
 func (now Status) page(meant func(name string) bool, limit int) Status {
 	limit = cmp.Or(limit, usualStatus)
 	list := slices.DeleteFunc(slices.Clone(now.Pipelines), func(p observe.Pipeline) bool { return !meant(p.Name) })
@@ -265,7 +265,7 @@ func (now Status) page(meant func(name string) bool, limit int) Status {
 	return now
 }
 
-// Pipeline tells how one pipeline stands.
+// Pipeline returns the state of one pipeline.
 func (s *Service) Pipeline(ctx context.Context, name string) (observe.Pipeline, error) {
 	_, _, names, err := s.meant(ctx, gate.RoleViewer, []string{name})
 	if err != nil {
@@ -283,7 +283,7 @@ func (s *Service) Pipeline(ctx context.Context, name string) (observe.Pipeline, 
 	return observe.Pipeline{}, noPipeline(name, nil)
 }
 
-// Defined returns how a pipeline is defined, as far as its table can be looked at now; nil: it cannot.
+// Defined returns the definition of a pipeline; nil if its table cannot be read now.
 func (s *Service) Defined(ctx context.Context, name string) (*pipeline.Pipeline, error) {
 	_, pool, names, err := s.meant(ctx, gate.RoleViewer, []string{name})
 	if err != nil {
@@ -296,7 +296,7 @@ func (s *Service) Defined(ctx context.Context, name string) (*pipeline.Pipeline,
 	return &found[0], nil
 }
 
-// History tells how pipelines did in a window until now: these, or all that the caller sees.
+// History returns what pipelines did in a window until now: the named ones, or all that the caller sees.
 func (s *Service) History(ctx context.Context, window string, pipelines []string) (report.Past, error) {
 	who, pool, names, err := s.chosen(ctx, pipelines)
 	if err != nil {
@@ -316,7 +316,7 @@ func (s *Service) History(ctx context.Context, window string, pipelines []string
 	return past, err
 }
 
-// whole returns who asks, if he has a role for all pipelines, and the database.
+// whole returns the caller, if it has a role for all pipelines, and the database.
 func (s *Service) whole(ctx context.Context, role string) (who gate.Caller, pool *pgxpool.Pool, err error) {
 	if who, err = gate.Wholly(ctx, role); err == nil {
 		pool, err = s.database()
@@ -324,7 +324,7 @@ func (s *Service) whole(ctx context.Context, role string) (who gate.Caller, pool
 	return who, pool, err
 }
 
-// meant returns who asks, and the whole names of the pipelines that he means and sees: without names all of these.
+// meant returns the caller, and the full names of the named pipelines that it sees; without names, of all that it sees.
 func (s *Service) meant(ctx context.Context, role string, names []string) (gate.Caller, *pgxpool.Pool, []string,
 	error,
 ) {
@@ -335,7 +335,7 @@ func (s *Service) meant(ctx context.Context, role string, names []string) (gate.
 	return who, pool, names, err
 }
 
-// chosen is meant for lists: patterns and labels stand for those of his pipelines that match.
+// chosen is like meant for lists: patterns and labels select matching pipelines that the caller sees.
 func (s *Service) chosen(ctx context.Context, names []string) (gate.Caller, *pgxpool.Pool, []string, error) {
 	who, pool, his, err := s.his(ctx, gate.RoleViewer)
 	if err == nil {
@@ -346,8 +346,7 @@ func (s *Service) chosen(ctx context.Context, names []string) (gate.Caller, *pgx
 
 type onceKey struct{}
 
-// Once is the context of a page, which asks several things: the pipelines that there are are listed once for it, and
-// those that it names are loaded once.
+// Once returns a context for a page with several queries: pipelines are listed and loaded at most once.
 func (s *Service) Once(ctx context.Context) context.Context {
 	return context.WithValue(lookup.Once(ctx), onceKey{}, sync.OnceValues(func() ([]pipeline.Pipeline, error) {
 		pool, err := s.database()
@@ -358,7 +357,7 @@ func (s *Service) Once(ctx context.Context) context.Context {
 	}))
 }
 
-// his returns who asks, and the pipelines that he sees.
+// his returns the caller and the pipelines that it sees.
 func (s *Service) his(ctx context.Context, role string) (who gate.Caller, pool *pgxpool.Pool, his []pipeline.Pipeline,
 	err error,
 ) {
@@ -377,7 +376,7 @@ func (s *Service) his(ctx context.Context, role string) (who gate.Caller, pool *
 	return who, pool, slices.DeleteFunc(slices.Clone(all), hidden), err
 }
 
-// Names are those of the pipelines that serve, and that the caller sees.
+// Names returns the names of the serving pipelines that the caller sees.
 func (s *Service) Names(ctx context.Context) ([]string, error) {
 	_, pool, his, err := s.his(ctx, gate.RoleViewer)
 	if err != nil {
@@ -387,7 +386,7 @@ func (s *Service) Names(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(lookup.Names(his), func(name string) bool { return slices.Contains(next, name) }), err
 }
 
-// among returns the whole names of pipelines, each once though it be named twice: without names all of them.
+// among returns the full names of pipelines, without duplicates; without names, all of them.
 func among(his []pipeline.Pipeline, names []string) (meant []string, err error) {
 	if len(names) == 0 {
 		return lookup.Names(his), nil
@@ -404,19 +403,19 @@ func among(his []pipeline.Pipeline, names []string) (meant []string, err error) 
 	return meant, nil
 }
 
-// noPipeline is the answer for one that is not there, or not for him who asks.
+// noPipeline is the answer for a pipeline that does not exist, or that the caller may not see.
 func noPipeline(name string, known []string) error {
 	err := refusal.UnknownPipeline(name, known)
 	return &gate.Problem{Status: http.StatusNotFound, Reason: "pipeline_not_found", Code: code.NoPipeline, Detail: err.Problem, Hints: err.Hint}
 }
 
-// noText is the answer for somebody who may not see texts of rows.
+// noText is the answer for a caller that may not see texts of rows.
 func noText(detail string) *gate.Problem {
 	return gate.Refuse(http.StatusForbidden, "row_text", detail, "they are shown to the roles operator and admin where http.admin.show_row_text is on")
 }
 
-// barred returns why the text of a pipeline's rows is not read through the connections of the program: policies of its
-// table would be passed by. Of a table that is gone there is no text.
+// barred returns why the program's connections must not read the text of a pipeline's rows: that would bypass policies
+// of its table. A dropped table has no text.
 func (s *Service) barred(ctx context.Context, pool *pgxpool.Pool, name string) error {
 	found, err := lookup.Named(ctx, pool, []string{name})
 	if at := lookup.Find(found, name); err == nil && at >= 0 {
@@ -425,7 +424,7 @@ func (s *Service) barred(ctx context.Context, pool *pgxpool.Pool, name string) e
 	return err
 }
 
-// Explain tells the story of a row; with text also its text, which not everybody may see.
+// Explain returns the story of a row; with text also its text, which not every caller may see.
 func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) (explain.Story, error) {
 	who, pool, names, err := s.meant(ctx, gate.RoleViewer, []string{pipeline})
 	if err != nil {
@@ -440,7 +439,7 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 		}
 	}
 	list, err := explain.Read(ctx, pool, names[0], []string{key}, explain.Options{
-		Text: text, Redact: s.o.Redact, HideHashes: !who.RowText, // who knows the hash of a short text guesses it
+		Text: text, Redact: s.o.Redact, HideHashes: !who.RowText, // the hash of a short text reveals it
 	})
 	if err != nil {
 		return explain.Story{}, err
@@ -451,12 +450,12 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 	return list[0], nil
 }
 
-// TaskQuery says which tasks are asked for; what is zero does not matter.
+// TaskQuery selects tasks; zero fields select all.
 type TaskQuery struct {
 	Pipelines []string
 	report.TaskFilter
 
-	Cursor string // of the page before
+	Cursor string // of the previous page
 	Limit  int    // 1 to 1000; 0: 100
 }
 
@@ -492,7 +491,7 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 	if len(names) == 0 {
 		return page, nil
 	}
-	if slices.Contains(q.States, report.Finished) { // a partition of the history is read
+	if slices.Contains(q.States, report.Finished) { // that reads a partition of the history
 		if err := s.counting.take(ctx); err != nil {
 			return page, err
 		}
@@ -524,7 +523,7 @@ func pageSize(limit int) (int, error) {
 	return limit, nil
 }
 
-// Errors returns what goes wrong in pipelines that the caller sees, grouped, the most rows first.
+// Errors returns the groups of errors of pipelines that the caller sees, the largest first.
 func (s *Service) Errors(ctx context.Context, pipelines []string) ([]report.ErrorGroup, error) {
 	_, _, names, err := s.chosen(ctx, pipelines)
 	if err != nil {
@@ -541,14 +540,14 @@ func (s *Service) Errors(ctx context.Context, pipelines []string) ([]report.Erro
 	return list, err
 }
 
-// AuditPage is a page of what was done, the newest first.
+// AuditPage is a page of audit entries, the newest first.
 type AuditPage struct {
 	Actions []report.Action `json:"actions"`
 	Next    string          `json:"next,omitempty" doc:"The cursor of the next page; absent: there is none"`
 }
 
-// Audit returns a page of what was done to pipelines that the caller sees, or, to who sees all, of whatever was done.
-// cursor is next of the page before; "": it is the first.
+// Audit returns a page of the actions on pipelines that the caller sees, or of all actions if it sees all pipelines.
+// cursor is from the previous page; "": the first page.
 func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, limit int) (AuditPage, error) {
 	who, pool, names, err := s.chosen(ctx, pipelines)
 	page := AuditPage{Actions: []report.Action{}}
@@ -563,7 +562,7 @@ func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, 
 		return page, badCursor()
 	}
 	if len(pipelines) == 0 && len(who.Pipelines) == 0 {
-		names = nil // also what was done to all, and to pipelines that are gone
+		names = nil // includes actions on all pipelines, and on removed ones
 	} else if len(names) == 0 {
 		return page, nil
 	}

@@ -15,17 +15,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// Bounds of waits for vectors.
+// Limits of waits for vectors.
 const (
 	longestWait = time.Minute
 	maxWaits    = 32 // at a time
 )
 
-// Waited is how far the vectors are, when they have caught up or the time is over.
+// Waited is the state of the vectors after a wait.
 type Waited struct {
 	LSN string `json:"lsn,omitempty" doc:"Absent where pipelines were named"`
 	Yes bool   `json:"caught_up"`
-	// what is left, or was not waited for because that does not help
+	// what is left, or was not waited for because waiting does not help
 	Why   string   `json:"why,omitempty"`
 	Hints []string `json:"hints,omitempty"`
 
@@ -34,8 +34,8 @@ type Waited struct {
 }
 
 // Wait waits until the vectors of all pipelines of this sidecar's slot have caught up with an LSN, or without one with
-// all that is committed now; with names, until nothing that was committed before is left to embed of these pipelines.
-// That they have not in time is an answer, and no error.
+// everything committed before the call. With names, it waits until nothing committed before is left to embed of these
+// pipelines. A timeout is an answer, not an error.
 func (s *Service) Wait(ctx context.Context, text string, pipelines []string, timeout time.Duration) (Waited, error) {
 	who, pool, names, err := s.chosen(ctx, pipelines)
 	switch {
@@ -72,13 +72,13 @@ func (s *Service) Wait(ctx context.Context, text string, pipelines []string, tim
 	answer, err := caughtup.Wait{
 		Pool: pool, Slot: s.config().Slot.Name, LSN: lsn, Once: timeout == 0, Redact: s.o.Redact,
 	}.Run(waiting)
-	// Of what rests only that counts which the caller sees.
+	// Only resting pipelines that the caller sees count.
 	resting := slices.DeleteFunc(slices.Clone(answer.Resting), func(name string) bool { return !who.Sees(name) })
 	w := Waited{LSN: answer.LSN, Yes: answer.CaughtUp.Yes() && len(resting) == 0, Left: &answer.CaughtUp}
 	if w.Why, w.Hints, err = s.why(ctx, err); err != nil {
 		return w, err
 	}
-	if len(who.Pipelines) > 0 { // the rest is about pipelines of others, too
+	if len(who.Pipelines) > 0 { // the rest also concerns pipelines that the caller may not see
 		w.Why, w.Hints, w.Left = "", nil, nil
 		if len(resting) > 0 {
 			w.Why = "inactive: " + strings.Join(resting, ", ")
@@ -87,8 +87,8 @@ func (s *Service) Wait(ctx context.Context, text string, pipelines []string, tim
 	return w, nil
 }
 
-// drained waits until nothing that was committed before is left to embed of pipelines. That something is left is an
-// answer, and no error.
+// drained waits until nothing committed before is left to embed of pipelines. If something is left, that is an answer,
+// not an error.
 func (s *Service) drained(ctx context.Context, drain caughtup.Drain, timeout time.Duration) (d Waited, err error) {
 	waiting, cancel := within(ctx, timeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func (s *Service) drained(ctx context.Context, drain caughtup.Drain, timeout tim
 	return d, err
 }
 
-// mayWait takes a place among those who wait. The function that it returns gives it back.
+// mayWait takes one of the slots for waits. The returned function gives it back.
 func (s *Service) mayWait() (end func(), err error) {
 	select {
 	case s.waits <- struct{}{}:
@@ -112,7 +112,7 @@ func (s *Service) mayWait() (end func(), err error) {
 	}
 }
 
-// why words what was not waited for, or not long enough, with the ways out. Another error it returns.
+// why describes what was not waited for, or not long enough, with hints. It returns any other error.
 func (s *Service) why(ctx context.Context, err error) (why string, hints []string, other error) {
 	if err == nil || ctx.Err() != nil || problem.Of(err) != problem.Timeout && problem.Of(err) != problem.Failed {
 		return "", nil, err
@@ -123,7 +123,7 @@ func (s *Service) why(ctx context.Context, err error) (why string, hints []strin
 	return s.o.Redact(err.Error()), hints, nil
 }
 
-// within bounds a wait; one of no time at all looks once, for as long as that takes.
+// within limits a wait; a timeout of 0 means a single check without a limit.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)

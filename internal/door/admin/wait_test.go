@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// caughtUp has the pipelines of a fixture be caught up with 0/1, as far as the tables say.
+// caughtUp makes the tables say that the pipelines of a fixture have caught up with 0/1.
 func (f *fixture) caughtUp() {
 	f.t.Helper()
 	f.MustExec(`TRUNCATE embedsidecar.task, embedsidecar.scan, embedsidecar.route`)
@@ -35,8 +35,8 @@ func (f *fixture) caughtUp() {
 
 const waitPath = "/api/v1/wait?lsn=0/1&timeout=30s"
 
-// TestWait_WhatRests: a row of a pipeline that does not work has no vector however long somebody waits, so nothing
-// says that it has; who sees one pipeline alone is told of that one.
+// TestWait_WhatRests: a pipeline that does not work never counts as caught up. A caller that sees one pipeline is told
+// about that one only.
 func TestWait_WhatRests(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -55,8 +55,8 @@ func TestWait_WhatRests(t *testing.T) {
 	}
 }
 
-// TestWait_TimeIsOverWhileItLooksAtTheRest: the vectors have caught up but for a pipeline that rests, and why it does
-// cannot be read in time: that is an answer as without it.
+// TestWait_TimeIsOverWhileItLooksAtTheRest: all vectors but those of a resting pipeline have caught up, and its reason
+// cannot be read in time. The answer is the same without it.
 func TestWait_TimeIsOverWhileItLooksAtTheRest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -66,11 +66,11 @@ func TestWait_TimeIsOverWhileItLooksAtTheRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `LOCK TABLE embedsidecar.worker`); err != nil { // nothing but the state reads it
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE embedsidecar.worker`); err != nil { // only the state reads it
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	for limit := 200 * time.Millisecond; ; limit *= 3 { // on a busy machine it does not come to the rest in time
+	for limit := 200 * time.Millisecond; ; limit *= 3 { // on a busy machine it does not get to the rest in time
 		w := gets[admin.Waited](f, "viewer", "/api/v1/wait?lsn=0/1&timeout="+limit.String())
 		if strings.HasPrefix(w.Why, "not caught up, and waiting does not help: inactive: public.docs") && !w.Yes {
 			break

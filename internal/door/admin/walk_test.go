@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// document is the part of the OpenAPI document that a test walks.
+// document is the part of the OpenAPI document that a test reads.
 type document struct {
 	OpenAPI    string
 	Paths      map[string]map[string]operation
@@ -39,7 +39,7 @@ type schema struct {
 	Items      *schema
 }
 
-// kind is the type of a schema, null aside.
+// kind returns the type of a schema, ignoring null.
 func (s *schema) kind() string {
 	if list, ok := s.Type.([]any); ok {
 		return list[0].(string)
@@ -56,14 +56,14 @@ func (d *document) resolved(s schema) schema {
 	return s
 }
 
-// good are values with which every route is whole: what a property is called, and what may stand there.
+// good has valid values by property name, for every route.
 var good = map[string]any{
 	"name": "public.docs", "key": "1", "plugin": "fake", "pipeline": "public.docs", "pipelines": []string{"public.docs"},
 	"keys": []string{"1"}, "priority": "high", "text": "a question", "on": true,
 }
 
-// TestAPI_EveryRouteAsksWhoAndWhatFor walks the OpenAPI document: no route is answered without a token, with one of a
-// role that is too little, or with hostile input, and nothing changes by any of that.
+// TestAPI_EveryRouteAsksWhoAndWhatFor reads the OpenAPI document: every route rejects requests without a token, with a
+// lower role, or with hostile input, and these change nothing.
 func TestAPI_EveryRouteAsksWhoAndWhatFor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -93,7 +93,7 @@ func TestAPI_EveryRouteAsksWhoAndWhatFor(t *testing.T) {
 					t.Errorf("%s %s %.200s: %d %.200s, want 4xx", method, r.path, r.body, a.status, a.body)
 				}
 			}
-			if method != http.MethodGet { // what a page of another site sends with the cookie of a browser
+			if method != http.MethodGet { // as a page of another site would send with the browser's cookie
 				for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://example.com"} {
 					f.refused(http.StatusForbidden, "cross_origin", "admin", method, whole.path, whole.body, name, value)
 				}
@@ -110,10 +110,10 @@ func TestAPI_EveryRouteAsksWhoAndWhatFor(t *testing.T) {
 	f.refused(http.StatusMethodNotAllowed, "method", "admin", http.MethodDelete, "/api/v1/status", "")
 }
 
-// request is one to be sent.
+// request is a request to send.
 type request struct{ path, body string }
 
-// whole makes a request that is as it should be, but for some values.
+// whole makes a valid request with some values replaced.
 func (f *fixture) whole(d *document, path string, op *operation, but map[string]any) request {
 	f.t.Helper()
 	value := func(name string) any {
@@ -153,7 +153,7 @@ func (f *fixture) whole(d *document, path string, op *operation, but map[string]
 	return request{path, string(body)}
 }
 
-// hostile are requests for a route none of which is to be answered.
+// hostile returns invalid requests for a route, all of which must be rejected.
 func (f *fixture) hostile(d *document, path string, op *operation) (list []request) {
 	f.t.Helper()
 	const nul, injected = "\x00", `'; DROP TABLE docs; --`
@@ -188,7 +188,7 @@ func (f *fixture) hostile(d *document, path string, op *operation) (list []reque
 		switch property.kind() {
 		case "string":
 			add(name, nul, 1, []string{"x"}, map[string]any{})
-			if !slices.Contains([]string{"class", "code", "text"}, name) { // of which there may be any
+			if !slices.Contains([]string{"class", "code", "text"}, name) { // any value is allowed there
 				add(name, injected)
 			}
 		case "integer":
@@ -199,7 +199,7 @@ func (f *fixture) hostile(d *document, path string, op *operation) (list []reque
 			add(name, "x", 1, []any{1}, []string{nul}, slices.Repeat([]string{"x"}, 2000), []any{nil})
 		case "number":
 			add(name, "1", true, []any{1})
-		case "object": // of conditions
+		case "object": // conditions
 			add(name, "x", 1, []any{1}, map[string]any{"nonsense": 1}, map[string]any{"id": nul},
 				map[string]any{"id": map[string]any{"$or": 1}}, map[string]any{"id": map[string]any{"$gt": injected}})
 		default:

@@ -18,10 +18,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// choice is which tasks are meant, as the address of a page and the fields of a form have it.
+// choice selects tasks, in the URL of a page and in the fields of a form.
 type choice struct {
 	Pipeline, State, Class, Code, Key, Older string
-	After                                    string // the cursor of the page before
+	After                                    string // the cursor of the previous page
 }
 
 func choiceOf(values url.Values) choice {
@@ -32,7 +32,7 @@ func choiceOf(values url.Values) choice {
 	return c
 }
 
-// filter is what the queue is asked for.
+// filter returns the filter of tasks.
 func (c choice) filter() (f report.TaskFilter, err error) {
 	f = report.TaskFilter{Class: c.Class, Code: c.Code}
 	if c.State != "" {
@@ -49,7 +49,7 @@ func (c choice) filter() (f report.TaskFilter, err error) {
 	return f, nil
 }
 
-// pipelines are the words that name the chosen pipeline, or none.
+// pipelines returns the name of the chosen pipeline, or nil.
 func (c choice) pipelines() []string {
 	if c.Pipeline == "" {
 		return nil
@@ -57,42 +57,42 @@ func (c choice) pipelines() []string {
 	return []string{c.Pipeline}
 }
 
-// Link is the address of a page of the chosen tasks.
+// Link returns the URL of a page of the selected tasks.
 func (c choice) Link(path string) string {
 	return linkTo(path, "pipeline", c.Pipeline, "state", c.State, "class", c.Class, "code", c.Code, "key", c.Key,
 		"older", c.Older, "after", c.After)
 }
 
-// With is the address of a page of the tasks of another state.
+// With returns the URL of a page of the tasks in another state.
 func (c choice) With(path, state string) string {
 	c.State, c.After = state, ""
 	return c.Link(path)
 }
 
-// Of is the same choice within one pipeline.
+// Of returns the same choice within one pipeline.
 func (c choice) Of(pipeline string) choice {
 	c.Pipeline = pipeline
 	return c
 }
 
-// Aged is the same choice by pipeline and age alone.
+// Aged returns the same choice by pipeline and age alone.
 func (c choice) Aged() choice { return choice{Pipeline: c.Pipeline, Older: c.Older} }
 
-// Next is the address of the page behind this one.
+// Next returns the URL of the next page.
 func (c choice) Next(path, after string) string {
 	c.After = after
 	return c.Link(path)
 }
 
-// misuse is a form, or an address, that makes no sense.
+// misuse is the error of an invalid form or URL.
 func misuse(detail string, hints ...string) error {
 	return gate.Wrong("", detail, hints...)
 }
 
-// wish is what a form asks for.
+// wish is the request of a form.
 type wish struct {
 	Verb    *verbs.Verb
-	Choice  choice // which rows
+	Choice  choice // selects the rows
 	Request verbs.Request
 	Back    string
 }
@@ -111,7 +111,7 @@ func wishOf(r *http.Request) (wish, error) {
 		Class: of.Class, Code: of.Code, OlderThan: of.OlderThan,
 		Keys: slices.DeleteFunc(slices.Clone(r.PostForm["key"]), func(k string) bool { return k == "" }),
 	}
-	if f.Verb.Has(verbs.Priority) { // the form of chosen rows has it for one button of several
+	if f.Verb.Has(verbs.Priority) { // the form of selected rows has the field for one of its buttons
 		f.Request.Priority = r.PostFormValue("priority")
 	}
 	if how := r.PostFormValue("for"); how != "" {
@@ -132,25 +132,25 @@ func wishOf(r *http.Request) (wish, error) {
 	return f, nil
 }
 
-// confirms reports whether the user must say a second time that he means it: what is put away, what is about all rows
-// that match, and what is about everything.
+// confirms reports whether the action needs a confirmation: it discards something, or applies to all matching rows, or
+// to all pipelines.
 func (f *wish) confirms() bool {
 	return f.Verb.Grave || f.Verb.Scope == verbs.Rows && len(f.Request.Keys) == 0 ||
 		f.Verb.Scope == verbs.Switch && f.Choice.Pipeline == ""
 }
 
-// confirmation is the page that asks whether the user means it.
+// confirmation is the data of the confirmation page.
 type confirmation struct {
 	wish
 
 	Rows   int64
 	OfRows bool
-	Type   string // what is to be typed
+	Type   string // the text to type
 	Meant  []string
-	Again  string // why he is asked once more
+	Again  string // why it is shown again
 }
 
-// act does what a form asks for, and leads back to where the form was.
+// act performs the action of a form, and redirects to the page of the form.
 func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	told, ask, err := d.acted(r)
 	switch {
@@ -165,8 +165,8 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// acted does what a form asks for and returns what was done, or what is to be asked first. A user who may not is
-// refused before he is asked.
+// acted performs the action of a form, or returns the confirmation to ask for first. It rejects a user without the
+// right before that.
 func (d *Dashboard) acted(r *http.Request) (told string, ask *confirmation, err error) {
 	if err := d.o.Service.MayChange(r.Context()); err != nil {
 		return "", nil, err
@@ -190,8 +190,8 @@ func (d *Dashboard) acted(r *http.Request) (told string, ask *confirmation, err 
 	return f.told(acted.Outcomes), nil, err
 }
 
-// confirm returns what is to be asked before an action is done; nil: it was answered. Rows are counted now: if there
-// are more than the user was told of, he is asked again.
+// confirm returns the confirmation that an action needs; nil: it was given. It counts the rows now: if there are more
+// than the user has seen, it asks again.
 func (d *Dashboard) confirm(r *http.Request, f *wish) (*confirmation, error) {
 	ask := &confirmation{
 		wish: *f, OfRows: f.Verb.Scope == verbs.Rows, Meant: f.words(), Type: f.Verb.Name + " all",
@@ -225,7 +225,7 @@ func (d *Dashboard) confirm(r *http.Request, f *wish) (*confirmation, error) {
 	return nil, nil
 }
 
-// words are what an action is about.
+// words describes what an action applies to.
 func (f *wish) words() []string {
 	list := []string{"all pipelines"}
 	if f.Choice.Pipeline != "" {
@@ -239,7 +239,7 @@ func (f *wish) words() []string {
 		}
 	}
 	switch n := len(f.Request.Keys); {
-	case n > 3: //nolint:mnd // as many as one reads at a glance
+	case n > 3: //nolint:mnd // as many as are readable at a glance
 		list = append(list, fmt.Sprintf("%d chosen rows", n))
 	case n > 0:
 		list = append(list, "key "+strings.Join(f.Request.Keys, ", "))
@@ -247,7 +247,7 @@ func (f *wish) words() []string {
 	return list
 }
 
-// told is what was done, in a sentence.
+// told describes the result in one sentence.
 func (f *wish) told(list []verbs.Outcome) string {
 	var told []string
 	for _, o := range list {
@@ -261,10 +261,10 @@ func (f *wish) told(list []verbs.Outcome) string {
 	return cmp.Or(strings.Join(told, "; "), "There was no such row.")
 }
 
-// back returns the page of ours that a form was on; the first page if it names none.
+// back returns the page of the dashboard that a form was on, or the overview.
 func back(r *http.Request) string {
 	to := r.PostFormValue("back")
-	u, err := url.Parse(to) // refuses tabs and the like, which browsers leave out
+	u, err := url.Parse(to) // rejects tabs and other characters that browsers remove
 	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || slices.Contains(strings.Split(u.Path, "/"), "..") ||
 		!strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
 		strings.ContainsFunc(to, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }) {

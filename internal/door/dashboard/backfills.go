@@ -4,21 +4,20 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
-// backfill is how far the comparison of all rows of a pipeline is, and what is left to embed of it.
+// backfill is the progress of a pipeline's scan, and what is left to embed.
 type backfill struct {
 	observe.Pipeline
 
 	Tone, Phase string
-	Does        string // what the scan itself does, where Phase is what keeps the pipeline from it
+	Does        string // the phase of the scan, if Phase is the state that blocks the pipeline
 	Seen        string
-	Part        float64 // of the rows, that it has compared
+	Part        float64 // compared share of the rows
 	Pace        pace
 }
 
-// backfillOf says how far one is. A row is done when it was compared, and embedded if it differed; before a scan begins
-// none is.
+// backfillOf returns the progress of a scan. A row is done when it was compared and, if it differed, embedded.
 func backfillOf(p *observe.Pipeline) backfill {
-	const almost = 0.99 // of a table that is larger than was expected
+	const almost = 0.99 // for a table that is larger than expected
 	b := backfill{Pipeline: *p, Tone: "busy", Seen: number(p.ScanSeen) + " compared", Pace: paceOf(p)}
 	if p.ScanExpected > 0 {
 		b.Part = min(almost, float64(p.ScanSeen)/float64(p.ScanExpected))

@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// A comparison that has not begun has compared nothing, whatever the one before it has, and rows that were compared are
-// not embedded yet.
+// A comparison that has not begun shows no progress, whatever the previous one did, and compared rows are not
+// necessarily embedded.
 func TestPages_BackfillThatWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -43,13 +43,13 @@ func TestPages_BackfillThatWaits(t *testing.T) {
 	b.becomes(t, "/pipelines", "10 compared", "compared, not yet embedded", `pipeline=public.products">4</a>`)
 }
 
-// While somebody looks, pages say how fast what waits becomes less, and when its end is.
+// While someone watches, pages show the speed of the queue and its estimated end.
 func TestPages_SayWhenTheEndIs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.work()()
 	r.db.MustExec("INSERT INTO products SELECT 'X' || i, 'Cup ' || i FROM generate_series(1, 8000) AS i")
-	r.slow, r.batch = time.Second, 16 // it takes minutes, if nobody ends it
+	r.slow, r.batch = time.Second, 16 // it takes minutes unless ended
 	r.begin()
 	at, _ := r.serve(r.person, options{})
 	b := r.signIn(at, "vera")

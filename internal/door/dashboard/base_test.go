@@ -15,10 +15,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// prefix is where a proxy shows a dashboard, beside pages that are none of ours.
+// prefix is the base path of a dashboard behind a proxy, beside other pages.
 const prefix = "/tools/embedsidecar"
 
-// behind shows a server under prefix, which the requests that reach it bring along or not.
+// behind runs a proxy that serves a server under prefix, and keeps (brought) or strips the prefix.
 func behind(t *testing.T, server string, brought bool) (address string) {
 	t.Helper()
 	to, err := url.Parse(server)
@@ -40,10 +40,10 @@ func behind(t *testing.T, server string, brought bool) (address string) {
 	return front.URL + prefix
 }
 
-// to is where a link, a form or a file of a page leads.
+// to matches the targets of links, forms and files of a page.
 var to = regexp.MustCompile(`(?:href|src|action)="(/[^"]*)"`)
 
-// Behind a proxy nothing of a page leads past the prefix, whether the proxy takes that off requests or leaves it.
+// Behind a proxy, no link of a page leaves the prefix, whether the proxy strips it or not.
 func TestPages_BehindAProxy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -80,7 +80,7 @@ func TestPages_BehindAProxy(t *testing.T) {
 			}
 		})
 	}
-	b := r.signIn(server, "") // nobody need go by the proxy
+	b := r.signIn(server, "") // also without the proxy
 	if page := b.get(http.StatusOK, prefix); !strings.Contains(page, `name="token"`) {
 		t.Errorf("without the slash:\n%s", page)
 	}
@@ -104,7 +104,7 @@ func TestPages_BehindAProxy(t *testing.T) {
 	}
 }
 
-// signedIn is the cookie that somebody gets for his token, with headers that a proxy adds.
+// signedIn returns the session cookie for a token, with headers that a proxy adds.
 func signedIn(t *testing.T, server string, header ...string) *http.Cookie {
 	t.Helper()
 	form := strings.NewReader("token=vera")
@@ -128,7 +128,7 @@ func signedIn(t *testing.T, server string, header ...string) *http.Cookie {
 	return nil
 }
 
-// A browser behind a proxy signs in, follows what happens, and acts.
+// A browser behind a proxy signs in, gets events, and acts.
 func TestBrowser_BehindAProxy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -152,7 +152,7 @@ func TestBrowser_BehindAProxy(t *testing.T) {
 		at, err := tried[string](c, "location.pathname")
 		return at == prefix+"/queue", fmt.Sprint("by keys at ", at, " ", err)
 	})
-	// A link on a page of another site fills the form in, and no more.
+	// A link on another site fills in the form, but does not submit it.
 	c.do(chromedp.Navigate("data:text/html,<a href='"+c.at+prefix+"/login%23token=vera'>x</a>"),
 		chromedp.Click(chromedp.CSS("a")))
 	c.until("asked", `document.querySelector("#login [name=token]")?.value === "vera" && !location.hash`)

@@ -27,13 +27,13 @@ var update = flag.Bool("update", false, "photograph the pages anew, into docs/sc
 
 const screenshots = "../../../docs/screenshots"
 
-// browserTimeout bounds what a browser is waited for.
+// browserTimeout limits the waits for a browser.
 const browserTimeout = waitTimeout
 
-// axeVersion is what tools/axe.sh fetches.
+// axeVersion is the version that tools/axe.sh downloads.
 const axeVersion = "4.14.1"
 
-// chrome is a tab of a real browser. Every error of a script on a page fails the test.
+// chrome is a tab of a real browser. Every script error on a page fails the test.
 type chrome struct {
 	t   *testing.T
 	ctx context.Context //nolint:containedctx // the tab is in it
@@ -82,7 +82,7 @@ func (c *chrome) do(steps ...step) {
 
 type step = chromedp.Action[chromedp.Void]
 
-// eval runs a script and returns what it says; a promise is waited for.
+// eval runs a script and returns its result, awaiting a promise.
 func eval[T any](c *chrome, script string) T {
 	c.t.Helper()
 	value, err := tried[T](c, script)
@@ -92,14 +92,14 @@ func eval[T any](c *chrome, script string) T {
 	return value
 }
 
-// tried is eval on a page that may be left while the script runs, which is an error.
+// tried is like eval on a page that may be left while the script runs, which is an error.
 func tried[T any](c *chrome, script string) (T, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, browserTimeout)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 }
 
-// open goes to a page, and waits until it is there with its script.
+// open navigates to a page, and waits for the page and its script.
 func (c *chrome) open(path string) {
 	c.t.Helper()
 	c.do(chromedp.Navigate(c.at+path), chromedp.WaitReady(chromedp.CSS("main")))
@@ -109,10 +109,10 @@ func (c *chrome) open(path string) {
 	}
 }
 
-// here tells where the browser is.
+// here describes the current page.
 const here = "location.href + ' ' + document.querySelector('#pulse')?.dataset.state + ' ' + document.body?.innerText"
 
-// until waits until a script says true.
+// until waits until a script returns true.
 func (c *chrome) until(what, script string) {
 	c.t.Helper()
 	testenv.Eventually(c.t, browserTimeout, func() (bool, string) {
@@ -124,7 +124,7 @@ func (c *chrome) until(what, script string) {
 	})
 }
 
-// look is how a page is looked at.
+// look is a screen size and theme.
 type look struct {
 	name, theme   string
 	width, height int64
@@ -134,7 +134,7 @@ var looks = []look{
 	{"light", "light", 1280, 800}, {"dark", "dark", 1280, 800}, {"phone", "dark", 390, 844},
 }
 
-// as looks at the page in another way, on a screen that may be higher.
+// as sets a look, on a screen that may be higher.
 func (c *chrome) as(l look, height int64) {
 	c.t.Helper()
 	c.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -147,7 +147,7 @@ func (c *chrome) as(l look, height int64) {
 	}), chromedp.EmulateViewport(l.width, max(l.height, height)))
 }
 
-// accessible fails the test for whatever axe finds that is serious or critical.
+// accessible fails the test for every serious or critical finding of axe.
 func (c *chrome) accessible(where string) {
 	c.t.Helper()
 	if !eval[bool](c, "typeof axe === 'object'") {
@@ -165,14 +165,14 @@ func (c *chrome) accessible(where string) {
 	c.fits(where)
 }
 
-// photograph keeps the page as it is, down to a height at most.
+// photograph takes a picture of the page, up to a maximum height.
 func (c *chrome) photograph(name string, l look) {
 	c.t.Helper()
 	const most = 1650
 	if eval[bool](c, "document.querySelector('#pulse')?.dataset.follows === 'yes'") {
 		c.until("live", "document.querySelector('#pulse').dataset.state === 'live'")
 	}
-	// What differs from day to day differs in no picture: the day, and names that a test gives.
+	// The pictures do not contain what changes from day to day: the date, and names from the test.
 	eval[bool](c, `(() => {
 		const day = Date.UTC(2026, 10, 22, 9, 41, 7) - Date.now();
 		for (const t of document.querySelectorAll("time[datetime]"))
@@ -182,7 +182,7 @@ func (c *chrome) photograph(name string, l look) {
 			texts.currentNode.data = texts.currentNode.data.replace(name, "embedsidecar");
 		return true;
 	})()`)
-	// What is higher ends below something, not within.
+	// A picture that is cut off ends below an element, not within one.
 	high := max(eval[int64](c, fmt.Sprintf(`(() => {
 		const whole = document.documentElement.scrollHeight;
 		const ends = [...document.querySelectorAll(".card, .hero, .charts figure, tbody tr, main li")]
@@ -200,7 +200,7 @@ func (c *chrome) photograph(name string, l look) {
 	}
 }
 
-// small writes a picture of few colours as one.
+// small reduces the colors of a picture to a palette.
 func (c *chrome) small(shot []byte) []byte {
 	c.t.Helper()
 	full, err := png.Decode(bytes.NewReader(shot))
@@ -268,8 +268,8 @@ var photographs = []struct{ name, path string }{
 	{"help", "/help"},
 }
 
-// In a real browser: a token in the address signs in, every page can be used by everybody in both themes and on a
-// phone, the buttons do what they say, and pages follow what happens.
+// In a real browser: a token in the URL signs in, every page is accessible in both themes and on a phone, the buttons
+// work, and pages get updates.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -283,19 +283,19 @@ func TestBrowser(t *testing.T) {
 		t.Errorf("the token is left in the address: %s", at)
 	}
 	r.stage()
-	testenv.Eventually(t, browserTimeout, func() (bool, string) { // what a page shows is a second old at most
+	testenv.Eventually(t, browserTimeout, func() (bool, string) { // a page is at most a second old
 		c.open("/pipelines")
 		page := eval[string](c, "document.querySelector('#live-pipelines').innerText")
 		return strings.Contains(page, "paused") && (!*update || strings.Contains(page, "60.0%")), page
 	})
 	for _, p := range photographs {
 		c.open(p.path)
-		if p.name == "search" { // a link alone searches nothing
+		if p.name == "search" { // a link alone does not search
 			eval[bool](c, `(() => { document.querySelector("main form").requestSubmit(); return true; })()`)
 			c.until("found", `document.querySelector(".hits")`)
 		}
 		for _, l := range looks {
-			if l.name == "dark" && !*update { // so is the phone
+			if l.name == "dark" && !*update { // the phone's is dark, too
 				continue
 			}
 			c.as(l, 0)
@@ -315,25 +315,25 @@ func TestBrowser(t *testing.T) {
 		c.as(looks[0], 0)
 	}
 	c.theme()
-	c.every(0) // what is clicked stays where it is
+	c.every(0) // so that clicked elements stay in place
 	c.prioritisesOnAPhone(r)
 	c.clicks(r)
 	c.every(2)
 	c.follows(r, end)
 }
 
-// every has pages brought up to date every so many seconds; 0: not at all.
+// every sets the update interval of pages in seconds; 0: never.
 func (c *chrome) every(seconds int) {
 	c.t.Helper()
 	eval[bool](c, fmt.Sprintf(`(() => { localStorage.setItem("every", "%d"); return true; })()`, seconds))
 }
 
-// stage is something for the pages to show.
+// stage creates content for the pages.
 func (r *rig) stage() {
 	r.db.MustExec("SELECT embedsidecar.set_priority('public.articles', 'high', said_by => 'olga@laptop')")
 	r.db.MustExec("SELECT embedsidecar.pause('public.products', said_by => 'cron@db-1')")
 	r.db.MustExec("UPDATE products SET description = description || '.' WHERE sku < 'SKU-005'")
-	// An hour for the charts: a quiet time, a burst, a few failures.
+	// An hour of charts: a quiet time, a burst, a few failures.
 	r.db.MustExec(`INSERT INTO embedsidecar.measure (pipeline_id, minutes, place, began, rows_embedded, rows_reused, rows_failed,
 			texts_embedded, tokens, price, backlog, freshness)
 		SELECT p.id, 1, (extract(epoch FROM m.began) / 60)::bigint % 128, m.began, m.n, m.n / 9,
@@ -360,7 +360,7 @@ func (r *rig) stage() {
 	})
 }
 
-// theme chooses a theme, which stays.
+// theme chooses a theme, which is kept.
 func (c *chrome) theme() {
 	c.t.Helper()
 	c.open("/help")
@@ -371,7 +371,7 @@ func (c *chrome) theme() {
 	c.until("as the system", `document.documentElement?.dataset.theme === "system"`)
 }
 
-// clicks are what somebody does with pages, each with what it must leave in the database.
+// clicks performs actions of a user, each with its expected effect in the database.
 func (c *chrome) clicks(r *rig) {
 	c.t.Helper()
 	of := func(verb string) string { return fmt.Sprintf("main form:has(input[name=do][value=%s])", verb) }
@@ -385,7 +385,7 @@ func (c *chrome) clicks(r *rig) {
 	list := func(steps ...step) []step { return steps }
 	for _, click := range []struct {
 		path  string
-		has   string // the page, which is at most a second old
+		has   string // content of the page, which is at most a second old
 		steps []step
 		sql   string
 		want  int64
@@ -418,7 +418,7 @@ func (c *chrome) clicks(r *rig) {
 	}
 }
 
-// prioritisesOnAPhone gives a row that waits another lane, on its card.
+// prioritisesOnAPhone changes the lane of a waiting row on its card.
 func (c *chrome) prioritisesOnAPhone(r *rig) {
 	c.t.Helper()
 	c.as(looks[2], 0)
@@ -433,7 +433,7 @@ func (c *chrome) prioritisesOnAPhone(r *rig) {
 	c.as(looks[0], 0)
 }
 
-// follows looks on while things happen, and when nobody answers any more.
+// follows watches a page while things happen, and after the server is gone.
 func (c *chrome) follows(r *rig, end func()) {
 	c.t.Helper()
 	c.open("/pipelines/public.tickets")

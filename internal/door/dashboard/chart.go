@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Charts are pictures within the page, made of shapes with classes: a style within a page is refused by the policy.
-// Each says in words what it shows, for who cannot see it, and a table beside it has its figures.
+// Charts are inline SVG with classes, because the policy forbids inline styles. Each has a text alternative, and a
+// table beside it has the figures.
 
 func bar(part float64, kind, label string) template.HTML {
 	const width = 100.0
@@ -19,35 +19,35 @@ func bar(part float64, kind, label string) template.HTML {
 		kind, template.HTMLEscapeString(label), part*width)
 }
 
-// line is one line of a chart; nil: there was nothing to measure.
+// line is one line of a chart; a nil value means that nothing was measured.
 type line struct {
-	Name   string // in the legend; "": there is one line alone
+	Name   string // in the legend; "": the only line
 	Values []*float64
-	Column int // of the table, that has the figures
+	Column int // column of the table with the figures
 }
 
-// chart is lines over one stretch of time. No text of a user's is in it.
+// chart has lines over a period. It holds no text of a user.
 type chart struct {
 	ID, Title, Unit string
-	Now             string // what it was in all
+	Now             string // the total
 	Lines           []line
 	Times           []time.Time
 	Step            time.Duration
 	Format          func(float64) string
-	Tick            func(float64) string // as Format, beside the grid
-	Powers          bool                 // each line of the grid is ten times the one below
-	Whole           bool                 // it counts: there is nothing between 0 and 1
-	Failures        bool                 // it is about what went wrong
+	Tick            func(float64) string // format of the labels of the grid
+	Powers          bool                 // logarithmic scale
+	Whole           bool                 // counts: no values between 0 and 1
+	Failures        bool                 // shows failures
 }
 
-// The room of a chart, and of its plot within.
+// The size of a chart, and of its plot.
 const (
 	chartWide, chartHigh                     = 360.0, 158.0
 	plotLeft, plotRight, plotTop, plotBottom = 62.0, 340.0, 8.0, 132.0
-	sign                                     = 6.8 // wide, of the font that charts have
+	sign                                     = 6.8 // width of a character in the charts' font
 )
 
-// Draw draws it.
+// Draw renders the chart.
 func (c *chart) Draw() template.HTML {
 	ticks := c.ticks()
 	low, high := ticks[0], ticks[len(ticks)-1]
@@ -68,7 +68,7 @@ func (c *chart) Draw() template.HTML {
 	}
 	for i, at := range c.Times {
 		if word := c.when(at); word != "" {
-			middle := min(c.x(i), chartWide-sign*float64(len(word))/2) //nolint:mnd // half of it
+			middle := min(c.x(i), chartWide-sign*float64(len(word))/2) //nolint:mnd // half of the label
 			fmt.Fprintf(&b, `<path class="tick" d="M%.1f %.0fv4"/><text x="%.1f" y="%.0f" text-anchor="middle">%s</text>`,
 				c.x(i), plotBottom, middle, chartHigh-8, word) //nolint:mnd // below the plot
 		}
@@ -91,7 +91,7 @@ func (c *chart) x(i int) float64 {
 	return plotLeft + float64(i)/float64(max(len(c.Times)-1, 1))*(plotRight-plotLeft)
 }
 
-// path draws a line, with a gap where there was nothing to measure, and the ground below it if it is the only one.
+// path draws a line with gaps where nothing was measured, and the area below it if it is the only one.
 func (c *chart) path(b *strings.Builder, number int, y func(float64) float64) {
 	var d, area strings.Builder
 	begun := false
@@ -99,7 +99,7 @@ func (c *chart) path(b *strings.Builder, number int, y func(float64) float64) {
 		switch alone := i+1 == len(c.Lines[number].Values) || c.Lines[number].Values[i+1] == nil; {
 		case v == nil:
 		case !begun && alone:
-			fmt.Fprintf(&d, "M%.1f %.1fh3", c.x(i)-1.5, y(*v)) //nolint:mnd // a stroke that is seen
+			fmt.Fprintf(&d, "M%.1f %.1fh3", c.x(i)-1.5, y(*v)) //nolint:mnd // a visible stroke
 		case !begun:
 			fmt.Fprintf(&d, "M%.1f %.1f", c.x(i), y(*v))
 		default:
@@ -114,7 +114,7 @@ func (c *chart) path(b *strings.Builder, number int, y func(float64) float64) {
 	fmt.Fprintf(b, `%s<path class="line l%d" d="%s"/>`, area.String(), number, d.String())
 }
 
-// most is the largest value of all lines, and the smallest above 0.
+// most returns the smallest value above 0 and the largest value of all lines.
 func (c *chart) most() (least, most float64) {
 	least = math.Inf(1)
 	for _, l := range c.Lines {
@@ -130,7 +130,7 @@ func (c *chart) most() (least, most float64) {
 	return least, most
 }
 
-// ticks are the values of the grid, from the bottom to the top.
+// ticks returns the values of the grid lines, from bottom to top.
 func (c *chart) ticks() (list []float64) {
 	least, most := c.most()
 	if c.Powers {
@@ -158,7 +158,7 @@ func (c *chart) ticks() (list []float64) {
 	return []float64{0, top / 2, top} //nolint:mnd // half of it
 }
 
-// when is what is said of a time below the plot; "": nothing.
+// when returns the label of a time; "": none.
 func (c *chart) when(at time.Time) string {
 	at = at.UTC()
 	quarter, part := 15, 6 //nolint:mnd // minutes, hours
@@ -172,7 +172,7 @@ func (c *chart) when(at time.Time) string {
 	return ""
 }
 
-// describe says in words what it shows.
+// describe returns the text alternative.
 func (c *chart) describe() string {
 	if len(c.Times) == 0 {
 		return "Nothing was measured."
@@ -182,7 +182,7 @@ func (c *chart) describe() string {
 		c.Times[0].UTC().Format("2 Jan 15:04"), c.Times[len(c.Times)-1].UTC().Format("2 Jan 15:04"), c.Format(most))
 }
 
-// markup writes a picture. What comes from elsewhere is escaped by who calls it.
+// markup formats SVG. Callers must escape text from elsewhere.
 func markup(format string, args ...any) template.HTML {
 	return template.HTML(fmt.Sprintf(format, args...)) //nolint:gosec // numbers, classes of ours, and escaped labels
 }

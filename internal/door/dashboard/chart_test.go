@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// TestChart_LabelsAreWithinThePicture: neither the last time nor the longest figure is cut, counts have no halves, and
-// small amounts of money are written out.
+// TestChart_LabelsAreWithinThePicture: the last time and the longest figure are not cut off, counts have no halves, and
+// small prices are written out.
 func TestChart_LabelsAreWithinThePicture(t *testing.T) {
 	t.Parallel()
 	var read report.Past
@@ -24,7 +24,7 @@ func TestChart_LabelsAreWithinThePicture(t *testing.T) {
 	read.Total.Price = 1
 	all := pastOf(read, "/").Charts
 	monday := time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)
-	for step := range 48 { // whichever time of a day or a week is the last
+	for step := range 48 { // every time of a day or a week as the last
 		for _, w := range report.Windows[1:] {
 			read.Points = read.Points[:0]
 			for i := range int(w.Length / w.Step) {
@@ -58,8 +58,8 @@ func TestChart_LabelsAreWithinThePicture(t *testing.T) {
 	}
 }
 
-// TestChart_EndsWithTheLastWholeStep: a step that has not ended would fall to nothing. Each of several pipelines has a
-// line in each chart, and its columns of the table.
+// TestChart_EndsWithTheLastWholeStep: an incomplete step would look like a drop. Each of several pipelines has a line
+// in each chart, and its columns of the table.
 func TestChart_EndsWithTheLastWholeStep(t *testing.T) {
 	t.Parallel()
 	one := func(name string, rate float64) report.Past {
@@ -73,7 +73,7 @@ func TestChart_EndsWithTheLastWholeStep(t *testing.T) {
 		return past
 	}
 	a, b := one("a", 1), one("b", 2)
-	b.Points = b.Points[:2] // read a moment before
+	b.Points = b.Points[:2] // read a moment earlier
 	p := pastOf(a, "/", a, b)
 	if len(p.Rows) != 3 || len(p.Rows[0]) != 1+2*5 || len(p.Columns) != 2*5 {
 		t.Errorf("%v of %v", p.Rows, p.Columns)

@@ -1,7 +1,6 @@
-// Package dashboard shows an installation to people in a browser, and lets those who may act on it: pages that the
-// server renders, of what admin.Service says now, which is also behind the API. It decides nothing about who may: the
-// Service does. Every page can be read without a script; the one that comes along keeps pages up to date. Texts of rows
-// are hidden unless they are asked for by somebody who may see them.
+// Package dashboard shows the state of an installation in a browser, with forms for actions. The server renders the
+// pages from admin.Service, like the API. The Service checks all rights. Every page works without a script; the script
+// keeps pages up to date. Texts of rows are hidden unless a user who may see them asks for them.
 package dashboard
 
 import (
@@ -18,25 +17,25 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
-// Options say what is shown.
+// Options configure a dashboard.
 type Options struct {
 	Service *admin.Service
 	Log     *slog.Logger
 	Version string
-	Base    string // where a reverse proxy has put all pages: their links begin with it
+	Base    string // path prefix of a reverse proxy, which all links begin with
 }
 
-// Dashboard is the handler of pages that package admin mounts. It is safe for concurrent use.
+// Dashboard is the handler of the pages. It is safe for concurrent use.
 type Dashboard struct {
 	o        Options
-	database string // that it is of, where there are several
+	database string // name of its database, if there are several
 	pages    map[string]*template.Template
 	assets   map[string]asset
 	notices  notices
 	handler  http.Handler
 }
 
-// New makes a dashboard. It starts nothing, and asks the database only while somebody looks.
+// New makes a dashboard. It starts nothing, and queries the database only for requests.
 func New(o Options) (*Dashboard, error) {
 	d := &Dashboard{o: o, database: o.Service.Name()}
 	var err error
@@ -50,7 +49,7 @@ func New(o Options) (*Dashboard, error) {
 	return d, nil
 }
 
-// policy is what a browser may do with a page: what comes from here, and no script or style within the page.
+// policy restricts a page to resources of this server, without inline scripts and styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -58,7 +57,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
-	h.Set("Referrer-Policy", "same-origin") // with none at all, a browser says of no form where it was
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, a browser sends no Origin with forms
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	d.handler.ServeHTTP(w, r)
 }
@@ -73,7 +72,7 @@ func (d *Dashboard) routes() http.Handler {
 	} {
 		mux.Handle("GET "+path, d.known(d.page(show)))
 	}
-	for before, now := range map[string]string{ // addresses that somebody may have kept
+	for before, now := range map[string]string{ // old addresses
 		"/backfills": "/pipelines", "/replication": "/system", "/workers": "/system",
 	} {
 		mux.HandleFunc("GET "+before, func(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +91,7 @@ func (d *Dashboard) routes() http.Handler {
 	return mux
 }
 
-// known lets those in whom a token names, and leads everybody else to where one is asked for.
+// known serves signed-in callers, and redirects others to the sign-in page.
 func (d *Dashboard) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, ok := gate.CallerOf(r.Context())
@@ -110,9 +109,9 @@ func (d *Dashboard) known(next http.Handler) http.Handler {
 // errNoPage means that there is nothing at an address.
 var errNoPage = errors.New("there is no such page")
 
-// page shows a view, or why there is none.
+// page serves a view, or its error.
 func (d *Dashboard) page(show func(*http.Request) (view, error)) http.Handler {
-	// What a page asks is bounded in itself; this is for a server that stands still.
+	// The queries of a page have limits of their own; this limit is for a hanging server.
 	const patience = 20 * time.Second
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeoutCause(r.Context(), patience, fmt.Errorf("the database took over %s", patience))
@@ -125,7 +124,7 @@ func (d *Dashboard) page(show func(*http.Request) (view, error)) http.Handler {
 	})
 }
 
-// asset is a file that pages need. Its name holds a hash of it, so that browsers keep it.
+// asset is a static file. Its name holds its hash, so that browsers can cache it.
 type asset struct {
 	content, kind string
 }

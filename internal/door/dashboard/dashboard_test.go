@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// pages are all there are, each with words that it must hold.
+// pages lists all pages, each with words that it must contain.
 var pages = map[string][]string{
 	"/": {
 		"not decoded yet",
@@ -53,10 +53,10 @@ var pages = map[string][]string{
 	"/help/search":                                   {"Several pipelines", `id="several-pipelines"`, "All pages"},
 }
 
-// What a page may not hold: a style or a script within it, which the policy refuses.
+// within matches inline styles and scripts, which the policy forbids.
 var within = regexp.MustCompile(`(?i)\sstyle=|<style|<script>|\son[a-z]+=|javascript:`)
 
-// What only looks, on one database, as the role that works and nothing more.
+// All pages, on one database, with the worker's role, which has no other rights.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -70,11 +70,11 @@ func TestPages(t *testing.T) {
 	t.Run("export dead letters", func(t *testing.T) { r.exports(t, b) })
 }
 
-// Every page holds what it is for, no text of a row, and nothing that the policy refuses.
+// reads checks that every page has its content, no text of a row, and nothing that the policy forbids.
 func (b *browser) reads(t *testing.T) {
 	t.Helper()
 	for path, want := range pages {
-		page := b.becomes(t, path, want...) // rows are embedded before the sidecar says that it streams
+		page := b.becomes(t, path, want...) // rows are embedded before the sidecar reports that it streams
 		if found := within.FindString(page); found != "" {
 			t.Errorf("%s holds %q", path, found)
 		}
@@ -139,7 +139,8 @@ func (b *browser) reads(t *testing.T) {
 
 const mostSent = 9000
 
-// Texts of rows are for those who may, where that is allowed, when they ask.
+// texts checks that texts of rows are shown only on request, to users that may see them, if the configuration allows
+// it.
 func (r *rig) texts(t *testing.T, at string) {
 	t.Helper()
 	const row, text = "/row?pipeline=public.articles&key=1&text=1", "Open the settings"
@@ -156,7 +157,7 @@ func (r *rig) texts(t *testing.T, at string) {
 	if strings.Contains(viewer.get(http.StatusOK, row), text) {
 		t.Error("a viewer sees the text of a row")
 	}
-	search(viewer, http.StatusForbidden) // what is near to a question tells of texts
+	search(viewer, http.StatusForbidden) // the neighbors of a text reveal something about texts
 	viewer.get(http.StatusForbidden, "/config")
 	closed, _ := r.serve(r.run, options{})
 	b = r.signIn(closed, "ada")
@@ -167,7 +168,7 @@ func (r *rig) texts(t *testing.T, at string) {
 	}
 }
 
-// deeds are actions as forms send them, each with what it must leave in the database.
+// deeds are actions as submitted by forms, each with its expected effect in the database.
 func deeds() []struct {
 	form []string
 	sql  string
@@ -202,12 +203,11 @@ func deeds() []struct {
 	}
 }
 
-// Each action that a page offers leaves what it says, as a role that may act and owns nothing, and who had it done
-// stands in the audit.
+// Each action of a page has its effect, for a role that may act but owns nothing, and the audit shows the user.
 func TestActions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.work()() // what is changed stays as it is
+	r.work()() // so that changes stay as they are
 	at, _ := r.serve(r.person, options{})
 	b := r.signIn(at, "olga")
 	t.Run("ask first", func(t *testing.T) { r.asks(t, b) })
@@ -238,7 +238,7 @@ func TestActions(t *testing.T) {
 	r.turns(t, b)
 }
 
-// turns fails the test unless the pages of the audit lead to each entry once.
+// turns checks that the pages of the audit show each entry once.
 func (r *rig) turns(t *testing.T, b *browser) {
 	t.Helper()
 	const entries = 2*100 + 1
@@ -260,7 +260,7 @@ func (r *rig) turns(t *testing.T, b *browser) {
 	}
 }
 
-// What is about many rows says how many there are, and is not done before that number is typed, nor when there are more
+// asks checks that an action on many rows shows their number and needs that number typed, and fails if there are more
 // by then.
 func (r *rig) asks(t *testing.T, b *browser) {
 	t.Helper()
@@ -272,7 +272,7 @@ func (r *rig) asks(t *testing.T, b *browser) {
 	if !strings.Contains(page, "Discard 2 rows?") || failed() != 2 {
 		t.Fatalf("%d failed; asked was:\n%s", failed(), page)
 	}
-	for _, typed := range [][2]string{{"2", "1"}, {"2", ""}, {"1", "1"}, {"x", "2"}} { // as told, as typed
+	for _, typed := range [][2]string{{"2", "1"}, {"2", ""}, {"1", "1"}, {"x", "2"}} { // number shown, number typed
 		page := b.post(http.StatusOK, "/act", append(form, "expected", typed[0], "typed", typed[1])...)
 		if !strings.Contains(page, `role="alert"`) || failed() != 2 {
 			t.Errorf("told %s, typed %q: %d failed:\n%s", typed[0], typed[1], failed(), page)
@@ -291,7 +291,8 @@ func (r *rig) asks(t *testing.T, b *browser) {
 		WHERE row_key IN ('1007', '1027')`)
 }
 
-// The server refuses, whatever a browser sends: nothing is changed, and nothing is written into the audit.
+// refuses checks that the server rejects actions whatever a browser sends: it changes nothing and writes no audit
+// entry.
 func (r *rig) refuses(t *testing.T, at string) {
 	t.Helper()
 	pause := []string{"do", "pause", "pipeline", "public.articles"}
@@ -333,7 +334,7 @@ func (r *rig) refuses(t *testing.T, at string) {
 		!strings.Contains(page, "Read-only") {
 		t.Errorf("a page on which nothing can be done offers it:\n%s", page)
 	}
-	// The database refuses, too: the role that works may not pause.
+	// The database rejects it, too: the worker's role may not pause.
 	asWorker, _ := r.serve(r.run, options{})
 	worker := r.signIn(asWorker, "olga")
 	if page := worker.post(http.StatusForbidden, "/act", pause...); !strings.Contains(page, "embedsidecar_operator") {
@@ -380,7 +381,7 @@ func (r *rig) sessions(t *testing.T, at string) {
 	})
 }
 
-// A page is told within seconds that things stand otherwise, without asking again and again itself.
+// events checks that a page gets a change within seconds, without polling.
 func (r *rig) events(t *testing.T, b *browser) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.at+"/api/v1/events", nil)
@@ -431,7 +432,7 @@ func (r *rig) exports(t *testing.T, b *browser) {
 	}
 }
 
-// Nothing is set up, or the server is gone: pages say so, and what to do.
+// Without a setup, or without the server, pages say so and what to do.
 func TestPages_SayWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	r := &rig{t: t, db: testenv.DB(t, testenv.Empty())}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTrust_AFormLeadsToNoOtherSite: what browsers leave out of an address makes it none of another host, and none
-// above our pages.
+// TestTrust_AFormLeadsToNoOtherSite: characters that browsers remove from a URL cannot turn it into one of another
+// host, or above the base path.
 func TestTrust_AFormLeadsToNoOtherSite(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -33,8 +33,8 @@ func TestTrust_AFormLeadsToNoOtherSite(t *testing.T) {
 	}
 }
 
-// TestTrust_ALinkOfAnotherSiteSignsNobodyIn: a token in an address signs in by itself if no page led there, and the
-// browser has no session yet. Otherwise it is shown in the form.
+// TestTrust_ALinkOfAnotherSiteSignsNobodyIn: a token in the URL signs in automatically only if no page led there and
+// the browser has no session. Otherwise the form shows it.
 func TestTrust_ALinkOfAnotherSiteSignsNobodyIn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -62,8 +62,8 @@ func TestTrust_ALinkOfAnotherSiteSignsNobodyIn(t *testing.T) {
 	}
 }
 
-// TestTrust_ALinkWorksNoModel: a page of another port of this machine may hold an address of ours, and a browser sends
-// the cookie along: only a form of ours searches.
+// TestTrust_ALinkWorksNoModel: a page on another port of this machine may link here, and the browser sends the cookie.
+// So only a form of the dashboard starts a search.
 func TestTrust_ALinkWorksNoModel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

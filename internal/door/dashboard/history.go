@@ -13,20 +13,21 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// past is how pipelines did, as charts and as a table of the same figures.
+// past is the history of pipelines, as charts and as a table of the same figures.
 type past struct {
 	report.Past
 
 	Path    string
 	Windows []report.Window
-	By      string // "pipeline": each chart has a line for each of a few; "": one for all together
-	Splits  bool   // there are several to choose from
+	By      string // "pipeline": a line for each of a few pipelines; "": one for all together
+	Splits  bool   // there are several pipelines to choose from
 	Charts  []chart
 	Columns []string
 	Rows    [][]string // the time, and a figure for each column
 }
 
-// past reads how pipelines did in the window that a page asks for: these, or all. On demand each of split is drawn.
+// past reads the history of pipelines in the requested window: of the named ones, or of all. On request it draws each
+// of split.
 func (d *Dashboard) past(r *http.Request, split []string, names ...string) (*past, error) {
 	window := cmp.Or(r.URL.Query().Get("window"), report.Windows[0].Name)
 	read, err := d.o.Service.History(r.Context(), window, names)
@@ -48,7 +49,7 @@ func (d *Dashboard) past(r *http.Request, split []string, names ...string) (*pas
 	return p, nil
 }
 
-// busiest are the names of a few pipelines: those that work, then those that have most to do or have done most.
+// busiest returns the names of a few pipelines: first the working ones, then those with the most open or finished work.
 func busiest(all []observe.Pipeline) (names []string) {
 	const few = 4 // lines that can be told apart
 	list := slices.Clone(all)
@@ -62,14 +63,14 @@ func busiest(all []observe.Pipeline) (names []string) {
 	return names
 }
 
-// figure is a column of the table, and a line of a chart.
+// figure is a column of the table and a line of a chart.
 type figure struct {
 	column, name string
 	of           func(*report.Did) *float64
 	format       func(float64) string
 }
 
-// figures are those of each chart, in the order of the charts.
+// figures lists the figures of each chart, in the order of the charts.
 var figures = [][]figure{
 	{{"Rows/s", "", func(d *report.Did) *float64 { return new(d.Rate) }, short}},
 	{
@@ -82,8 +83,8 @@ var figures = [][]figure{
 	{{"Price", "", func(d *report.Did) *float64 { return new(d.Price) }, money}},
 }
 
-// pastOf draws what was measured of all, or of each. A step that has not ended is left out: it would fall to nothing.
-// Where no model has a price none is shown.
+// pastOf draws the history of all, or of each. It leaves out an incomplete step, which would look like a drop. It shows
+// no price if no model has one.
 func pastOf(read report.Past, path string, each ...report.Past) *past {
 	p := past{Past: read, Path: path, Windows: report.Windows}
 	all := &read.Total
@@ -157,7 +158,7 @@ func (p *past) add(c *chart, f *figure, from *report.Past, named bool) {
 	p.Columns, c.Lines = append(p.Columns, column), append(c.Lines, l)
 }
 
-// quantiles are half of the rows and 99 of 100.
+// quantiles formats the freshness at p50 and p99.
 func quantiles(d *report.Did) string {
 	if d.P50 == nil || d.P99 == nil {
 		return "no rows"
@@ -165,7 +166,7 @@ func quantiles(d *report.Did) string {
 	return "p50 " + spoken(*d.P50) + ", p99 " + spoken(*d.P99)
 }
 
-// spoken writes seconds as people say them, and a part of one where there are few: 1.5 s.
+// spoken formats seconds for display, with a decimal if there are few: 1.5 s.
 func spoken(seconds float64) string {
 	const few = 10
 	if seconds < 1 || seconds >= few {
@@ -174,7 +175,7 @@ func spoken(seconds float64) string {
 	return strconv.FormatFloat(math.Round(seconds*10)/10, 'f', -1, 64) + " s" //nolint:mnd // one digit
 }
 
-// power writes a power of ten of seconds, for the few signs of room beside a chart: 10 ms, 1 s, 1000 s.
+// power formats a power of ten of seconds in few characters: 10 ms, 1 s, 1000 s.
 func power(seconds float64) string {
 	if seconds < 1 {
 		return spoken(seconds)
@@ -182,7 +183,7 @@ func power(seconds float64) string {
 	return strconv.FormatFloat(seconds, 'f', 0, 64) + " s"
 }
 
-// short writes a figure in a few digits: 0.05, 3.2, 940, 12.5k, 3M.
+// short formats a figure with few digits: 0.05, 3.2, 940, 12.5k, 3M.
 func short(v float64) string {
 	const thousand, tens = 1000, 10
 	unit := ""
@@ -203,5 +204,5 @@ func short(v float64) string {
 	return s + unit
 }
 
-// money writes a price; what is around it names the currency.
+// money formats a price; the context names the currency.
 func money(v float64) string { return wording.Money(v, "") }

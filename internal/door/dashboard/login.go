@@ -7,14 +7,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
-// signingIn is what the page shows that asks for a token.
+// signingIn is the data of the sign-in page.
 type signingIn struct {
-	Itself bool // a token in the address is sent at once, and not when the user says so
+	Itself bool // submit a token in the URL at once, without a click
 	Wrong  string
 }
 
-// loginPage asks for a token. If another site led here, or the browser has a session, a token in the address could be
-// an attacker's, to have the user act in the attacker's name.
+// loginPage asks for a token. If another site led here, or the browser has a session, a token in the URL may be an
+// attacker's, who wants the user to act in the attacker's name.
 func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
 	from := r.Header.Get("Sec-Fetch-Site")
 	_, known := gate.CallerOf(r.Context())
@@ -24,7 +24,7 @@ func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// login takes a token and gives the browser a session for it.
+// login exchanges a token for a session.
 func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 	cookie, err := gate.SignIn(r.Context(), r.PostFormValue("token"))
 	if err != nil {
@@ -41,7 +41,7 @@ func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, d.at("/login"), http.StatusSeeOther)
 }
 
-// theme stores the chosen colours in a cookie.
+// theme stores the chosen theme in a cookie.
 func (d *Dashboard) theme(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // it holds no secret, and is Secure where the connection is
 		Name: themeCookie, Value: themeOf(r.PostFormValue("theme")), Path: cmp.Or(d.o.Base, "/"),

@@ -21,17 +21,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
-// tree is where the files are that the manual links to and that the program does not carry.
+// tree is the location of linked files that the program does not contain.
 const tree = "https://github.com/embedsidecar/embedsidecar/blob/main/"
 
-// markdown renders what we have written ourselves, markup within it included. Pages hold no style: the policy refuses
-// it.
+// markdown renders the project's own pages, including their inline HTML. They contain no styles, which the policy
+// forbids.
 var markdown = goldmark.New( //nolint:gochecknoglobals // constant
 	goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignNone))),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()), goldmark.WithRendererOptions(html.WithUnsafe()),
 )
 
-// helpOf names the page of the manual that tells most about a page here.
+// helpOf maps a page to its page of the manual.
 var helpOf = map[string]string{ //nolint:gochecknoglobals // constant
 	"overview": "states", "pipelines": "configuration", "pipeline": "states", "queue": "operations#a-row-seems-wrong",
 	"errors": "errors", "dead-letters": "operations#dead-letters", "search": "search",
@@ -40,7 +40,7 @@ var helpOf = map[string]string{ //nolint:gochecknoglobals // constant
 	"databases": "databases", "confirm": "operations", "trouble": "errors",
 }
 
-// helpPage is the list of pages of the manual.
+// helpPage lists the pages of the manual.
 type helpPage struct {
 	States []health.Entry
 	Manual []link
@@ -63,7 +63,7 @@ func (*Dashboard) help(*http.Request) (view, error) {
 	return view{page: "help", title: "Help", data: &o}, nil
 }
 
-// manual is a page of the manual.
+// manual serves a page of the manual.
 func (d *Dashboard) manual(r *http.Request) (view, error) {
 	name := r.PathValue("name") + ".md"
 	source, err := docs.Pages.ReadFile(name)
@@ -86,7 +86,7 @@ func (d *Dashboard) manual(r *http.Request) (view, error) {
 	return view{page: "manual", title: title, data: template.HTML(page.String())}, nil //nolint:gosec // compiled in
 }
 
-// lead has links between pages of the manual lead to them here, and leaves pictures out, of which the words stay.
+// lead rewrites links between pages of the manual to the dashboard, and replaces pictures by their texts.
 func (d *Dashboard) lead(root ast.Node, folder string) error {
 	var pictures []ast.Node
 	err := ast.Walk(root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -125,7 +125,7 @@ func (d *Dashboard) lead(root ast.Node, folder string) error {
 	return wrap.Errorf(err, "read the manual")
 }
 
-// helpFor is where the manual tells about a page; "": nowhere.
+// helpFor returns the link to the manual for a page; "": none.
 func (d *Dashboard) helpFor(page string) string {
 	name, fragment, marked := strings.Cut(helpOf[page], "#")
 	switch {

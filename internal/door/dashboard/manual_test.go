@@ -14,8 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 )
 
-// TestManual: each page of docs/ is in the program, light, without a style or a script, and each of its links leads to
-// a page and a heading that are there.
+// TestManual: the program contains each page of docs/, small, without styles or scripts, and each of its links leads to
+// an existing page and heading.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	service := admin.NewService(admin.ServiceOptions{Config: config.Default(), Log: slog.New(slog.DiscardHandler)})

@@ -7,14 +7,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
-// pace is how fast something is done, and in about how long all of it is; 0: that is not known.
+// pace is the speed of some work, and the approximate time until its end; 0: unknown.
 type pace struct {
-	Rate  float64 // rows a second
+	Rate  float64 // rows per second
 	Left  float64 // seconds
-	Least bool    // it takes longer: not all rows that wait were counted
+	Least bool    // Left is a lower bound: not all waiting rows were counted
 }
 
-// paceOf is how fast rows of a pipeline are embedded, by what its sidecars say.
+// paceOf returns the speed of a pipeline, as reported by its sidecars.
 func paceOf(p *observe.Pipeline) pace {
 	if !p.Works {
 		return pace{}
@@ -22,7 +22,7 @@ func paceOf(p *observe.Pipeline) pace {
 	return pace{p.Speed.Rows, p.SecondsLeft, p.AtLeast}
 }
 
-// together is how fast rows of all pipelines are embedded, and when the last of them is.
+// together returns the speed of all pipelines, and the time until the last one ends.
 func together(list []observe.Pipeline) (all pace) {
 	known := true
 	for i := range list {
@@ -36,7 +36,7 @@ func together(list []observe.Pipeline) (all pace) {
 	return all
 }
 
-// String says it in a few words; "": nothing is known.
+// String formats it in a few words; "": unknown.
 func (p pace) String() string {
 	if p.Rate <= 0 {
 		return ""
@@ -48,7 +48,7 @@ func (p pace) String() string {
 	return said
 }
 
-// ToGo says how long it takes; "": that is not known.
+// ToGo formats the remaining time; "": unknown.
 func (p pace) ToGo() string {
 	switch {
 	case p.Left <= 0:
@@ -59,9 +59,9 @@ func (p pace) ToGo() string {
 	return "about " + spoken(p.Left) + " to go"
 }
 
-// rateOf writes rows a second.
+// rateOf formats rows per second.
 func rateOf(rate float64) string {
-	const few = 10 // of which a part of one counts
+	const few = 10 // below that, a decimal counts
 	if rate < few {
 		return strconv.FormatFloat(rate, 'f', 1, 64) + "/s"
 	}

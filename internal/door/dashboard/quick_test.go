@@ -19,7 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// crowd makes 300 pipelines out of public.tickets.
+// crowd copies public.tickets into 300 pipelines.
 func (r *rig) crowd() {
 	r.t.Helper()
 	r.db.MustExec(`DO $$ DECLARE p embedsidecar.pipeline; BEGIN
@@ -59,8 +59,8 @@ func (r *rig) crowd() {
 	}
 }
 
-// wait has tasks from a number to another wait in them: one in ten is a dead letter, and one in a hundred is to be
-// tried again, each for one of a dozen reasons.
+// wait adds tasks with numbers from one to another: one in ten is a dead letter, and one in a hundred is to be retried,
+// each for one of a dozen reasons.
 func (r *rig) wait(from, to int) {
 	r.t.Helper()
 	r.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn,
@@ -79,13 +79,13 @@ func (r *rig) wait(from, to int) {
 	r.db.MustExecSuper("VACUUM ANALYZE embedsidecar.task, embedsidecar.ledger, embedsidecar.history, embedsidecar.pipeline")
 }
 
-// meter keeps what a dashboard asks its database, to have it told what that touches.
+// meter records the queries of a dashboard, to measure the blocks that they read.
 type meter struct {
 	mu    sync.Mutex
 	asked []pgx.TraceQueryStartData
 }
 
-// named is the name of a statement of ours.
+// named matches the name of a query.
 var named = regexp.MustCompile(`^-- (\w+):`)
 
 func (m *meter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
@@ -99,7 +99,7 @@ func (m *meter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQue
 
 func (*meter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// take returns what was asked since the last time.
+// take returns the queries since the last call.
 func (m *meter) take() []pgx.TraceQueryStartData {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +108,7 @@ func (m *meter) take() []pgx.TraceQueryStartData {
 	return asked
 }
 
-// touches has statements run once more, and returns the blocks that each of them touches, by their names.
+// touches runs queries again, and returns the blocks that each reads, by name.
 func (r *rig) touches(asked []pgx.TraceQueryStartData) map[string]int {
 	r.t.Helper()
 	blocks := map[string]int{}
@@ -137,14 +137,14 @@ func (r *rig) touches(asked []pgx.TraceQueryStartData) map[string]int {
 	return blocks
 }
 
-// TestPages_AreQuick: no page or answer takes 100 kB or 10 s, or, where the machine is so busy, a thousand times what
-// a page takes that reads nothing, with 300 pipelines and 20,000 tasks, or as many as EMBEDSIDECAR_TASKS says. It logs
-// how long each takes, in the middle of EMBEDSIDECAR_TIMES. And with four times as many tasks a page reads no more, but
-// for what all pages share and keep.
+// TestPages_AreQuick: with 300 pipelines and 20,000 tasks (or EMBEDSIDECAR_TASKS), no page or answer takes 100 kB or 10
+// s or, on a busy machine, a thousand times as long as a page that reads nothing. It logs the median time of
+// EMBEDSIDECAR_TIMES requests. With four times as many tasks a page reads no more, except for what all pages share and
+// cache.
 func TestPages_AreQuick(t *testing.T) {
 	t.Parallel()
 	tasks := testenv.FromEnvironment(t, "EMBEDSIDECAR_TASKS", 20_000)
-	times := testenv.FromEnvironment(t, "EMBEDSIDECAR_TIMES", 2) // the first reads what is kept for a second
+	times := testenv.FromEnvironment(t, "EMBEDSIDECAR_TIMES", 2) // the first fills the cache of a second
 	r := newRig(t)
 	stop := r.work()
 	stop()
@@ -164,7 +164,7 @@ func TestPages_AreQuick(t *testing.T) {
 		"/row?pipeline=" + name + "&key=100149", "/system", "/checks", "/audit", "/models",
 		"/api/v1/status", "/api/v1/pipelines",
 	}
-	shared := map[string]bool{} // what all pages share is read once a second at most
+	shared := map[string]bool{} // what all pages share is read at most once a second
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		b.get(http.StatusOK, "/api/v1/status")
 		for _, q := range m.take() {
@@ -187,13 +187,13 @@ func TestPages_AreQuick(t *testing.T) {
 	if page := b.get(http.StatusOK, "/queue?lanes=1"); !strings.Contains(page, "choose one to count its rows") {
 		t.Errorf("of which pipeline rows are to be counted is not asked:\n%s", page)
 	}
-	// Checks shows what was found last, and what is found now to who waits.
+	// The checks page shows the last findings; new ones follow for the script.
 	for _, c := range []struct {
 		path         string
 		again, found bool
 	}{{"/checks", true, false}, {"/checks?now=1", false, true}, {"/checks", false, true}} {
 		page := b.get(http.StatusOK, c.path)
-		// on a slow machine it is old again
+		// on a slow machine it is outdated again
 		if again := strings.Contains(page, "data-again"); again != c.again && !strings.Contains(page, "As of") ||
 			strings.Contains(page, "max_slot_wal_keep_size") != c.found {
 			t.Errorf("%s: want more to come %t, findings %t:\n%s", c.path, c.again, c.found, page)

@@ -34,17 +34,17 @@ import (
 //go:embed templates/*.html assets/*
 var files embed.FS
 
-// view is a page with what it shows.
+// view is a page with its data.
 type view struct {
-	page   string // the template
+	page   string // name of the template
 	title  string
 	data   any
-	live   bool // kept up to date
-	bare   bool // without the way to other pages
+	live   bool // updated by the script
+	bare   bool // without the menu
 	status int  // 0: 200
 }
 
-// shown is what a template sees.
+// shown is the input of a template.
 type shown struct {
 	Title, Page, Path, Here string
 	Theme, Version          string
@@ -52,15 +52,15 @@ type shown struct {
 	MayAct, ReadOnly        bool
 	Caller                  gate.Caller
 	Told                    []notice
-	AsOf                    *time.Time // how things stand, where that is not now
+	AsOf                    *time.Time // the time of the state, if it is not current
 	Nav                     []entry
 	Tabs                    []link
-	Database                string // of several
+	Database                string // if there are several
 	Databases               []admin.DatabaseState
 	Data                    any
 }
 
-// entry is one of the menu, with the pages that are tabs of it.
+// entry is an entry of the menu, with its tabs.
 type entry struct {
 	link
 
@@ -72,7 +72,7 @@ type link struct {
 	Current    bool
 }
 
-// nav is the menu. A page of several has tabs, of which the first is at its own path.
+// nav is the menu. Of the tabs of an entry, the first is at the entry's path.
 var nav = []entry{
 	{link{Name: "Overview", Path: "/"}, nil},
 	{link{Name: "Pipelines", Path: "/pipelines"}, nil},
@@ -90,7 +90,7 @@ var nav = []entry{
 	{link{Name: "Help", Path: "/help"}, nil},
 }
 
-// navFor marks the page that somebody is on, and returns the tabs beside it.
+// navFor marks the current page, and returns the tabs beside it.
 func navFor(here string) (menu []entry, tabs []link) {
 	menu = slices.Clone(nav)
 	for i := range menu {
@@ -106,7 +106,7 @@ func navFor(here string) (menu []entry, tabs []link) {
 	return menu, tabs
 }
 
-// readAssets reads what pages need beside themselves, by names that hold a hash.
+// readAssets reads the static files, by names that hold a hash.
 func readAssets() (map[string]asset, error) {
 	list := map[string]asset{}
 	kinds := map[string]string{
@@ -133,7 +133,7 @@ func hashed(name string, content []byte) string {
 	return strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(sum[:digits]) + ext
 }
 
-// readPages reads the templates: each page with the frame around it.
+// readPages parses the templates: each page with the frame around it.
 func (d *Dashboard) readPages() (map[string]*template.Template, error) {
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
@@ -154,7 +154,7 @@ func (d *Dashboard) readPages() (map[string]*template.Template, error) {
 	return list, nil
 }
 
-// functions are what templates call.
+// functions returns the functions of templates.
 func (d *Dashboard) functions() template.FuncMap {
 	return template.FuncMap{
 		"at":       d.at,
@@ -166,7 +166,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"link":     func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
 		"size":     wording.Size,
 		"age":      spoken,
-		"spokenms": func(ms float64) string { return spoken(ms / 1000) }, //nolint:mnd // of a second
+		"spokenms": func(ms float64) string { return spoken(ms / 1000) }, //nolint:mnd // per second
 		"count":    number,
 		"plural":   wording.Count,
 		"short":    shortTime,
@@ -196,13 +196,13 @@ func (d *Dashboard) functions() template.FuncMap {
 		"int64":     func(n int) int64 { return int64(n) },
 		"capital":   capital,
 		"shellword": health.Quoted,
-		"plain":     func(s string) string { return strings.ReplaceAll(s, "`", "") }, // code, in papers
+		"plain":     func(s string) string { return strings.ReplaceAll(s, "`", "") }, // code in Markdown
 		"chars":     func(n *int) int64 { return int64(*n) },
 		"millis":    millis,
 		"inc":       func(n int) int { return n + 1 },
 		"pace":      func(p observe.Pipeline) pace { return paceOf(&p) },
 		"rate":      rateOf,
-		// vectors of texts that have nothing to do with each other are about 1 apart
+		// vectors of unrelated texts have a distance of about 1
 		"closeness": func(distance *float64) float64 { return 1 - min(*distance, 1) },
 		"scaled":    func(distance *float64) bool { return *distance >= 0 && *distance <= 2 }, //nolint:mnd // a cosine's
 		"column":    column,
@@ -219,12 +219,12 @@ func (d *Dashboard) functions() template.FuncMap {
 func (d *Dashboard) assetPath(name string) string {
 	content, err := files.ReadFile("assets/" + name)
 	if err != nil {
-		panic(err) // it is compiled in
+		panic(err) // impossible: it is compiled in
 	}
 	return d.at("/assets/" + hashed(name, content))
 }
 
-// at is where a browser finds a path of ours: of several databases of this one.
+// at returns the URL of a path, with the database if there are several.
 func (d *Dashboard) at(path string) string {
 	if d.database == "" || strings.HasPrefix(path, "/assets/") {
 		return d.o.Base + path
@@ -236,7 +236,7 @@ func (d *Dashboard) at(path string) string {
 	return d.o.Base + path + mark + "database=" + url.QueryEscape(d.database)
 }
 
-// dict makes the arguments of a part of a page of names and values.
+// dict makes the arguments of a partial template from names and values.
 func dict(pairs ...any) (map[string]any, error) {
 	m := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -249,7 +249,7 @@ func dict(pairs ...any) (map[string]any, error) {
 	return m, nil
 }
 
-// linkTo writes a path with a query of names and values, without those that are empty.
+// linkTo returns a path with a query of names and values, without the empty ones.
 func linkTo(path string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -263,7 +263,7 @@ func linkTo(path string, pairs ...string) string {
 	return path + "?" + q.Encode()
 }
 
-// number writes a count with its thousands apart.
+// number formats a count with separated thousands.
 func number(n any) string {
 	s := fmt.Sprint(n)
 	sign := ""
@@ -277,7 +277,7 @@ func number(n any) string {
 	return sign + s
 }
 
-// capital begins a sentence.
+// capital capitalizes a sentence.
 func capital(s string) string {
 	if s == "" {
 		return ""
@@ -285,7 +285,7 @@ func capital(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// millis writes how long something took.
+// millis formats a duration in milliseconds.
 func millis(d time.Duration) string {
 	const least = 100 * time.Microsecond
 	if d < least {
@@ -296,7 +296,7 @@ func millis(d time.Duration) string {
 
 func shortTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
 
-// column is what a task has in a column.
+// column returns the value of a task in a column.
 func column(c report.TaskColumn, t report.Task) any {
 	switch v := c.Of(&t).(type) {
 	case report.Seconds:
@@ -311,7 +311,7 @@ func column(c report.TaskColumn, t report.Task) any {
 	}
 }
 
-// toneOf is how well a pipeline is: good, busy, warn or bad.
+// toneOf returns the tone of a pipeline: good, busy, warn or bad.
 func toneOf(p *observe.Pipeline) string {
 	switch c := p.State; {
 	case c == health.UpToDate:
@@ -324,7 +324,7 @@ func toneOf(p *observe.Pipeline) string {
 	return "busy"
 }
 
-// toneOfCode is how well a pipeline is whose state this is, as far as the state alone tells.
+// toneOfCode returns the tone of a state, as far as the state alone determines it.
 func toneOfCode(c health.Code) string {
 	order := health.Codes()
 	p := observe.Pipeline{Pipeline: report.Pipeline{State: c}}
@@ -333,7 +333,7 @@ func toneOfCode(c health.Code) string {
 	return toneOf(&p)
 }
 
-// databaseTone is how well a database is, by its state.
+// databaseTone returns the tone of a database's state.
 func databaseTone(state string) string {
 	switch state {
 	case "working", "quiet":
@@ -346,7 +346,7 @@ func databaseTone(state string) string {
 	return "busy"
 }
 
-// stateTone is how well a task in a state is.
+// stateTone returns the tone of a task's state.
 func stateTone(state string) string {
 	switch state {
 	case "failed":
@@ -381,7 +381,7 @@ func checkTone(s check.Status) string {
 	}
 }
 
-// trouble is why there is no page.
+// trouble is the content of an error page.
 type trouble struct {
 	Text  string
 	Hints []string
@@ -424,13 +424,13 @@ func themeOf(s string) string {
 	return "system"
 }
 
-// live is the header of a page that is fetched again by the script.
+// live is the header of requests by the script that updates pages.
 const live = "X-Live"
 
-// old is how long ago things stood as a page shows them, if it says so.
+// old is the age from which a page shows the time of its state.
 const old = 2 * time.Second
 
-// render writes a page, whole or not at all.
+// render writes a page completely, or an error.
 func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
 	c, _ := gate.CallerOf(r.Context())
 	theme := "system"
@@ -448,7 +448,7 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
 	}
 	s.Nav, s.Tabs = navFor(r.URL.Path)
 	if !v.bare {
-		s.Databases, _ = d.o.Service.Databases(r.Context()) // who may not look sees no page
+		s.Databases, _ = d.o.Service.Databases(r.Context()) // a caller without rights sees no page
 	}
 	if !v.bare && r.Header.Get(live) == "" {
 		s.Told = d.notices.told(c)
@@ -471,14 +471,14 @@ const (
 	mostNotices = 100
 )
 
-// notice is what became of an action.
+// notice is the result of an action.
 type notice struct {
 	Text  string
 	Wrong bool
 	until time.Time
 }
 
-// notices wait for the next page of who had something done.
+// notices holds results until the next page of their callers.
 type notices struct {
 	mu   sync.Mutex
 	list map[string]notice // by name of the caller
@@ -493,7 +493,7 @@ func (n *notices) tell(who gate.Caller, text string) {
 	n.list[who.Name] = notice{Text: text, until: time.Now().Add(noticeAge)}
 }
 
-// told returns what waits, once.
+// told returns the waiting notice once.
 func (n *notices) told(who gate.Caller) []notice {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -505,7 +505,7 @@ func (n *notices) told(who gate.Caller) []notice {
 	return []notice{found}
 }
 
-// here is the page that is shown, with its query: where a form leads back to.
+// here returns the current page with its query, for forms to return to.
 func here(r *http.Request) string {
 	if r.Method != http.MethodGet {
 		return "/"

@@ -48,15 +48,15 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// waitTimeout bounds every wait: machines are slow.
+// waitTimeout limits every wait, for slow machines.
 const waitTimeout = 5 * time.Minute
 
 const dims = 256
 
-// poison is a word that no text may hold, or its row cannot be embedded.
+// poison is a word whose rows cannot be embedded.
 const poison = "unreadable"
 
-// words is an embedder whose vectors are near where texts share words, or beginnings of words.
+// words is an embedder whose vectors are near if the texts share words or beginnings of words.
 type words struct{}
 
 func (words) Describe(context.Context) (embed.Description, error) {
@@ -103,20 +103,20 @@ func vectorOf(text string) []float32 {
 	return v
 }
 
-// rig is a database with pipelines, a sidecar that works them, and a dashboard that somebody looks at.
+// rig is a database with pipelines, a sidecar, and a dashboard.
 type rig struct {
 	t         *testing.T
 	db        *testenv.Database
 	slot      string
-	run       string // the role that works
-	person    string // one that may look as it does, and act
+	run       string // the worker's role
+	person    string // a role with the same rights that may also act
 	pipelines []pipeline.Pipeline
-	tokens    string // the file of those that are known
+	tokens    string // the file of tokens
 	retry     time.Duration
-	down      atomic.Bool   // the embedder answers nobody
-	slow      time.Duration // that it takes for each call
-	batch     int           // rows of a call at most; 0: as many as usual
-	asked     atomic.Int32  // questions that were embedded
+	down      atomic.Bool   // the embedder fails
+	slow      time.Duration // duration of each call
+	batch     int           // maximum number of rows per call; 0: the default
+	asked     atomic.Int32  // number of embedded queries
 	tracer    pgx.QueryTracer
 }
 
@@ -124,7 +124,7 @@ const tables = `CREATE TABLE articles (id bigint PRIMARY KEY, title text NOT NUL
 CREATE TABLE products (sku text PRIMARY KEY, name text NOT NULL, description text);
 CREATE TABLE tickets (id bigint PRIMARY KEY, subject text NOT NULL, message text)`
 
-// newRig sets pipelines up as the tables' owner, and grants what sql/roles.sql says.
+// newRig sets up pipelines as the tables' owner, with the grants of sql/roles.sql.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	db := testenv.DB(t, testenv.Empty())
@@ -170,7 +170,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// token lets somebody in, whose token is his name.
+// token adds a token that equals its name.
 func (r *rig) token(name, role string) {
 	r.t.Helper()
 	if r.tokens == "" {
@@ -235,7 +235,7 @@ func (r *rig) pool(url string, conns int32) *pgxpool.Pool {
 	return pool
 }
 
-// work runs a sidecar until the test ends, and waits until it has worked what there is.
+// work runs a sidecar until the test ends, and waits until the queue is empty.
 func (r *rig) work() (stop func()) {
 	r.t.Helper()
 	stop = r.begin()
@@ -243,7 +243,7 @@ func (r *rig) work() (stop func()) {
 	return stop
 }
 
-// failing is an embedder that may be down.
+// failing is an embedder that may be unavailable.
 type failing struct {
 	words
 	down *atomic.Bool
@@ -292,7 +292,7 @@ func (r *rig) begin() (stop func()) {
 	return stop
 }
 
-// settle waits until everything committed so far is worked.
+// settle waits until everything committed so far is processed.
 func (r *rig) settle() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), waitTimeout)
@@ -306,13 +306,13 @@ func (r *rig) settle() {
 	}
 }
 
-// options are what somebody may change about a dashboard.
+// options change a dashboard.
 type options struct {
 	readOnly, texts bool
 	base            string
 }
 
-// serve shows a dashboard, which looks at the database as a role, until the test ends or the function is called.
+// serve runs a dashboard with a database role until the test ends or the returned function is called.
 func (r *rig) serve(role string, o options) (address string, end func()) {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(r.t.Output(), nil))
@@ -384,7 +384,7 @@ func folders() []models.Info {
 	}}
 }
 
-// browser is one that somebody has signed in with.
+// browser is a signed-in HTTP client.
 type browser struct {
 	t    *testing.T
 	at   string
@@ -405,7 +405,7 @@ func (r *rig) signIn(address, token string) *browser {
 	return b
 }
 
-// get reads a page, which must come with a status.
+// get fetches a page and checks its status.
 func (b *browser) get(status int, path string) string {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.at+path, nil)
@@ -417,7 +417,7 @@ func (b *browser) get(status int, path string) string {
 	return page
 }
 
-// post sends a form of names and values.
+// post submits a form of names and values.
 func (b *browser) post(status int, path string, pairs ...string) string {
 	b.t.Helper()
 	form := url.Values{}
@@ -435,7 +435,7 @@ func (b *browser) post(status int, path string, pairs ...string) string {
 	return page
 }
 
-// wrapped is where a template breaks a line, which a browser shows as a space.
+// wrapped matches a line break in a template, which a browser shows as a space.
 var wrapped = regexp.MustCompile(`\n +`)
 
 func (b *browser) send(status int, req *http.Request) (page string, header http.Header) {

@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// row is the page of one row: its story.
+// row is the data of the page of one row.
 type row struct {
 	Pipelines     []string
 	Pipeline, Key string
@@ -19,7 +19,7 @@ type row struct {
 	Lines         []string
 	Tone          string
 	Near          []search.Hit
-	Text          bool // its text is shown
+	Text          bool // show its text
 	MayText       bool
 }
 
@@ -57,7 +57,7 @@ func (d *Dashboard) row(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// near are the rows most similar to one. Where they cannot be found in a moment the page does without.
+// near returns the rows most similar to one. The page does without them if that takes too long.
 func (d *Dashboard) near(ctx context.Context, name, key string, text bool) []search.Hit {
 	const few, patience = 5, 3 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -69,7 +69,7 @@ func (d *Dashboard) near(ctx context.Context, name, key string, text bool) []sea
 	return hits
 }
 
-// verdictTone is how well a row is.
+// verdictTone returns the tone of a verdict.
 func verdictTone(c explain.Code) string {
 	switch c {
 	case explain.Current, explain.Skipped, explain.Empty, explain.NoToken, explain.Filtered, explain.Gone:

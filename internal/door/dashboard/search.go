@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// playground is the page that searches.
+// playground is the search page.
 type playground struct {
 	admin.Found
 
@@ -61,14 +61,14 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 	if o.Pipelines, err = d.o.Service.Names(ctx); err != nil {
 		return view{}, err
 	}
-	// A link works no model: any page of this machine could hold one.
+	// A link does not start a search, because any page on this machine could hold one.
 	if strings.TrimSpace(o.Text) == "" || !o.Ready || r.Method != http.MethodPost {
 		return v, nil
 	}
 	if o.Pipeline == "" && len(o.Pipelines) > 0 {
 		o.Pipeline = o.Pipelines[0]
 	}
-	if err = d.find(ctx, &o); err != nil { // told beside the question, which stays
+	if err = d.find(ctx, &o); err != nil { // shown beside the query, which stays
 		p := d.o.Service.ProblemOf(ctx, err)
 		o.Trouble, v.status = &trouble{p.Detail, p.Hints}, p.Status
 		return v, nil
@@ -77,7 +77,7 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// names are those of the pipelines to search.
+// names returns the names of the pipelines to search.
 func (o *playground) names() []string {
 	list := []string{o.Pipeline}
 	for _, name := range o.Also {
@@ -88,11 +88,11 @@ func (o *playground) names() []string {
 	return list
 }
 
-// find searches. Who is shown texts is shown the columns that they are made of, too, of one pipeline.
+// find searches. If texts are shown for one pipeline, the columns that they are made of are shown, too.
 func (d *Dashboard) find(ctx context.Context, o *playground) (err error) {
 	r := search.Request{Hybrid: o.Hybrid, Rows: o.K}
 	if o.Rerank {
-		r.Rerank = slices.Max(o.Ks) // as many candidates as rows can be wanted
+		r.Rerank = slices.Max(o.Ks) // as many candidates as the largest page has rows
 	}
 	if o.Show && len(o.Also) == 0 {
 		p, err := d.o.Service.Defined(ctx, o.Pipeline)
@@ -122,7 +122,7 @@ func (d *Dashboard) find(ctx context.Context, o *playground) (err error) {
 	return nil
 }
 
-// hit is a row that was found, as the page shows it.
+// hit is a found row for the page.
 type hit struct {
 	search.Hit
 
@@ -136,13 +136,13 @@ type shownColumn struct {
 	Words []piece
 }
 
-// piece is a part of a text: one that was asked for, or what is between.
+// piece is a part of a text: a word of the query, or the text in between.
 type piece struct {
 	Text  string
 	Asked bool
 }
 
-// valueOf is the value of a column as people read it, cut.
+// valueOf formats the value of a column for display, shortened.
 func valueOf(value json.RawMessage) string {
 	const most = 300
 	var text string
@@ -155,7 +155,7 @@ func valueOf(value json.RawMessage) string {
 	return text
 }
 
-// wordsOf matches the words of a question, wherever one begins; nil: it has none.
+// wordsOf matches the words of a query at the beginnings of words; nil: the query has none.
 func wordsOf(question string) *regexp.Regexp {
 	const least, most = 3, 20
 	var words []string
@@ -171,7 +171,7 @@ func wordsOf(question string) *regexp.Regexp {
 	return regexp.MustCompile(`(?i)(?:^|[^\pL\pN])((?:` + strings.Join(words, "|") + `)[\pL\pN]*)`)
 }
 
-// marked cuts a text at the words that were asked for.
+// marked splits a text at the words of the query.
 func marked(words *regexp.Regexp, text string) (list []piece) {
 	if words == nil {
 		return []piece{{Text: text}}
@@ -184,10 +184,10 @@ func marked(words *regexp.Regexp, text string) (list []piece) {
 	return append(list, piece{Text: text[at:]})
 }
 
-// snippet is a way to do the same from an application.
+// snippet is an equivalent search from an application.
 type snippet struct{ ID, Name, Code string }
 
-// snippets are a search by SQL, from Python and over HTTP.
+// snippets returns a search in SQL, in Python and over HTTP.
 func snippets(pipelines []string, text string, k int, hybrid bool) []snippet {
 	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 	function, columns, path := "search", "row_key, distance", "pipelines/"+url.PathEscape(pipelines[0])+"/search"
@@ -206,7 +206,7 @@ func snippets(pipelines []string, text string, k int, hybrid bool) []snippet {
 	var body strings.Builder
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(request) // of strings and numbers
+	_ = encoder.Encode(request) // strings and numbers cannot fail
 	return []snippet{
 		{"by-sql", "SQL", fmt.Sprintf("SELECT * FROM embedsidecar.%s(%s, %s, %d);", function, sql, quoted(text), k)},
 		{"by-python", "Python", fmt.Sprintf(`import psycopg

@@ -14,30 +14,30 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// sentence is how an installation is in one sentence, and what to do next.
+// sentence is the state of an installation in one sentence, with the next step.
 type sentence struct {
 	Tone, Text, Detail string
 	Next               string // what to do, in words
 	Step               step
 }
 
-// step is what to do next: as a button, and as what to type.
+// step is what to do next: a button, and commands.
 type step struct {
 	Pipeline string
-	Do, Name string // what the button does, and what it says; "": there is none
-	For      string // how long
-	Link     string // a page that shows more
+	Do, Name string // action and label of the button; "": no button
+	For      string // a duration
+	Link     string // a page with details
 	Commands []string
 }
 
-// besides leaves out of hints what a step offers to be copied.
+// besides returns the hints that are not among the step's commands.
 func (s *step) besides(hints []string) []string {
 	return slices.DeleteFunc(slices.Clone(hints), func(hint string) bool {
 		return slices.ContainsFunc(s.Commands, func(c string) bool { return strings.HasPrefix(c, hint) })
 	})
 }
 
-// stepOf is what to do about the state of a pipeline.
+// stepOf returns what to do about the state of a pipeline.
 func stepOf(p *observe.Pipeline) (s step) {
 	s.Pipeline = p.Name
 	name := health.Argument(p.Name)
@@ -50,16 +50,16 @@ func stepOf(p *observe.Pipeline) (s step) {
 		s.Commands = []string{"embedsidecar tasks requeue " + name}
 	case health.Paused:
 		s.Do, s.Name, s.Commands = "resume", "Resume", []string{"embedsidecar resume " + name}
-		if slices.Contains(p.Hints, "embedsidecar resume") { // all are, by one switch
+		if slices.Contains(p.Hints, "embedsidecar resume") { // the switch paused all of them
 			s.Pipeline, s.Name = "", "Resume all…"
 		}
-		if len(p.Hints) > 0 { // each is a command, or a statement
+		if len(p.Hints) > 0 { // each is a command or a statement
 			s.Commands = p.Hints
 		}
 	case health.OutsideHours:
 		s.Do, s.Name, s.For = "resume", "Work for 1 hour", "1h"
 		s.Commands = []string{"embedsidecar resume " + name + " --for 1h"}
-	case health.BudgetSpent: // when it is raised in the file
+	case health.BudgetSpent: // until it is raised in the file
 		s.Link, s.Commands = "/config", []string{"embedsidecar reload"}
 	case health.NoSidecar, health.StandbyOnly, health.Disabled:
 		s.Link, s.Commands = "/system", []string{"embedsidecar run"}
@@ -84,12 +84,12 @@ func stepOf(p *observe.Pipeline) (s step) {
 		s.Link, s.Commands = "/config", []string{"embedsidecar plan"}
 	case health.Backfill, health.Comparing, health.Working:
 		s.Commands = []string{"embedsidecar status --watch " + name}
-	case health.Unacknowledged, health.UpToDate: // nothing is to be done
+	case health.Unacknowledged, health.UpToDate: // nothing to do
 	}
 	return s
 }
 
-// ends are statements that end the transactions that are waited for, or tell of them.
+// ends returns statements that end the blocking transactions, or list them.
 func ends(by []database.Blocker) (list []string) {
 	const few = 3
 	for _, b := range by[:min(few, len(by))] {
@@ -103,17 +103,18 @@ func ends(by []database.Blocker) (list []string) {
 	return list
 }
 
-// worst sorts states by who needs somebody most.
+// worst sorts tones by urgency.
 var worst = []string{"bad", "warn", "busy", "good"}
 
-// How long what ends by itself may take before somebody should look. The age is that of the alert on the oldest task.
+// How long a state that ends by itself may take before a user should look. The age is that of the alert on the oldest
+// task.
 const (
 	mostBlocked = time.Minute
 	mostWaited  = 15 * time.Minute
 )
 
-// uneasy says why somebody should look at a pipeline whose state ends by itself, or may never end; nil: there is
-// nothing to look at. Its Text goes on behind the pipeline's name.
+// uneasy returns why a user should look at a pipeline whose state should end by itself; nil: no reason. Its Text
+// follows the pipeline's name.
 func uneasy(p *observe.Pipeline) *sentence {
 	if tone := toneOf(p); tone != "busy" && tone != "good" {
 		return nil
@@ -144,15 +145,15 @@ func uneasy(p *observe.Pipeline) *sentence {
 	return nil
 }
 
-// blocked reports whether a transaction is waited for that will not end in a moment, for all that is known: the age of
-// another role's is not to be seen by everybody.
+// blocked reports whether a blocking transaction is older than mostBlocked, or of unknown age: not every role can see
+// the age of another role's transaction.
 func blocked(by []database.Blocker) bool {
 	return slices.ContainsFunc(by, func(b database.Blocker) bool {
 		return b.AgeSeconds == nil || *b.AgeSeconds > mostBlocked.Seconds()
 	})
 }
 
-// toneFor is how well a pipeline is: its state, and whether somebody should look at it all the same.
+// toneFor is the tone of a pipeline by its state and by uneasy.
 func toneFor(p *observe.Pipeline) string {
 	if s := uneasy(p); s != nil {
 		return s.Tone
@@ -160,7 +161,7 @@ func toneFor(p *observe.Pipeline) string {
 	return toneOf(p)
 }
 
-// unwell are the pipelines whose rows all wait until somebody acts.
+// unwell returns the pipelines whose rows all wait for a user's action.
 func unwell(all []observe.Pipeline) []observe.Pipeline {
 	var list []observe.Pipeline
 	for i := range all {
@@ -171,7 +172,7 @@ func unwell(all []observe.Pipeline) []observe.Pipeline {
 	return list
 }
 
-// sentenceOf says how an installation is.
+// sentenceOf returns the state of an installation.
 func sentenceOf(state *observe.Database) sentence {
 	if len(state.Pipelines) == 0 {
 		return sentence{
@@ -224,7 +225,7 @@ func sentenceOf(state *observe.Database) sentence {
 	return s
 }
 
-// refusedWith is said where a configuration is not in force as it is written down.
+// refusedWith returns the sentence for a rejected configuration.
 func refusedWith(state *observe.Database) *sentence {
 	for i := range state.Configuration {
 		if c := &state.Configuration[i]; c.State == "refused" {
@@ -237,7 +238,7 @@ func refusedWith(state *observe.Database) *sentence {
 	return nil
 }
 
-// wellWith is said where nothing is to be done that is known of.
+// wellWith returns the sentence if there is nothing to do.
 func wellWith(list []*observe.Pipeline) sentence {
 	for _, p := range list {
 		if left := p.Rows - p.Known; left > 0 && !p.RowsEstimated {
@@ -254,7 +255,7 @@ func wellWith(list []*observe.Pipeline) sentence {
 	}
 }
 
-// busyWith is said where there is work that goes on.
+// busyWith returns the sentence if work is in progress.
 func busyWith(list []*observe.Pipeline) sentence {
 	var open int64
 	for _, p := range list {
@@ -268,7 +269,7 @@ func busyWith(list []*observe.Pipeline) sentence {
 		return p.State == health.BudgetSpent || p.State == health.OutsideHours
 	})
 	switch {
-	case at >= 0: // it is meant to be so, and yet nothing is embedded
+	case at >= 0: // intended, but nothing is embedded
 		s.Text = fmt.Sprintf("%s: %s.", list[at].Name, list[at].State.Word())
 		s.Detail, s.Next = capital(list[at].Reason)+".", wording.Joined(list[at].Hints)
 	case list[0].State != health.Working:

@@ -20,7 +20,7 @@ func (d *Dashboard) models(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	var down []observe.Pipeline // whatever works in this process, theirs does not
+	var down []observe.Pipeline // plugins that are down for sidecars in other processes
 	state, err := d.status(r.Context())
 	for i := range state.Pipelines {
 		if state.Pipelines[i].State.OfEmbedder() {
@@ -32,17 +32,17 @@ func (d *Dashboard) models(r *http.Request) (view, error) {
 	}}, err
 }
 
-// checksPage is what keeps pipelines from working, now or later.
+// checksPage shows what keeps pipelines from working, now or later.
 type checksPage struct {
-	Checks            []check.Finding // those that are not well first
-	More              int             // that are not shown
+	Checks            []check.Finding // failed ones first
+	More              int             // number of findings not shown
 	OK, Warned, Wrong int
-	Looking           bool      // what is found now comes after the page, which shows what was found last
-	At                time.Time // when that was; zero: never
+	Looking           bool      // new findings follow after the page, which shows the last ones
+	At                time.Time // time of the shown findings; zero: none yet
 	Pipelines         int
 }
 
-// quickChecks is how many pipelines are looked at in no more time than a page may take.
+// quickChecks is the number of pipelines that can be checked while a page loads.
 const quickChecks = 20
 
 func (d *Dashboard) checks(r *http.Request) (view, error) {
@@ -73,7 +73,7 @@ func (d *Dashboard) checks(r *http.Request) (view, error) {
 	slices.SortStableFunc(o.Checks, func(a, b check.Finding) int {
 		return slices.Index(worst, checkTone(a.Status)) - slices.Index(worst, checkTone(b.Status))
 	})
-	const most = 80 // as many as somebody reads
+	const most = 80 // more would not be read
 	o.More = max(len(o.Checks)-most, 0)
 	o.Checks = o.Checks[:min(most, len(o.Checks))]
 	return view{page: "checks", title: "Checks", data: &o}, err
@@ -91,7 +91,7 @@ func (d *Dashboard) audit(r *http.Request) (view, error) {
 	}}, err
 }
 
-// settingGroup is settings of one part of the file.
+// settingGroup holds the settings of one section of the file.
 type settingGroup struct {
 	Name     string
 	Settings []config.Shown

@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// becomes reads a page until it holds all that is wanted, and returns it.
+// becomes fetches a page until it contains all wanted words, and returns it.
 func (b *browser) becomes(t *testing.T, path string, want ...string) (page string) {
 	t.Helper()
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
@@ -26,7 +26,7 @@ func (b *browser) becomes(t *testing.T, path string, want ...string) (page strin
 	return page
 }
 
-// lacks reports words that a page may not hold.
+// lacks checks that a page contains none of the words.
 func lacks(t *testing.T, page string, words ...string) {
 	t.Helper()
 	for _, w := range words {
@@ -36,7 +36,7 @@ func lacks(t *testing.T, page string, words ...string) {
 	}
 }
 
-// Rows that fail and are tried again are in a column, and need somebody.
+// Retried rows have a column, and count as a problem.
 func TestPages_RowsRetried(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -54,7 +54,7 @@ func TestPages_RowsRetried(t *testing.T) {
 	lacks(t, story, "(hash )")
 }
 
-// Whatever works in the process that shows the pages, a plugin that is down for a sidecar is told.
+// A plugin that is down for a sidecar is shown, even if it works in the dashboard's process.
 func TestPages_PluginDown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -67,7 +67,7 @@ func TestPages_PluginDown(t *testing.T) {
 	b.becomes(t, "/errors", "Pipelines that stand still", "plugin down")
 }
 
-// A pipeline that is not at work at all goes wrong, though no row of it fails.
+// A pipeline that does not work is shown as a problem, even if none of its rows fail.
 func TestPages_Misconfigured(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -82,7 +82,7 @@ func TestPages_Misconfigured(t *testing.T) {
 	b.becomes(t, "/", "public.articles: misconfigured", "No single row.")
 }
 
-// Dead letters can be put away wherever they can be retried.
+// Dead letters can be discarded wherever they can be retried.
 func TestPages_Discard(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -94,8 +94,8 @@ func TestPages_Discard(t *testing.T) {
 	b.becomes(t, "/", "once that is mended, embedsidecar tasks retry public.tickets tries again, or embedsidecar tasks discard")
 }
 
-// A sidecar that has just begun needs a moment for its slot: who asks again and again does not wait for it, and it is
-// no trouble yet.
+// A new sidecar needs a moment to take its slot: repeated reads do not wait for that, and do not report it as a
+// problem.
 func TestPages_ASidecarBegins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

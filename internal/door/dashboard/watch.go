@@ -18,7 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// overview is what somebody sees first: is all well, and if not, what is to be done.
+// overview is the data of the first page: whether all is well and, if not, what to do.
 type overview struct {
 	*admin.Status
 
@@ -29,18 +29,18 @@ type overview struct {
 	Oldest    float64
 	Open      int64
 	Failed    int64
-	Unwell    []observe.Pipeline // all their rows wait, whatever goes wrong with single ones
+	Unwell    []observe.Pipeline // all their rows wait, not just single ones
 	Errors    []report.ErrorGroup
 	Actions   []report.Action
 	Past      *past
 	Covered   cover
-	Few       []observe.Pipeline // those that somebody looks at first
+	Few       []observe.Pipeline // the most urgent ones
 	Pace      pace               // of all together
-	Paused    bool               // some are, all of them by their names or by the switch
+	Paused    bool               // some are paused, by name or by the switch
 	AllPaused bool
 }
 
-// Rate is how many rows are embedded a second: now, or where nothing is, in the window that is shown.
+// Rate returns the rows embedded per second: now or, if nothing runs, in the shown window.
 func (o *overview) Rate() float64 {
 	if o.Pace.Rate > 0 {
 		return o.Pace.Rate
@@ -48,13 +48,13 @@ func (o *overview) Rate() float64 {
 	return o.Past.Total.Rate
 }
 
-// gauge is how much WAL is kept, of how much.
+// gauge is the amount of WAL retained, with its limit.
 type gauge struct {
 	Slot       string
-	Kept, Most int64 // Most 0: no limit is set
+	Kept, Most int64 // Most 0: no limit
 }
 
-// Part is how full it is, from 0 to 1.
+// Part returns how full it is, from 0 to 1.
 func (g gauge) Part() float64 {
 	if g.Most == 0 {
 		return 0
@@ -62,7 +62,7 @@ func (g gauge) Part() float64 {
 	return float64(g.Kept) / float64(g.Most)
 }
 
-// Tone is how well that is.
+// Tone returns the tone of the fill level.
 func (g gauge) Tone() string {
 	const warn, bad = 0.5, 0.8
 	switch {
@@ -74,13 +74,13 @@ func (g gauge) Tone() string {
 	return "good"
 }
 
-// status is how things stand, as far as who asks sees it.
+// status returns the state that the caller may see.
 func (d *Dashboard) status(ctx context.Context) (*admin.Status, error) {
 	now, err := d.o.Service.Status(ctx)
 	return &now, err
 }
 
-// worstFirst are a few pipelines; where there are more, those that need somebody most.
+// worstFirst returns a few pipelines: if there are more, the most urgent ones.
 func worstFirst(all []observe.Pipeline) []observe.Pipeline {
 	const few = 12
 	if len(all) <= few {
@@ -93,13 +93,13 @@ func worstFirst(all []observe.Pipeline) []observe.Pipeline {
 	return list[:few]
 }
 
-// cover is how many of the rows have their vector, of all pipelines of which that is known.
+// cover is the coverage of all pipelines for which it is known.
 type cover struct {
 	Rows, Known int64
 	About       bool // some are estimated
 }
 
-// Part is 1 where all rows have it.
+// Part is the covered share of the rows.
 func (c cover) Part() float64 {
 	if c.Rows == 0 {
 		return 1
@@ -107,7 +107,7 @@ func (c cover) Part() float64 {
 	return min(float64(c.Known)/float64(c.Rows), 1)
 }
 
-// coverOf adds pipelines up.
+// coverOf sums up the coverage of pipelines.
 func coverOf(list []observe.Pipeline) (c cover) {
 	for i := range list {
 		if p := &list[i]; p.CoverageOr(-1) >= 0 {
@@ -159,7 +159,7 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 		o.Paused, o.AllPaused = o.Paused || paused, o.AllPaused && paused
 	}
 	v := view{page: "overview", title: "Overview", live: true, data: &o}
-	if len(state.Slots) == 0 { // nothing is set up, so there is nothing else to ask
+	if len(state.Slots) == 0 { // nothing is set up, so there is nothing else to read
 		return v, nil
 	}
 	if o.Past, err = d.past(r, busiest(state.Pipelines)); err != nil {
@@ -183,10 +183,10 @@ func gaugeOf(s *report.Slot) gauge {
 	return g
 }
 
-// pipelineList is a page of all pipelines.
+// pipelineList is a page of pipelines.
 type pipelineList struct {
 	Pipelines  []observe.Pipeline
-	Scans      []backfill // of them, those that are not done
+	Scans      []backfill // unfinished scans of these
 	All        int
 	Page, Next int // 0: there is no next
 }
@@ -200,7 +200,7 @@ func (d *Dashboard) pipelines(r *http.Request) (view, error) {
 	return view{page: "pipelines", title: "Pipelines", live: true, data: list}, nil
 }
 
-// listOf is a page of them by its number, or the first.
+// listOf returns a page by its number, or the first one.
 func listOf(all []observe.Pipeline, number string) *pipelineList {
 	const most = 30
 	p := pipelineList{All: len(all), Page: 1}
@@ -220,13 +220,13 @@ func listOf(all []observe.Pipeline, number string) *pipelineList {
 	return &p
 }
 
-// onePipeline is the page of a pipeline.
+// onePipeline is the data of the page of a pipeline.
 type onePipeline struct {
 	observe.Pipeline
 
 	Unease      *sentence
 	Step        step
-	Set         *pipeline.Pipeline // nil: it cannot be looked at now
+	Set         *pipeline.Pipeline // nil: it cannot be read now
 	Key         []string
 	Destination string
 	Priority    string
@@ -266,7 +266,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	return view{page: "pipeline", title: o.Name, live: true, data: &o}, err
 }
 
-// replication is a slot with what is known of the server's WAL.
+// replication is a slot with its WAL gauge.
 type replication struct {
 	report.Slot
 
@@ -274,7 +274,7 @@ type replication struct {
 	Tone  string
 }
 
-// system is the stream and the sidecars.
+// system serves the page of the stream and the sidecars.
 func (d *Dashboard) system(r *http.Request) (view, error) {
 	state, err := d.status(r.Context())
 	if err != nil {

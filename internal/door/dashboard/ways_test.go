@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// TestPages_ShowTheWayOut: on the page of a pipeline, whatever its state, is a command to copy, and it is one that the
-// papers name for this state, or one of a few that look further.
+// TestPages_ShowTheWayOut: for every state, the page of a pipeline has a command to copy. The command is one that the
+// docs name for this state, or one of a few for diagnosis.
 func TestPages_ShowTheWayOut(t *testing.T) {
 	t.Parallel()
 	service := admin.NewService(admin.ServiceOptions{Config: config.Default(), Log: slog.New(slog.DiscardHandler)})
@@ -27,7 +27,7 @@ func TestPages_ShowTheWayOut(t *testing.T) {
 	}
 	quoted := regexp.MustCompile("`(embedsidecar [a-z -]*[a-z])[^`]*`")
 	looks := []string{"embedsidecar check", "pg_terminate_backend(7)", "embedsidecar status --watch", "embedsidecar plan"}
-	other := map[health.Code]string{ // the papers speak of a file, or of a process, that is to be changed
+	other := map[health.Code]string{ // for these states the docs refer to a file or a process
 		health.BudgetSpent: "embedsidecar reload", health.StandbyOnly: "embedsidecar run",
 		health.Disabled: "embedsidecar run", health.OtherModel: "embedsidecar model change",
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// large is an installation of 300 pipelines, of which one in three cannot work, with a week of figures.
+// large is an installation of 300 pipelines, one in three of them broken, with a week of figures.
 func large() (*admin.Status, report.Past) {
 	st := &admin.Status{}
 	st.Slots = []report.Slot{{Name: "embedsidecar", RetainedBytes: 16 << 20, LagBytes: 320 << 10}}
@@ -47,7 +47,7 @@ func large() (*admin.Status, report.Past) {
 	return st, past
 }
 
-// TestPages_AreLight: with 300 pipelines, in trouble or not, no page takes 100 kB.
+// TestPages_AreLight: with 300 pipelines, broken or not, no page takes 100 kB.
 func TestPages_AreLight(t *testing.T) {
 	t.Parallel()
 	service := admin.NewService(admin.ServiceOptions{Config: config.Default(), Log: slog.New(slog.DiscardHandler)})

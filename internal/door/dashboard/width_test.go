@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// fits fails the test for whatever cannot be read without moving it sideways: parts of the page that scroll, and what
-// lies beyond the right edge.
+// fits fails the test if anything needs horizontal scrolling: scrolling parts of the page, and content beyond the right
+// edge.
 func (c *chrome) fits(where string) {
 	c.t.Helper()
 	wide := eval[[]string](c, `[...document.querySelectorAll("body, body *")].filter((e) => {
@@ -20,7 +20,7 @@ func (c *chrome) fits(where string) {
 	}
 }
 
-// Nothing has to be moved sideways on a phone, however long names, keys and messages are.
+// Nothing needs horizontal scrolling on a phone, however long names, keys and messages are.
 func TestBrowser_Narrow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -46,7 +46,7 @@ func TestBrowser_Narrow(t *testing.T) {
 	c.open("/nowhere")
 	c.accessible("a page that is none")
 
-	// With many pipelines what is found comes after the page.
+	// With many pipelines, the findings follow after the page.
 	r.db.MustExec(`INSERT INTO embedsidecar.pipeline OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(p,
 		jsonb_build_object('pipeline_id', 1000 + i, 'name', 'p' || i, 'destination_table', 'e' || i, 'destination_oid', i))).*
 		FROM embedsidecar.pipeline AS p, generate_series(1, 21) AS i WHERE p.name = $1`, long)

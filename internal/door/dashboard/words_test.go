@@ -24,7 +24,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// Whatever there is to draw, a chart is drawn, and says in words what it shows; a table has its figures.
+// A chart can be drawn for any data, with a text alternative and a table of its figures.
 func TestCharts(t *testing.T) {
 	for part, want := range map[float64]string{-1: `width="0.00"`, 0.5: `width="50.00"`, 7: `width="100.00"`} {
 		if got := string(bar(part, "good", "x")); !strings.Contains(got, want) {
@@ -92,7 +92,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// The sentence is about who needs somebody most.
+// The sentence is about the most urgent pipeline.
 func TestSentence(t *testing.T) {
 	of := func(states ...health.Code) string {
 		var d observe.Database
@@ -120,7 +120,7 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// A state has the colour, where the manual tells what it means, that a pipeline has which is in it.
+// The manual shows a state in the color of a pipeline in that state.
 func TestToneOfCode(t *testing.T) {
 	for tone, codes := range map[string][]health.Code{
 		"good": {health.UpToDate},
@@ -139,7 +139,7 @@ func TestToneOfCode(t *testing.T) {
 	}
 }
 
-// What ends by itself, or never does, is not well for as long as somebody should look.
+// A state that should end by itself is reported if it lasts too long.
 func TestSentence_NotWell(t *testing.T) {
 	seconds := func(f float64) *float64 { return &f }
 	by := func(age *float64) []database.Blocker {
@@ -207,7 +207,7 @@ func TestPace(t *testing.T) {
 		"":                                   {at(health.Working, 7, 0, 0), at(health.Paused, 9, 3, 0)},
 		"0.5/s":                              {at(health.UpToDate, 0, 0.5, 0)},
 		"1,230/s, about 1 min 40 s to go":    {at(health.Working, 9, 1200, 100), at(health.Working, 9, 30, 2), at(health.Paused, 9, 5, 0)},
-		"20/s":                               {at(health.Working, 9, 20, 2), at(health.Working, 9, 0, 0)}, // nobody knows when the other ends
+		"20/s":                               {at(health.Working, 9, 20, 2), at(health.Working, 9, 0, 0)}, // the other's end is unknown
 	} {
 		if got := together(list).String(); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -215,7 +215,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Words of a question are marked where they begin a word, and nothing of a text is lost, whatever both hold.
+// Words of a query are marked at the beginnings of words, and no text is lost, whatever both contain.
 func TestMarked(t *testing.T) {
 	for question, want := range map[string]string{
 		"reset my PASSWORD":  "[Reset] a forgotten [password]; passwórd, xpassword, [passwords].",
@@ -244,7 +244,7 @@ func TestMarked(t *testing.T) {
 	}
 }
 
-// What is to be copied is one statement, one call and one command, whatever names and questions hold.
+// The snippets are valid whatever names and queries contain.
 func TestSnippets(t *testing.T) {
 	list := snippets([]string{"it's/a \"b\""}, "don't $(x)\n\\", 7, true)
 	for i, want := range []string{
@@ -270,7 +270,7 @@ func TestSnippets(t *testing.T) {
 	}
 }
 
-// The menu has one entry for each page, or for all tabs of it.
+// The menu has one entry for each page, or for all tabs of one.
 func TestNav(t *testing.T) {
 	for here, want := range map[string]string{
 		"/": "Overview ", "/pipelines/a": "Pipelines ", "/errors": "Queue Errors", "/row": "Search One row",

@@ -19,25 +19,25 @@ const (
 	mostKeySize = 4096
 )
 
-// tasks is a page of the queue.
+// tasks is the data of the queue page.
 type tasks struct {
 	Choice    choice
 	Path      string
 	Pipelines []string
 	States    []stateCount
 	Tasks     []report.Task
-	Columns   []report.TaskColumn // beside those that the page has places for
-	Next      string              // the cursor of the next page; "": there is none
+	Columns   []report.TaskColumn // those without a place of their own on the page
+	Next      string              // the cursor of the next page; "": none
 	Filtered  bool
-	Finished  bool          // they have left the queue
-	Lanes     []report.Lane // nil: they were not asked for, because all rows are counted for them
-	OfOne     bool          // lanes were asked for of more pipelines than a page has room for
-	Dead      []string      // pipelines that have dead letters
+	Finished  bool          // finished tasks, which have left the queue
+	Lanes     []report.Lane // nil: not requested, because that counts all rows
+	OfOne     bool          // lanes were requested for more pipelines than the page has room for
+	Dead      []string      // pipelines with dead letters
 
 	Priorities []string
 }
 
-// stateCount is how many tasks have a state.
+// stateCount is the number of tasks in a state.
 type stateCount struct {
 	Name string
 	Rows int64
@@ -84,16 +84,16 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 		{"retrying", retrying},
 		{"failed", dead},
 		{"cancelled", cancelled},
-		{report.Finished, -1}, // these are not counted
+		{report.Finished, -1}, // not counted
 	}
 	const buttons = 12
-	t.Dead = t.Dead[:min(buttons, len(t.Dead))] // of the others, when they are chosen
+	t.Dead = t.Dead[:min(buttons, len(t.Dead))] // the others have buttons if one is chosen
 	t.Finished = c.State == report.Finished
 	found, err := d.o.Service.Tasks(ctx, admin.TaskQuery{
 		Pipelines: c.pipelines(), TaskFilter: f, Cursor: c.After, Limit: onePage,
 	})
 	t.Tasks, t.Next = found.Tasks, found.Next
-	const few = 12 // of which each may have a dozen lines
+	const few = 12 // each may have a dozen lines
 	counts := r.URL.Query().Get("lanes") == "1"
 	t.OfOne = counts && c.Pipeline == "" && len(state.Pipelines) > few
 	if err == nil && counts && !t.OfOne {
@@ -119,7 +119,7 @@ func (d *Dashboard) errors(r *http.Request) (view, error) {
 		}
 	}
 	list, err := d.o.Service.Errors(r.Context(), c.pipelines())
-	const most = 40 // of each: a page is no longer than somebody reads
+	const most = 40 // of each, to limit the length of the page
 	more := max(len(list)-most, 0) + max(len(still)-most, 0)
 	list, still = list[:min(most, len(list))], still[:min(most, len(still))]
 	return view{page: "errors", title: "Errors", live: true, data: map[string]any{
@@ -127,7 +127,7 @@ func (d *Dashboard) errors(r *http.Request) (view, error) {
 	}}, err
 }
 
-// export writes dead letters as lines of JSON, however many there are.
+// export writes all dead letters as JSON lines.
 func (d *Dashboard) export(w http.ResponseWriter, r *http.Request) {
 	c := choiceOf(r.URL.Query())
 	c.State = "failed"
@@ -148,7 +148,7 @@ func (d *Dashboard) export(w http.ResponseWriter, r *http.Request) {
 		_ = out.SetWriteDeadline(time.Now().Add(time.Minute))
 		for i := range found.Tasks {
 			if err := encoder.Encode(&found.Tasks[i]); err != nil {
-				return // the reader has gone
+				return // the client has gone
 			}
 		}
 		if q.Cursor = found.Next; q.Cursor == "" {
@@ -156,7 +156,7 @@ func (d *Dashboard) export(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if w.Header().Get("Content-Type") == ndjson {
-		panic(http.ErrAbortHandler) // half of it is no answer: the connection says so
+		panic(http.ErrAbortHandler) // the client must notice that the answer is incomplete
 	}
 	d.render(w, r, d.failed(r.Context(), err))
 }

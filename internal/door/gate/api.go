@@ -15,16 +15,16 @@ import (
 
 const documentPath = "/openapi.json"
 
-// API is one being put together: On adds routes, and Close ends that.
+// API is an API under construction: On adds routes, and Close finishes it.
 type API struct {
 	huma    huma.API
 	mux     *http.ServeMux
 	form    Form
 	judge   *Judge
-	handler string // under which all its requests are counted; "": each under the last word of its path
+	handler string // name of all its requests in the metrics; "": the last word of each path
 }
 
-// NewAPI begins an API. Its requests are counted under a name, or each route's under its own.
+// NewAPI begins an API. handler is the name of its requests in the metrics; "": each route has its own.
 func NewAPI(title, about, handler, base string, form Form, judge *Judge) *API {
 	document := &huma.OpenAPI{
 		OpenAPI: "3.1.0", Info: &huma.Info{Title: "embedsidecar: " + title, Version: "1", Description: about},
@@ -42,15 +42,15 @@ func NewAPI(title, about, handler, base string, form Form, judge *Judge) *API {
 	mux := http.NewServeMux()
 	a := &API{mux: mux, form: form, judge: judge, handler: handler, huma: humago.New(mux, huma.Config{
 		OpenAPI: document, Formats: huma.DefaultFormats, DefaultFormat: "application/json",
-		RejectUnknownQueryParameters: true, // a misspelt filter must not mean none
+		RejectUnknownQueryParameters: true, // a misspelt filter must not be ignored
 	})}
 	return a
 }
 
-// Document is what describes the API, to be made better where huma cannot.
+// Document returns the OpenAPI document, for changes that huma does not support.
 func (a *API) Document() *huma.OpenAPI { return a.huma.OpenAPI() }
 
-// Sessions says that a cookie is as good as a token.
+// Sessions documents the session cookie as an alternative to the token.
 func (a *API) Sessions(path string) {
 	d := a.Document()
 	d.Security = append(d.Security, map[string][]string{"session": {}})
@@ -59,12 +59,12 @@ func (a *API) Sessions(path string) {
 	}
 }
 
-// Schema is that of a type.
+// Schema returns the schema of a type.
 func Schema[T any](a *API) *huma.Schema {
 	return a.Document().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
 }
 
-// OrNull has the document say that a field may be null, which huma does not of one that is an object.
+// OrNull documents that fields of object types may be null, which huma omits.
 func OrNull[T any](a *API, fields ...string) {
 	s := a.Document().Components.Schemas.SchemaFromRef(Schema[T](a).Ref)
 	for _, field := range fields {
@@ -72,12 +72,12 @@ func OrNull[T any](a *API, fields ...string) {
 	}
 }
 
-// Close writes the document, once all routes are there.
+// Close writes the document after all routes were added.
 func (a *API) Close() {
 	d := a.Document()
-	delete(d.Components.Schemas.Map(), "ErrorModel") // ours are others
+	delete(d.Components.Schemas.Map(), "ErrorModel") // errors have their own schemas
 	for path, item := range d.Paths {
-		if plain := strings.ReplaceAll(path, "...}", "}"); plain != path { // which only the multiplexer knows
+		if plain := strings.ReplaceAll(path, "...}", "}"); plain != path { // that syntax is only the multiplexer's
 			delete(d.Paths, path)
 			d.Paths[plain] = item
 		}
@@ -98,7 +98,7 @@ func (a *API) there(method, path string) bool {
 	return pattern != "" && pattern != "/"
 }
 
-// noPlace is the answer to a request for which there is no route, with what it was probably for.
+// noPlace is the answer to a request without a route, with a suggestion.
 func (a *API) noPlace(r *http.Request) *Problem {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		if method != r.Method && a.there(method, r.URL.Path) {
@@ -116,7 +116,7 @@ func (a *API) noPlace(r *http.Request) *Problem {
 	return p
 }
 
-// named is the name under which a request is counted: docs/metrics.md lists them.
+// named returns the name of a request in the metrics; see docs/metrics.md.
 func (a *API) named(r *http.Request) string {
 	if a.handler != "" {
 		return a.handler
@@ -131,7 +131,7 @@ func (a *API) named(r *http.Request) string {
 	return "other"
 }
 
-// schemaName names a type in the document; those of other packages have the package's name before theirs.
+// schemaName names a type in the document, with the package's name for types of other packages.
 func schemaName(t reflect.Type, hint string) string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -144,13 +144,13 @@ func schemaName(t reflect.Type, hint string) string {
 	return strings.ToUpper(of[:1]) + of[1:] + t.Name()
 }
 
-// On adds a route that takes a role: its summary is its one sentence in the document.
+// On adds a route for a role. The summary is its sentence in the document.
 func On[I, O any](a *API, role, method, path, id, summary string, answer func(ctx context.Context, in *I) (*O, error),
 	more ...func(*huma.Operation),
 ) {
 	op := huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary,
-		MaxBodyBytes: -1, BodyReadTimeout: -1, // the body has come, and is not too large
+		MaxBodyBytes: -1, BodyReadTimeout: -1, // the gate has read the body and limited its size
 		Description: "Takes the role " + role + ".",
 		Extensions:  map[string]any{"x-role": role},
 		Responses: map[string]*huma.Response{"default": {
@@ -159,7 +159,7 @@ func On[I, O any](a *API, role, method, path, id, summary string, answer func(ct
 				Schema: a.Document().Components.Schemas.Schema(reflect.TypeOf(a.form.schema), true, ""),
 			}},
 		}},
-		// Before anything of the request is read.
+		// This runs before any input is parsed.
 		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 			if _, err := Asked(ctx.Context(), role); err != nil {
 				_, w := humago.Unwrap(ctx)
@@ -181,10 +181,10 @@ func On[I, O any](a *API, role, method, path, id, summary string, answer func(ct
 	})
 }
 
-// Answer is one with a body.
+// Answer is an answer with a body.
 type Answer[T any] struct{ Body T }
 
-// Get adds a route whose answer is what a function returns.
+// Get adds a route that answers with the result of a function.
 func Get[I, O any](a *API, role, method, path, id, summary string, answer func(ctx context.Context, in *I) (O, error),
 	more ...func(*huma.Operation),
 ) {
@@ -194,7 +194,7 @@ func Get[I, O any](a *API, role, method, path, id, summary string, answer func(c
 	}, more...)
 }
 
-// Raw adds a path whose requests are of another protocol, and not in the document, for a role.
+// Raw adds an undocumented path of another protocol, for a role.
 func Raw(a *API, role, path string, h http.Handler) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		if _, err := Asked(r.Context(), role); err != nil {
@@ -208,7 +208,7 @@ func Raw(a *API, role, path string, h http.Handler) {
 // Problem turns an error into what the caller may see of it.
 func (a *API) Problem(ctx context.Context, err error) *Problem { return a.judge.Problem(ctx, err) }
 
-// Write answers a request with an error, where huma cannot.
+// Write answers a request with an error, outside of huma.
 func (a *API) Write(ctx context.Context, w http.ResponseWriter, err error) {
 	visitOf(ctx).gate.write(w, a.judge.Problem(ctx, err))
 }
@@ -222,10 +222,10 @@ func (g *Gate) write(w http.ResponseWriter, p *Problem) {
 	maps.Copy(w.Header(), p.GetHeaders())
 	w.Header().Set("Content-Type", g.o.API.form.kind)
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // a client that has gone misses nothing
+	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
 }
 
-// What huma finds wrong with a request is told in the form of the listener. The value stays away: it may be anything.
+// huma's own errors get the format of the listener. They omit the value, which may be anything.
 func init() { //nolint:gochecknoinits // huma has one for all APIs
 	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
 		p := Refuse(status, "usage", msg)

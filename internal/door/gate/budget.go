@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// budget bounds the memory that all requests take together. What a request costs is known before it is read: a body is
-// held some times over while its texts are taken out of it, and a vector is held until it is written.
+// budget limits the memory of all requests together. The cost of a request is known before it is read: its body is held
+// several times while its texts are extracted, and a vector is held until it is written.
 type budget struct {
 	sem  *semaphore.Weighted
 	size int64
 
 	mu  sync.Mutex
-	own map[string]*semaphore.Weighted // half of it for each token, by name: one leaves room for others
+	own map[string]*semaphore.Weighted // half of it for each token, by name, so that one token leaves room for others
 }
 
 const (
-	copies = 6        // of a body, at most
-	free   = 64 << 10 // bodies up to this size are not counted: as many as may be under way cost little
-	// bytes for a number of a vector: in the answer of the model, in memory of what is known, and as it is written
+	copies = 6        // maximum number of copies of a body
+	free   = 64 << 10 // bodies up to this size are not counted, because the number of requests is limited
+	// bytes per number of a vector: in the model's answer, in the cache, and in the output
 	perNumber = 16
 	turnLimit = 5 * time.Second
 )
@@ -30,7 +30,7 @@ func newBudget(size int64) *budget {
 	return &budget{sem: semaphore.NewWeighted(size), size: size, own: map[string]*semaphore.Weighted{}}
 }
 
-// share is what one request holds of a budget.
+// share is the part of a budget that one request holds.
 type share struct {
 	of   *budget
 	own  *semaphore.Weighted // of its token
@@ -38,7 +38,7 @@ type share struct {
 	held int64
 }
 
-// of returns nothing yet of what a token may have; "": the caller where no tokens are wanted.
+// of returns an empty share for a token; "": a listener without tokens.
 func (b *budget) of(token string) *share {
 	if token == "" {
 		return &share{of: b, own: b.sem, most: b.size}
@@ -53,7 +53,7 @@ func (b *budget) of(token string) *share {
 	return s
 }
 
-// take takes bytes of the token's part, then of the whole: who waits for the whole keeps only his own waiting.
+// take takes bytes of the token's part first, then of the whole: waiting for the whole blocks only the same token.
 func (s *share) take(bytes int64, acquire func(*semaphore.Weighted, int64) bool) bool {
 	if !acquire(s.own, bytes) {
 		return false
@@ -66,8 +66,8 @@ func (s *share) take(bytes int64, acquire func(*semaphore.Weighted, int64) bool)
 	return true
 }
 
-// body takes what reading a request will cost, after a while of waiting for others if need be. A body without a length
-// costs as much as the largest.
+// body reserves the cost of reading a request, and waits for it for a while. A body of unknown length costs as much as
+// the largest.
 func (s *share) body(ctx context.Context, length, most int64) *Problem {
 	if length < 0 || length > most {
 		length = most
@@ -84,8 +84,8 @@ func (s *share) body(ctx context.Context, length, most int64) *Problem {
 	return nil
 }
 
-// vectors changes the share to what an answer will cost. It does not wait: who waits while holding a share could wait
-// for others that do the same.
+// vectors raises the share to the cost of an answer. It does not wait, because requests that wait while holding shares
+// could deadlock.
 func (s *share) vectors(texts, dims int) *Problem {
 	cost := min(int64(texts)*int64(dims)*perNumber, s.most)
 	if cost > s.held && cost > free && !s.take(cost-s.held, (*semaphore.Weighted).TryAcquire) {

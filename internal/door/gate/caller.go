@@ -8,21 +8,21 @@ import (
 	"slices"
 )
 
-// Caller is who asks, with what his token lets him do.
+// Caller is the client of a request with the rights of its token.
 type Caller struct {
 	Token
 
-	RowText bool   // he may see texts of rows
-	From    string // his address
+	RowText bool   // may see texts of rows
+	From    string // client address
 
 	gate    *Gate
-	session string // the name of the session that he is in; "": he has shown the token
+	session string // session id; "": the request has the token
 }
 
-// ladders are the roles, each with less than the next: of those that query, and of those that administer.
+// ladders are the roles in ascending order: those that query, and those that administer.
 var ladders = [][]string{{RoleEmbed, RoleQuery}, {RoleViewer, RoleOperator, RoleAdmin}}
 
-// May reports whether what takes a role is his to do.
+// May reports whether the caller's role includes a role.
 func (c Caller) May(role string) bool {
 	return slices.ContainsFunc(ladders, func(ladder []string) bool {
 		at := slices.Index(ladder, role)
@@ -30,21 +30,21 @@ func (c Caller) May(role string) bool {
 	})
 }
 
-// Sees reports whether a pipeline, by its whole name, is his to see.
+// Sees reports whether the caller may see a pipeline, given by its full name.
 func (c Caller) Sees(pipeline string) bool {
 	return len(c.Pipelines) == 0 || slices.Contains(c.Pipelines, pipeline)
 }
 
-// SeesDatabase reports whether a database of several is his to see.
+// SeesDatabase reports whether the caller may see one of several databases.
 func (c Caller) SeesDatabase(name string) bool {
 	return len(c.Databases) == 0 || slices.Contains(c.Databases, name)
 }
 
-// SaidBy is how the audit names him.
+// SaidBy is the caller's name in the audit.
 func (c Caller) SaidBy() string { return "http:" + c.Name + "@" + c.From }
 
-// Still reports whether he is let in now as he was then: his session lasts, and his token is in force for as much as
-// it was.
+// Still reports whether the caller would be admitted now with the same rights: the session has not ended, and the token
+// is valid and unchanged.
 func (c Caller) Still() bool {
 	if _, on := c.gate.sessions.of(c.session); c.session != "" && !on {
 		return false
@@ -54,17 +54,17 @@ func (c Caller) Still() bool {
 		slices.Equal(now.Databases, c.Databases)
 }
 
-// visit is one request, with who makes it and what it holds.
+// visit is one request with its caller and the resources that it holds.
 type visit struct {
 	gate   *Gate
-	from   string // the address that it comes from
-	cookie string // of a session, maybe
-	secure bool   // the browser came over TLS
+	from   string // client address
+	cookie string // session cookie, if sent
+	secure bool   // the browser uses TLS
 	caller Caller
-	known  bool // he has shown a token, or none is wanted
+	known  bool // it has a valid token, or none is needed
 	header http.Header
 	body   []byte
-	share  *share // of the memory
+	share  *share // its share of the memory
 }
 
 type visitKey struct{}
@@ -74,7 +74,7 @@ func visitOf(ctx context.Context) *visit {
 	return v
 }
 
-// CallerOf returns who asks in a context; ok is false for somebody who has shown no token.
+// CallerOf returns the caller of a context; ok is false without a valid token.
 func CallerOf(ctx context.Context) (c Caller, ok bool) {
 	v := visitOf(ctx)
 	if v == nil || !v.known {
@@ -83,7 +83,7 @@ func CallerOf(ctx context.Context) (c Caller, ok bool) {
 	return v.caller, true
 }
 
-// Vectors takes the memory that an answer of vectors costs.
+// Vectors reserves the memory for an answer with vectors.
 func Vectors(ctx context.Context, texts, dims int) error {
 	if p := visitOf(ctx).share.vectors(texts, dims); p != nil {
 		return p
@@ -91,7 +91,7 @@ func Vectors(ctx context.Context, texts, dims int) error {
 	return nil
 }
 
-// JSON is the body of a request, which came whole and must be said to be JSON.
+// JSON returns the body of a request, which must have the content type of JSON.
 func JSON(ctx context.Context) ([]byte, error) {
 	v := visitOf(ctx)
 	if kind, _, err := mime.ParseMediaType(v.header.Get("Content-Type")); err != nil || kind != "application/json" {
@@ -101,7 +101,7 @@ func JSON(ctx context.Context) ([]byte, error) {
 	return v.body, nil
 }
 
-// Asked returns who asks, if he has a role.
+// Asked returns the caller if it has a role, and otherwise an error.
 func Asked(ctx context.Context, role string) (Caller, error) {
 	c, ok := CallerOf(ctx)
 	switch {
@@ -113,7 +113,7 @@ func Asked(ctx context.Context, role string) (Caller, error) {
 	return c, nil
 }
 
-// Wholly returns who asks, if he has a role for all pipelines.
+// Wholly returns the caller if it has a role for all pipelines.
 func Wholly(ctx context.Context, role string) (Caller, error) {
 	c, err := Asked(ctx, role)
 	if err == nil && len(c.Pipelines) > 0 {
@@ -122,7 +122,7 @@ func Wholly(ctx context.Context, role string) (Caller, error) {
 	return c, err
 }
 
-// address is where a request comes from, without the port.
+// address returns the client address without the port.
 func address(r *http.Request) string {
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		return host

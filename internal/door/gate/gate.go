@@ -1,9 +1,9 @@
-// Package gate is what stands before all that is answered over HTTP with a token: who asks, how much of what is there
-// for all one may have at a time, how errors are told, and the document of an API. What is answered is that of others:
-// admin's and serve's APIs, and the dashboard's pages.
+// Package gate handles HTTP requests before they reach the APIs of admin and serve and the pages of the dashboard:
+// authentication, limits on shared resources, the format of errors, and the document of an API.
 //
-// Nobody takes anything of others before his request has come whole: bodies are read first, and places taken then. A
-// token has a share of the places and of the memory; who has shown none takes no place, and has a share by his address.
+// A request takes no shared resource before it has arrived completely: bodies are read first, and slots are taken then.
+// A token has a share of the slots and of the memory. A client without a token takes no slot, and its address has a
+// share.
 package gate
 
 import (
@@ -27,47 +27,47 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 )
 
-// Options say where to listen, who may come in, and what is behind.
+// Options configure a listener: its address, its clients and its handlers.
 type Options struct {
-	What, Setting, Begun string // as httpserver has them
+	What, Setting, Begun string // as in httpserver
 	Listen               string // host:port; port 0 takes a free one
 	Cert, Key            string // files of a certificate and its key, in PEM
-	ClientCA             string // file of certificates, one of which must have signed a client's
-	// Tokens are those that come in. nil: anybody who reaches the address, which must be a loopback one, with RoleQuery.
+	ClientCA             string // file of certificates; a client's must be signed by one of them
+	// Tokens are the accepted tokens. nil: no authentication, with RoleQuery; the address must then be a loopback one.
 	Tokens      *Tokens
-	Administers bool   // tokens of the roles that administer come in, and no others, or the other way round
-	Base        string // where a reverse proxy has put all paths
-	RowText     bool   // texts of rows may be shown at all
+	Administers bool   // accept only tokens with an administrative role, or only the others
+	Base        string // path prefix of a reverse proxy
+	RowText     bool   // whether texts of rows may be shown at all
 
 	API   *API
-	Exact bool                    // what a request has left empty is refused: it must not mean everything
-	Pages http.Handler            // answers every path that is not the API's, to those without a token, too. May be nil
-	Open  map[string]http.Handler // paths that anybody may ask for
-	// Of returns the API and the pages of one of several databases, by what the parameter database of a request says, "":
-	// nothing. No API means those of Options, which are of no database. nil: there is one database.
+	Exact bool                    // reject empty fields, which must not mean everything
+	Pages http.Handler            // serves every path outside of the API, without a token, too. May be nil
+	Open  map[string]http.Handler // paths without authentication
+	// Of returns the API and the pages of one of several databases, given the parameter database of a request ("" if
+	// absent). A nil API means those of Options, which belong to no database. Of is nil if there is one database.
 	Of func(r *http.Request, database string) (*API, http.Handler, *Problem)
-	// Database is the only one, where Of is nil: tokens for others do not come in. "": there is none.
+	// Database is the only one, if Of is nil: tokens for others are rejected. "": there is none.
 	Database string
-	Endless  string // path of an answer that has no end, and bounds of its own
+	Endless  string // path of an endless answer, which has its own limits
 	End      func() // ends such answers. May be nil
 
 	Limits Limits
-	// Observe notes a request that was answered. May be nil.
+	// Observe records an answered request. May be nil.
 	Observe func(handler, method string, status int, took time.Duration)
 	Log     *slog.Logger // nil: silent
 }
 
-// Limits bound what those who come in may ask for. Zero fields are the defaults.
+// Limits bound the requests of clients. Zero fields have the defaults.
 type Limits struct {
 	Body     int64         // bytes of a request; default 8 MiB
-	Requests int           // under way at a time; a token has a quarter. One above is told to come again. Default 64
-	Rate     int           // requests a second of one token or address; 0: any number
-	Conns    int           // open at a time. Default 1,024
-	Memory   int64         // bytes that all requests take together, as far as their sizes tell. Default 256 MiB
-	Header   time.Duration // for a request's header. Default 5 s
-	Read     time.Duration // for a request. Default: Time
-	Time     time.Duration // of a request, from its first byte to its answer. Default 60 s
-	Stop     time.Duration // for requests under way when told to stop. Default 10 s
+	Requests int           // in progress, a quarter of them per token. Default 64
+	Rate     int           // requests per second of one token or address; 0: no limit
+	Conns    int           // open connections. Default 1,024
+	Memory   int64         // estimated bytes of all requests together. Default 256 MiB
+	Header   time.Duration // to read a request's header. Default 5 s
+	Read     time.Duration // to read a request. Default: Time
+	Time     time.Duration // from a request's first byte to its answer. Default 60 s
+	Stop     time.Duration // for requests in progress at shutdown. Default 10 s
 }
 
 // fill sets what is zero.
@@ -78,31 +78,31 @@ func (l *Limits) fill() {
 }
 
 const (
-	writeSlack = 30 * time.Second // for a slow client to take its answer
-	// A stranger shows a token, and no more: his body is small and comes at once, as does what he reads. However many
-	// come, their connections are all that they take, and make room for others.
-	ofAddress     = 8 // requests of strangers from one address
+	writeSlack = 30 * time.Second // for a slow client to read its answer
+	// A client without a token may only send one. So its bodies and answers are small and fast. Its requests take only
+	// connections, and these are closed when others need them.
+	ofAddress     = 8 // requests from one address without a token
 	strangersBody = 8 << 10
-	strangersTime = 5 * time.Second // for a body, and for an answer
+	strangersTime = 5 * time.Second // to read a body, and to write an answer
 )
 
-// Gate lets requests in.
+// Gate is the handler in front of APIs and pages.
 type Gate struct {
 	o        Options
 	sessions sessions
 	memory   *budget
 	slots    chan struct{}
 	known    clients // by name of the token
-	other    clients // who have shown none, by address
+	other    clients // without a token, by address
 }
 
-// clients are those who ask with a token, or those without.
+// clients holds the shares of the clients with a token, or of those without.
 type clients struct {
-	own   httpserver.Shares // of slots, and of bodies that are read before one is taken
+	own   httpserver.Shares // of slots, and of bodies being read
 	rates httpserver.Rates
 }
 
-// New makes a Gate, for a listener of somebody else.
+// New makes a Gate for use with another listener.
 func New(o Options) *Gate {
 	o.Limits.fill()
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -121,8 +121,8 @@ func New(o Options) *Gate {
 	}
 }
 
-// Listen opens the port, so that a port that is taken is known before anything else starts. Run the server, or Close it
-// if it never comes to that.
+// Listen opens the port first, so that a port in use is reported before anything else starts. The caller must run the
+// server or close it.
 func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	if host, _, err := net.SplitHostPort(o.Listen); err == nil && o.Tokens == nil &&
 		(host == "" || net.ParseIP(host) != nil && !loopback.Host(host)) {
@@ -139,7 +139,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Tokens == nil && !loopback.Addr(server.Addr()) { // a name may lead anywhere
+	if o.Tokens == nil && !loopback.Addr(server.Addr()) { // a host name may resolve to any address
 		_ = server.Close()
 		return nil, &OpenError{What: o.What, Address: server.Addr().String()}
 	}
@@ -150,7 +150,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	return server, nil
 }
 
-// OpenError means that the address can be reached by others and nothing would keep them out.
+// OpenError means that others can reach the address and no token is required.
 type OpenError struct{ What, Address string }
 
 func (e *OpenError) Error() string {
@@ -158,12 +158,12 @@ func (e *OpenError) Error() string {
 		e.What, e.Address)
 }
 
-// Hints are the ways out.
+// Hints returns the hints of the error.
 func (*OpenError) Hints() []string {
 	return []string{"give a file with tokens: --tokens-file FILE", "or listen on this machine only: --http 127.0.0.1:7470"}
 }
 
-// under takes a path off requests that bring it along. A proxy may have taken it off already.
+// under removes the base path from requests that have it. A proxy may have removed it already.
 func under(base string, next http.Handler) http.Handler {
 	if base == "" {
 		return next
@@ -213,7 +213,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.o.Observe(name, method(r.Method), sw.status, took)
 		g.o.Log.DebugContext(r.Context(), "request answered", "handler", name, "status", sw.status, "took_seconds",
 			took.Seconds(), "request_id", id)
-		if failed != nil { // a client must not take half an answer for a whole one
+		if failed != nil { // the client must notice that the answer is incomplete
 			panic(http.ErrAbortHandler)
 		}
 	}()
@@ -240,7 +240,7 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	if p := v.enter(r); p != nil && ofAPI {
 		return p
 	}
-	// The multiplexer would lead such a path to another place, where what is done may be about more.
+	// The multiplexer would redirect such a path, and the action on the other path may affect more.
 	if escaped := r.URL.EscapedPath(); ofAPI && path.Clean(escaped) != strings.TrimSuffix(escaped, "/") {
 		return g.o.API.noPlace(r)
 	}
@@ -249,7 +249,7 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 		httpserver.Known(r.Context(), v.caller.Name)
 		from, name, largest = &g.known, v.caller.Name, g.o.Limits.Body
 	} else if r.ContentLength != 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strangersTime)) // without it, Limits.Read is
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strangersTime)) // else Limits.Read applies
 	}
 	if !from.rates.Allow(name) {
 		return Busy(fmt.Sprintf("this client sends more than %d requests per second", g.o.Limits.Rate))
@@ -274,12 +274,12 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 		return p
 	}
 	switch {
-	case endless: // its body has come, which is all that is bounded here
+	case endless: // its body has arrived, and only that is limited here
 		giveBack()
 	case !v.known:
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(strangersTime))
 	default:
-		select { // not before the body has come, which may take as long as the client likes
+		select { // only after the body has arrived, because a slow client may take long to send it
 		case g.slots <- struct{}{}:
 			defer func() { <-g.slots }()
 		default:
@@ -288,7 +288,7 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	}
 	api, pages := g.o.API, g.o.Pages
 	switch {
-	case !v.known: // who learns of no database by its name
+	case !v.known: // a client without a token must not find out the names of databases
 	case g.o.Of == nil:
 		if only := g.o.Database; only != "" && !v.caller.SeesDatabase(only) {
 			return Refuse(http.StatusForbidden, "database", "this token is for other databases than the one that is served here")
@@ -314,14 +314,14 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	return nil
 }
 
-// database takes the parameter that names a database off a request.
+// database removes the parameter that names a database from a request, and returns it.
 func (g *Gate) database(r *http.Request) string {
 	if g.o.Of == nil {
 		return ""
 	}
 	q := r.URL.Query()
 	if !q.Has("database") || q.Get("database") == "" {
-		return "" // an empty one is refused with the others
+		return "" // an empty value is rejected with other empty parameters
 	}
 	name := q.Get("database")
 	q.Del("database")
@@ -329,7 +329,7 @@ func (g *Gate) database(r *http.Request) string {
 	return name
 }
 
-// choice is the database of a request: that which it names, or else the only one that the caller's token is for.
+// choice returns the database of a request: the named one, or else the only one that the caller's token is for.
 func (v *visit) choice(named string) (string, *Problem) {
 	his := v.caller.Databases
 	switch {
@@ -343,13 +343,13 @@ func (v *visit) choice(named string) (string, *Problem) {
 	return "", NoDatabase(named)
 }
 
-// NoDatabase is the answer for a database that is not there, or not for the caller.
+// NoDatabase is the answer for a database that does not exist, or that the caller may not see.
 func NoDatabase(name string) *Problem {
 	return Refuse(http.StatusNotFound, "database_not_found", fmt.Sprintf("there is no database %q here", name),
 		"GET /api/v1/databases on the administration's address lists them")
 }
 
-// ChooseDatabase is the answer to a request about a database that names none of several.
+// ChooseDatabase is the answer if a request must name one of several databases, but does not.
 func ChooseDatabase(names []string) *Problem {
 	const most = 20
 	hint := "GET /api/v1/databases on the administration's address lists them"
@@ -359,14 +359,14 @@ func ChooseDatabase(names []string) *Problem {
 	return Refuse(http.StatusBadRequest, "database", "several databases are served: choose one with ?database=NAME", hint)
 }
 
-// crossOrigin refuses what a page of another site asks in the name of the one who reads it; of the API also by GET: a
-// model must not be started or a database asked by an image in a page. A page of this host that came without TLS is of
-// another site where requests come with it: anyone on the way may have written it. The converse is let through: a proxy
-// that ends TLS need not say so, and the origin of our own pages is then https.
+// crossOrigin rejects requests from pages of other sites. For the API this includes GET, since an image in a page must
+// not start a model or query a database. If requests use TLS, a page of this host that was loaded without TLS counts as
+// another site, because an attacker on the network may have changed it. The converse is accepted: a proxy that
+// terminates TLS need not send a header, and then the program's own pages have an https origin.
 func crossOrigin(r *http.Request, ofAPI bool) *Problem {
 	judged := *r
 	if ofAPI {
-		judged.Method = http.MethodPost // others are let through unseen
+		judged.Method = http.MethodPost // GET would not be checked
 	}
 	bare := overTLS(r) && r.Header.Get("Sec-Fetch-Site") == "" && strings.HasPrefix(r.Header.Get("Origin"), "http:")
 	if http.NewCrossOriginProtection().Check(&judged) == nil && !bare {
@@ -375,18 +375,18 @@ func crossOrigin(r *http.Request, ofAPI bool) *Problem {
 	return Refuse(http.StatusForbidden, "cross_origin", "a page of another site may not ask for anything here")
 }
 
-// overTLS reports whether the browser of a request uses TLS. Whoever lies in the header makes his own session narrower.
+// overTLS reports whether the browser of a request uses TLS. A false header only restricts the sender's own session.
 func overTLS(r *http.Request) bool {
 	return r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
-// Busy is the answer for a client that has its share.
+// Busy is the answer for a client that has used up its share.
 func Busy(detail string) *Problem {
 	return Refuse(http.StatusTooManyRequests, "rate", detail).After(time.Second)
 }
 
-// read reads the body of a request, in one piece where its length is known. One to the API it refuses if it is no text:
-// the decoder would put other signs in its place.
+// read reads the body of a request into memory, allocated at once if its length is known. For the API it rejects a body
+// that is not UTF-8, because the decoder would replace invalid bytes.
 func (g *Gate) read(w http.ResponseWriter, r *http.Request, v *visit, largest int64, ofAPI bool) *Problem {
 	tooLarge := Refuse(http.StatusRequestEntityTooLarge, "too_large",
 		fmt.Sprintf("the body is larger than %d bytes: send less at a time", largest))
@@ -419,7 +419,7 @@ func (g *Gate) read(w http.ResponseWriter, r *http.Request, v *visit, largest in
 	return nil
 }
 
-// requestID returns an id that the client gave, if it is fit to be logged, or a new one.
+// requestID returns the client's id if it is safe to log, or a new one.
 func requestID(given string) string {
 	const most = 128
 	if given == "" || len(given) > most || strings.ContainsFunc(given, func(c rune) bool {
@@ -430,7 +430,7 @@ func requestID(given string) string {
 	return given
 }
 
-// statusWriter notes the status of an answer.
+// statusWriter records the status of an answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -451,7 +451,7 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// method keeps labels few: a client may call its method what it likes.
+// method maps unknown methods to one label: a client may send any method.
 func method(m string) string {
 	switch m {
 	case http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodOptions:

@@ -21,14 +21,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// Judge turns errors into what somebody who asked may see of them. What is ours to know is logged.
+// Judge turns errors into what the caller may see of them. It logs what only the operator may know.
 type Judge struct {
-	Inside bool                // administrators ask, who may know what the command line says
-	Redact func(string) string // takes what is secret out of a text. nil: nothing is
+	Inside bool                // callers are administrators, who may see what the command line shows
+	Redact func(string) string // removes secrets from a text. nil: none
 	Log    *slog.Logger
 }
 
-// Problem judges an error.
+// Problem converts an error.
 func (j *Judge) Problem(ctx context.Context, err error) *Problem {
 	p, ok := errors.AsType[*Problem](err)
 	if !ok {
@@ -44,7 +44,7 @@ func (j *Judge) Problem(ctx context.Context, err error) *Problem {
 	return p
 }
 
-// overBudget is the answer where the budget of a model is spent. The caller is not told how large it is.
+// overBudget is the answer if the budget of a model is spent. It does not tell its size.
 func overBudget(spent *spend.SpentError) *Problem {
 	p := Refuse(http.StatusTooManyRequests, "budget_spent",
 		"the budget of this model is spent; it goes on when it is raised")
@@ -108,7 +108,7 @@ func (j *Judge) judged(ctx context.Context, err error) *Problem {
 	return p
 }
 
-// statusGone is for the metrics: nobody reads the answer.
+// statusGone is for the metrics: no client reads the answer.
 const statusGone = 499
 
 func tooSlow() *Problem {
@@ -119,7 +119,7 @@ func (j *Judge) warn(ctx context.Context, err error, hints []string) {
 	j.Log.WarnContext(ctx, "request refused", "error", err, "hint", wording.Joined(hints))
 }
 
-// statuses are those of the classes of problem.
+// statuses maps the classes of problem to HTTP statuses.
 var statuses = map[problem.Class]struct {
 	status int
 	reason string
@@ -135,7 +135,7 @@ var statuses = map[problem.Class]struct {
 	problem.Timeout:    {http.StatusGatewayTimeout, "timeout"},
 }
 
-// inside tells administrators what the command line would.
+// inside returns the text of the command line, for administrators.
 func (*Judge) inside(err error) *Problem {
 	class := problem.Of(err)
 	of := statuses[class]
@@ -143,14 +143,14 @@ func (*Judge) inside(err error) *Problem {
 	p.Code = problem.Code(err)
 	pg, ofServer := errors.AsType[*pgconn.PgError](err)
 	switch {
-	case ofServer && slices.Contains([]string{"22", "54"}, pg.Code[:min(2, len(pg.Code))]): // what was given is wrong
+	case ofServer && slices.Contains([]string{"22", "54"}, pg.Code[:min(2, len(pg.Code))]): // the given value is wrong
 		p.Status, p.Reason, p.Code = http.StatusBadRequest, "usage", code.Usage
 	case ofServer && pg.Code == readOnly:
 		p.Status, p.Reason, p.Code = http.StatusConflict, "standby", code.Standby
 	case class == problem.Connect, database.IsTransient(err):
 		p.Status, p.Reason, p.Detail = http.StatusServiceUnavailable, "database", noAnswer
 		p.after = 2 * time.Second
-		if p.Code == code.Internal { // a connection that broke in the middle
+		if p.Code == code.Internal { // a connection broke during the request
 			p.Code = code.NoAnswer
 		}
 	case class == problem.Internal:
@@ -170,7 +170,7 @@ const (
 	noAnswer = "the database does not answer: retry later"
 )
 
-// outside tells a client why the database or a model did not answer, as far as that is known and a client may know.
+// outside tells a client why the database or a model did not answer, without internal details.
 func (*Judge) outside(err error) *Problem {
 	later := func(detail string) *Problem {
 		return Refuse(http.StatusServiceUnavailable, "unavailable", detail).After(5 * time.Second)
@@ -207,7 +207,8 @@ func (*Judge) outside(err error) *Problem {
 		After(max(e.RetryAfter, time.Second))
 }
 
-// ofFunction is what the server says, as far as that comes from our functions: the rest may hold values of a row.
+// ofFunction returns the server's message if a function of this program raised it: other messages may hold values of a
+// row.
 func ofFunction(pg *pgconn.PgError) string {
 	if pg.Routine == "exec_stmt_raise" || strings.HasPrefix(pg.Code, "42") {
 		return pg.Message
@@ -215,7 +216,7 @@ func ofFunction(pg *pgconn.PgError) string {
 	return "the server refuses what was given: SQLSTATE " + pg.Code
 }
 
-// said is an error for the log, where no text of a row may stand.
+// said returns an error for the log, which must not hold text of a row.
 func said(err error) any {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return "SQLSTATE " + pg.Code

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTrust_AnOriginOfAnotherScheme: over TLS, a page of the same host that came without it is another site's. Behind a
-// proxy that ends TLS, with or without X-Forwarded-Proto, our own pages have an origin of https.
+// TestTrust_AnOriginOfAnotherScheme: with TLS, a page of the same host loaded without TLS is cross-origin. Behind a
+// proxy that terminates TLS, with or without X-Forwarded-Proto, the program's own pages have an https origin.
 func TestTrust_AnOriginOfAnotherScheme(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -22,7 +22,7 @@ func TestTrust_AnOriginOfAnotherScheme(t *testing.T) {
 		{tls: true, origin: "http://tools.example", site: "cross-site", refused: true},
 		{forwarded: "https", origin: "https://tools.example"},
 		{forwarded: "https", origin: "http://tools.example", refused: true},
-		{origin: "https://tools.example"}, // of a proxy that does not say so
+		{origin: "https://tools.example"}, // behind a proxy without the header
 		{origin: "http://tools.example"},
 		{origin: "https://other.example", refused: true},
 		{origin: "https://tools.example:444", refused: true},

@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 )
 
-// Problem is an answer that is an error, as RFC 9457 has it.
+// Problem is an error answer according to RFC 9457.
 type Problem struct { //nolint:errname // the RFC's word
 	Title  string    `json:"title" doc:"What the status means"`
 	Status int       `json:"status"`
@@ -21,10 +21,10 @@ type Problem struct { //nolint:errname // the RFC's word
 	Hints  []string  `json:"hints,omitempty" doc:"Ways out"`
 	Errors []Mistake `json:"errors,omitempty" doc:"What is wrong with a request, and where"`
 
-	after time.Duration // when to come again; 0: not said
+	after time.Duration // value of Retry-After; 0: none
 }
 
-// Mistake is something that is wrong with a request.
+// Mistake is an error in a part of a request.
 type Mistake struct {
 	Location string `json:"location" doc:"Such as query.limit, or body.keys[3]"`
 	Message  string `json:"message"`
@@ -45,7 +45,7 @@ func (p *Problem) GetHeaders() http.Header {
 		h.Set("WWW-Authenticate", `Bearer realm="embedsidecar"`)
 	}
 	if p.Status == http.StatusUnauthorized || p.Status == http.StatusTooManyRequests {
-		h.Set("Connection", "close") // nobody keeps a connection by asking in vain
+		h.Set("Connection", "close") // clients without access do not keep their connection
 	}
 	return h
 }
@@ -55,17 +55,17 @@ func Refuse(status int, reason, detail string, hints ...string) *Problem {
 	return &Problem{Status: status, Reason: reason, Detail: detail, Hints: hints}
 }
 
-// Wrong is the answer to a request that is wrong.
+// Wrong is the answer to an invalid request.
 func Wrong(location, detail string, hints ...string) *Problem {
 	return Mistaken("usage", location, detail, hints...)
 }
 
-// Mistaken is the answer to a request that is wrong for a reason of its own.
+// Mistaken is the answer to an invalid request, with its own reason.
 func Mistaken(reason, location, detail string, hints ...string) *Problem {
 	return Refuse(http.StatusBadRequest, reason, detail, hints...).At(location)
 }
 
-// At says which part of a request is the matter; "": none in particular.
+// At sets the part of the request that is wrong; "": no specific part.
 func (p *Problem) At(location string) *Problem {
 	if location != "" {
 		p.Errors = []Mistake{{location, p.Detail}}
@@ -73,30 +73,30 @@ func (p *Problem) At(location string) *Problem {
 	return p
 }
 
-// Overloaded is the answer where somebody should come again after a while.
+// Overloaded is the answer if the client should retry after a while.
 func Overloaded(detail string, after time.Duration) *Problem {
 	return Refuse(http.StatusServiceUnavailable, "overloaded", detail).After(after)
 }
 
-// After says when to come again.
+// After sets the time until a retry.
 func (p *Problem) After(d time.Duration) *Problem {
 	p.after = d
 	return p
 }
 
-// Unknown is the answer for somebody without a token.
+// Unknown is the answer to a request without a valid token.
 func Unknown(detail string) *Problem {
 	detail = cmp.Or(detail, "a token is missing: send it as Authorization: Bearer TOKEN")
 	return Refuse(http.StatusUnauthorized, "token", detail, "embedsidecar token create NAME --role ROLE makes one")
 }
 
-// entitle fills in what follows from the rest.
+// entitle sets title and code from the status, unless they are set.
 func (p *Problem) entitle() {
 	p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
 	p.Code = cmp.Or(p.Code, codes[p.Status])
 }
 
-// codes are those of problems that are found here.
+// codes are the error codes by status.
 var codes = map[int]code.Code{
 	http.StatusBadRequest: code.Usage, http.StatusUnauthorized: code.Permission, http.StatusForbidden: code.Permission,
 	http.StatusNotFound: code.NoMatch, http.StatusMethodNotAllowed: code.Usage, http.StatusConflict: code.Conflict,
@@ -105,10 +105,10 @@ var codes = map[int]code.Code{
 	http.StatusGatewayTimeout: code.Timeout,
 }
 
-// Form is how the clients of a listener expect errors.
+// Form is the format of error answers on a listener.
 type Form struct {
-	kind   string // of the content
-	schema any    // what the document says of it
+	kind   string // content type
+	schema any    // schema in the document
 	of     func(*Problem) any
 }
 
@@ -141,12 +141,12 @@ var OpenAI = Form{"application/json", OpenAIProblem{}, func(p *Problem) any {
 	return OpenAIProblem{b}
 }}
 
-// OpenAIProblem is an answer that is an error, as OpenAI has it.
+// OpenAIProblem is an error answer in OpenAI's format.
 type OpenAIProblem struct {
 	Error OpenAIError `json:"error"`
 }
 
-// OpenAIError is what is the matter.
+// OpenAIError describes the error.
 type OpenAIError struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
@@ -154,7 +154,7 @@ type OpenAIError struct {
 	Code    string  `json:"code" doc:"In a word that never changes"`
 }
 
-// formed is a Problem in the form of a listener.
+// formed is a Problem in the format of a listener.
 type formed struct {
 	*Problem
 

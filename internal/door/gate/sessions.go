@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
 )
 
-// SessionTime is how long a browser stays known that once has shown a token.
+// SessionTime is the lifetime of a browser session.
 const SessionTime = 12 * time.Hour
 
 const (
@@ -20,19 +20,19 @@ const (
 	maxSessions   = 1000
 )
 
-// sessions are the browsers that are known.
+// sessions holds the browser sessions.
 type sessions struct {
 	mu   sync.Mutex
-	list map[string]session // by the value of its cookie
+	list map[string]session // by cookie value
 }
 
-// session is a browser that has shown a token. The token itself is not kept.
+// session is a browser that signed in with a token. It does not hold the token.
 type session struct {
 	who   Token
 	until time.Time
 }
 
-// of returns whose session there is by this name, as long as it lasts.
+// of returns the token data of an unexpired session.
 func (l *sessions) of(id string) (who Token, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,7 +40,7 @@ func (l *sessions) of(id string) (who Token, ok bool) {
 	return s.who, ok && time.Now().Before(s.until)
 }
 
-// open begins a session of somebody who has shown a token.
+// open begins a session for the holder of a token.
 func (l *sessions) open(who Token) (id string) {
 	id = rand.Text()
 	now := time.Now()
@@ -53,8 +53,8 @@ func (l *sessions) open(who Token) (id string) {
 	return id
 }
 
-// forgetLocked makes room: those that are over go, and if none is, the one that is over first of the token that has the
-// most.
+// forgetLocked makes room: it deletes expired sessions or, if none has expired, the one that expires first of the token
+// with the most sessions.
 func (l *sessions) forgetLocked(now time.Time) {
 	of := map[string]int{}
 	for id, s := range l.list {
@@ -82,8 +82,8 @@ func (l *sessions) end(id string) {
 	delete(l.list, id)
 }
 
-// cookie is sent back to this listener alone, and not to what else the proxy shows. It is Secure where the browser came
-// over TLS.
+// cookie makes the session cookie. Its path limits it to this listener's pages behind a proxy. It is Secure if the
+// browser uses TLS.
 func (g *Gate) cookie(value string, age time.Duration, secure bool) *http.Cookie {
 	return &http.Cookie{ //nolint:gosec // as above
 		Name: sessionCookie, Value: value, Path: cmp.Or(g.o.Base, "/"), MaxAge: int(age.Seconds()), HttpOnly: true,
@@ -91,8 +91,8 @@ func (g *Gate) cookie(value string, age time.Duration, secure bool) *http.Cookie
 	}
 }
 
-// SignIn begins a session of who asks, and returns its cookie: by a token that he brings in a form, or the one that he
-// has shown.
+// SignIn begins a session and returns its cookie. It uses the given token from a form, or else the token of the
+// request.
 func SignIn(ctx context.Context, secret string) (*http.Cookie, error) {
 	v := visitOf(ctx)
 	who := v.caller
@@ -102,21 +102,21 @@ func SignIn(ctx context.Context, secret string) (*http.Cookie, error) {
 			return nil, refused
 		}
 	}
-	if who.session != "" { // the one who has got hold of a cookie would have it for ever
+	if who.session != "" { // otherwise a stolen cookie could be renewed for ever
 		return nil, Refuse(http.StatusForbidden, "session", "a session is begun with the token, not with another session")
 	}
 	return v.gate.cookie(v.gate.sessions.open(who.Token), SessionTime, v.secure), nil
 }
 
-// SignOut ends the session of a browser, if there is one, and returns the cookie that takes the other away.
+// SignOut ends the session, if there is one, and returns a cookie that deletes the browser's.
 func SignOut(ctx context.Context) *http.Cookie {
 	v := visitOf(ctx)
 	v.gate.sessions.end(v.cookie)
 	return v.gate.cookie("", -time.Second, v.secure)
 }
 
-// enter finds out who asks, by the token or the cookie that he sends. Without tokens it refuses names of other
-// machines: a page on the web could have its own name lead to this address.
+// enter identifies the caller by the token or the cookie of the request. Without tokens it rejects a Host of another
+// machine, because a web page could point its own DNS name to this address.
 func (v *visit) enter(r *http.Request) *Problem {
 	o := &v.gate.o
 	v.from = address(r)
@@ -167,7 +167,7 @@ func (v *visit) bySession() (Caller, *Problem) {
 	return c, refused
 }
 
-// admit lets a token in, if its role is one of this listener's.
+// admit accepts a token if its role belongs to this listener.
 func (v *visit) admit(who Token) (Caller, *Problem) {
 	o := &v.gate.o
 	if o.Administers != who.Administers() {

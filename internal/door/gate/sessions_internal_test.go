@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestSessions_AreBounded: one more than there may be ends the oldest.
+// TestSessions_AreBounded: a session beyond the limit ends the oldest.
 func TestSessions_AreBounded(t *testing.T) {
 	t.Parallel()
 	l := &sessions{list: map[string]session{"over": {until: time.Now().Add(-time.Second)}}}
@@ -18,7 +18,7 @@ func TestSessions_AreBounded(t *testing.T) {
 	}
 }
 
-// TestSessions_NobodyPushesOutOthers: who opens sessions without end takes the places of his own.
+// TestSessions_NobodyPushesOutOthers: a client that opens sessions without end only displaces its own.
 func TestSessions_NobodyPushesOutOthers(t *testing.T) {
 	t.Parallel()
 	l := &sessions{list: map[string]session{}}

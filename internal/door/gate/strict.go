@@ -14,8 +14,8 @@ const (
 	twice      = "it is there twice"
 )
 
-// vague refuses a parameter that is empty, which must not mean the first page or all, or there twice, of which the
-// second would mean nothing.
+// vague rejects a query parameter that is empty, which must not mean the default, or repeated, since only the first
+// value would be used.
 func vague(query url.Values) *Problem {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch values := query[name]; {
@@ -28,12 +28,12 @@ func vague(query url.Values) *Problem {
 	return nil
 }
 
-// hollow refuses a body with something that is there twice, or is there and empty: what a script has left empty must
-// not mean everything. In a patch null takes something away.
+// hollow rejects a body with a duplicate or an empty field: a field that a script leaves empty must not mean
+// everything. In a patch, null removes a value.
 func hollow(body []byte, patch bool) *Problem {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
-		return nil // that is told where it is read
+		return nil // the decoder reports that
 	}
 	seen := map[string]bool{}
 	for d.More() {

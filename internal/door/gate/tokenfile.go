@@ -21,23 +21,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
-// Token is a line of a file of tokens. The token itself is nowhere.
+// Token is a line of a file of tokens. The token itself is not stored.
 type Token struct {
 	Name string `json:"name"`
-	ID   string `json:"id"` // the first digits of its SHA-256: what tells two of one name apart
+	ID   string `json:"id"` // the first digits of its SHA-256, which distinguish tokens of the same name
 
 	Grant
 }
 
-// ErrTokenName means that a name is taken.
+// ErrTokenName means that the name is in use.
 var ErrTokenName = errors.New("there is a token of that name")
 
-// TokenPrefix begins every token that CreateToken makes, so that those who look for secrets in the wrong places find
-// it.
+// TokenPrefix is the prefix of every token that CreateToken makes, so that secret scanners find it.
 const TokenPrefix = "embedsidecar_"
 
-// CreateToken makes a token of 256 random bits, writes its hash into a file, which it makes for its owner alone if it
-// is not there, and returns it: nobody can read it anywhere again. A name that is in the file already is refused with
+// CreateToken makes a token of 256 random bits, writes its hash into a file, and returns the token, which cannot be
+// read again. It creates a missing file, for its owner only. A name that is already in the file is rejected with
 // ErrTokenName.
 func CreateToken(path, name string, grant Grant) (secret string, about Token, err error) {
 	const longest = 100
@@ -95,7 +94,7 @@ func ListTokens(path string) ([]Token, error) {
 	return lists.Map(list, func(t token) Token { return t.about() }), nil
 }
 
-// RevokeTokens takes the tokens of a name out of a file and returns how many these were. Comments stay.
+// RevokeTokens removes the tokens with a name from a file and returns their number. It keeps comments.
 func RevokeTokens(path, name string) (revoked int, err error) {
 	err = editTokens(path, false, func(old []byte) ([]byte, error) {
 		if _, err := parseTokens(old); err != nil && !errors.Is(err, errNobody) {
@@ -112,7 +111,7 @@ func RevokeTokens(path, name string) (revoked int, err error) {
 		if revoked == 0 {
 			return nil, nil
 		}
-		if len(kept) == 0 { // a file without a word could be one that is just being written
+		if len(kept) == 0 { // an empty file could be one that is just being written
 			kept = []byte("# no tokens: no one may query\n")
 		}
 		return kept, nil
@@ -122,8 +121,8 @@ func RevokeTokens(path, name string) (revoked int, err error) {
 
 func idOf(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:6]) }
 
-// editTokens puts another content in a file's place at once: who reads it meanwhile gets the one or the other. The
-// file keeps its owner and its rights. An edit to nil changes nothing.
+// editTokens replaces the content of a file atomically. The file keeps its owner and its permissions. An edit to nil
+// changes nothing.
 func editTokens(path string, create bool, edit func(old []byte) ([]byte, error)) (err error) {
 	if target, failed := filepath.EvalSymlinks(path); failed == nil {
 		path = target
@@ -170,7 +169,7 @@ func editTokens(path string, create bool, edit func(old []byte) ([]byte, error))
 	return next.Close()
 }
 
-// checkWriters refuses a file to which others could add a token of theirs.
+// checkWriters rejects a file that other users could add tokens to.
 func checkWriters(path string) error {
 	const others = 0o022
 	info, err := os.Stat(path)
@@ -184,8 +183,8 @@ func checkWriters(path string) error {
 	return wrap.Errorf(owned.Check(path), "others could let themselves in")
 }
 
-// likeFile gives a file the rights of another and, where there are owners, its owner: the program that reads it may be
-// somebody else's.
+// likeFile copies the permissions and, where there are owners, the owner of another file: the program that reads it may
+// run as another user.
 func likeFile(f *os.File, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -22,12 +22,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
-// Tokens are who may ask. They come from a file with a line NAME:ROLE:HASH or NAME:ROLE:HASH:LIMITS for each, where
-// HASH is the SHA-256 of the token in hexadecimal, ROLE is one of Roles and LIMITS are what Grant.Limits writes; empty
-// lines and those that begin with # do not count. A file that the group or others may write is refused, as is one in a
-// folder where every user may put another in its place. The file is read again when it changes; one that is wrong or
-// empty then leaves those before in force. One that holds nothing but comments, as after the last token was revoked,
-// lets nobody ask.
+// Tokens are the valid tokens. They come from a file with a line NAME:ROLE:HASH or NAME:ROLE:HASH:LIMITS for each. HASH
+// is the SHA-256 of the token in hexadecimal, ROLE is one of Roles, and LIMITS has the format of Grant.Limits. Empty
+// lines and lines that begin with # are ignored. A file that its group or others may write is rejected, and so is one
+// in a folder where other users may replace it. The file is read again when it changes. If the new content is invalid
+// or empty, the tokens before stay valid. A file with only comments, as after the last token was revoked, admits no
+// client.
 type Tokens struct{ file httpserver.Files[[]token] }
 
 type token struct {
@@ -37,10 +37,10 @@ type token struct {
 	hash [sha256.Size]byte
 }
 
-// maxTokens bounds the file: each question is compared with every token.
+// maxTokens limits the file: each request is compared with every token.
 const maxTokens = 1000
 
-// ReadTokens reads a file of tokens. Anyone who can read it learns no token.
+// ReadTokens reads a file of tokens. The file does not reveal the tokens.
 func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 	t := &Tokens{}
 	t.file.Paths, t.file.Log = []string{path}, log
@@ -68,13 +68,13 @@ func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 	return t, wrap.Errorf(err, "read tokens")
 }
 
-// OneToken is the token of one person, which no file holds.
+// OneToken returns a single token without a file.
 func OneToken(name, role, secret string) *Tokens {
 	t := &Tokens{}
 	t.file.Parse = func([][]byte) ([]token, error) {
 		return []token{{name: name, Grant: Grant{Role: role}, hash: sha256.Sum256([]byte(secret))}}, nil
 	}
-	_ = t.file.Load() // no file: nothing fails
+	_ = t.file.Load() // without a file it cannot fail
 	return t
 }
 
@@ -88,7 +88,7 @@ func parseTokens(data []byte) ([]token, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		// The line itself is not repeated: it may be a token by mistake.
+		// The message does not repeat the line, because it may hold a token by mistake.
 		parts := strings.SplitN(line, ":", 4) //nolint:mnd // with limits
 		if len(parts) < 3 || parts[0] == "" {
 			return nil, fmt.Errorf("line %d: expected NAME:ROLE:HASH or NAME:ROLE:HASH:LIMITS", n)
@@ -119,7 +119,7 @@ func parseTokens(data []byte) ([]token, error) {
 	return list, nil
 }
 
-// Still returns what a token lets its holder do now, if it is in force.
+// Still returns the current data of a token, if it is still valid.
 func (t *Tokens) Still(who Token) (now Token, ok bool) {
 	list := t.file.Now()
 	at := slices.IndexFunc(list, func(l token) bool { return l.name == who.Name && idOf(l.hash) == who.ID })
@@ -129,8 +129,7 @@ func (t *Tokens) Still(who Token) (now Token, ok bool) {
 	return list[at].about(), true
 }
 
-// Who returns the one whose token this is; ok is false also for one that has expired. How long it takes says nothing
-// about the tokens.
+// Who returns the token with a secret; ok is false for an expired one, too. The comparison takes constant time.
 func (t *Tokens) Who(secret string) (who Token, ok bool) {
 	list := t.file.Now()
 	hash := sha256.Sum256([]byte(secret))
@@ -144,35 +143,34 @@ func (t *Tokens) Who(secret string) (who Token, ok bool) {
 
 func (t *token) about() Token { return Token{Name: t.name, ID: idOf(t.hash), Grant: t.Grant} }
 
-// The roles of tokens. The first two query, the others administer, which is another listener's.
+// The roles of tokens. The first two query; the others administer, on another listener.
 const (
 	RoleQuery    = "query"    // embed texts and search pipelines
-	RoleEmbed    = "embed"    // embed texts, and see nothing of the database
-	RoleViewer   = "viewer"   // see how things stand
-	RoleOperator = "operator" // that, and pause, resume, retry and the like
-	RoleAdmin    = "admin"    // that, see the configuration and reload plugins
+	RoleEmbed    = "embed"    // embed texts, without access to the database
+	RoleViewer   = "viewer"   // see the state
+	RoleOperator = "operator" // also pause, resume, retry and so on
+	RoleAdmin    = "admin"    // also see the configuration and reload plugins
 )
 
-// Roles are what a token may do.
+// Roles lists the roles.
 var Roles = []string{RoleQuery, RoleEmbed, RoleViewer, RoleOperator, RoleAdmin}
 
-// Grant is what a token lets its holder do. The zero Grant is that of the caller where no tokens are wanted:
-// everything.
+// Grant holds the rights of a token. The zero Grant, for a listener without tokens, allows everything.
 type Grant struct {
 	Role string `json:"role"`
-	// that may be searched, and whose models may be asked, or that may be administered; none: all
+	// pipelines that may be searched, or administered, and whose models may be used; empty: all
 	Pipelines []string `json:"pipelines,omitempty"`
-	// of several, by their names there; none: all
+	// databases, if there are several; empty: all
 	Databases []string `json:"databases,omitempty"`
-	// columns and values: only such rows are found, whatever is asked for
+	// columns with values: searches find only such rows
 	Filter map[string][]string `json:"filter,omitempty"`
-	// that searches run as; "": that of the program's connections
+	// role that searches run as; "": that of the program's connections
 	DatabaseRole string `json:"database_role,omitempty"`
-	// when the token ends by itself; zero: never
+	// when the token expires; zero: never
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Names of parameters that write a grant's limits down.
+// Names of the parameters of Grant.Limits.
 const (
 	limitPipeline     = "pipeline"
 	limitDatabase     = "database"
@@ -181,8 +179,8 @@ const (
 	limitExpires      = "expires"
 )
 
-// Limits writes what narrows a grant, as parameters of a URL: pipeline=docs&filter.tenant=7&database_role=reader. "":
-// nothing does.
+// Limits encodes the limits of a grant as URL parameters: pipeline=docs&filter.tenant=7&database_role=reader. "": no
+// limits.
 func (g Grant) Limits() string {
 	v := url.Values{}
 	for _, name := range g.Pipelines {
@@ -203,7 +201,7 @@ func (g Grant) Limits() string {
 	return v.Encode()
 }
 
-// limit reads what Limits wrote.
+// limit parses the output of Limits.
 func (g *Grant) limit(limits string) error {
 	values, err := url.ParseQuery(limits)
 	if err != nil {
@@ -227,7 +225,7 @@ func (g *Grant) limit(limits string) error {
 				g.Filter = map[string][]string{}
 			}
 			g.Filter[column] = values[name]
-		default: // a limit that is not understood must not mean none
+		default: // an unknown limit must not be ignored
 			return errors.New("the limits are pipeline, database, filter.COLUMN, database_role and expires, the latter two once")
 		}
 	}
@@ -265,15 +263,15 @@ func (g Grant) check() error {
 	return nil
 }
 
-// Administers reports whether it is for the administration, where nothing is searched or embedded.
+// Administers reports whether the role is for the administration, without search and embedding.
 func (g Grant) Administers() bool {
 	return g.Role == RoleViewer || g.Role == RoleOperator || g.Role == RoleAdmin
 }
 
-// Expired reports whether the token has ended by itself.
+// Expired reports whether the token has expired.
 func (g Grant) Expired() bool { return !g.Expires.IsZero() && !time.Now().Before(g.Expires) }
 
-// Unknown tells the holder of a token why he is not let in.
+// Unknown tells the holder of a token why it was rejected.
 func (g Grant) Unknown() string {
 	if g.Expired() {
 		return "this token expired at " + g.Expires.UTC().Format(time.RFC3339)

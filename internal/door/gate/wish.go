@@ -6,12 +6,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// Wish is what searches take beside what is searched for and how many rows are wanted.
+// Wish holds the parameters of searches besides the query and the number of rows.
 type Wish struct {
 	Offset int     `json:"offset,omitempty" minimum:"0" maximum:"9999" doc:"Rows before them to leave out"`
 	Hybrid bool    `json:"hybrid,omitempty" doc:"By vector and by words"`
 	Filter filters `json:"filter,omitzero"`
-	// a pointer: 0 is a distance
+	// a pointer, because 0 is a valid distance
 	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
 	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
 	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
@@ -19,7 +19,7 @@ type Wish struct {
 	Highlight   bool     `json:"highlight,omitempty" doc:"With passages as HTML in which the words of the text are marked"`
 }
 
-// Request is what the database is asked for.
+// Request returns the request for the database.
 func (w *Wish) Request(text string, rows int) search.Request {
 	return search.Request{
 		Text: text, Rows: rows, Offset: w.Offset, Hybrid: w.Hybrid, Filter: w.Filter.Filters, Columns: w.Columns,
@@ -27,7 +27,7 @@ func (w *Wish) Request(text string, rows int) search.Request {
 	}
 }
 
-// filters are the conditions of a request.
+// filters are the filters of a request.
 type filters struct{ search.Filters }
 
 // Schema implements huma.SchemaProvider.

@@ -23,14 +23,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
-// agentPath is where agents ask by the Model Context Protocol.
+// agentPath is the path of the Model Context Protocol.
 const agentPath = "/mcp"
 
-// Talk answers an agent over a pair of streams until the input or ctx ends. It sees what a caller who asks without a
-// token would.
+// Talk serves an agent over a pair of streams until the input or ctx ends. The agent has the rights of a caller without
+// a token.
 func Talk(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	o.fill()
-	server := newAPI(&o).agent(ctx) //nolint:contextcheck // requests bring their own
+	server := newAPI(&o).agent(ctx) //nolint:contextcheck // requests have their own
 	answers := &oneByOne{WriteCloser: out}
 	err := server.Run(ctx, &mcp.IOTransport{
 		Reader: &messages{ReadCloser: in, from: bufio.NewReader(in), refused: answers}, Writer: answers,
@@ -41,7 +41,7 @@ func Talk(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) 
 	return err
 }
 
-// oneByOne is written to by several.
+// oneByOne serializes writes.
 type oneByOne struct {
 	io.WriteCloser
 
@@ -55,16 +55,17 @@ func (o *oneByOne) Write(b []byte) (int, error) {
 	return o.WriteCloser.Write(b)
 }
 
-// longestMessage is how many bytes a line of an agent may have.
+// longestMessage is the maximum number of bytes of a line.
 const longestMessage = 8 << 20
 
-// messages is a stream with a message in each line. The library ends at a line that is none; here the agent is told.
+// messages is a stream with one message per line. The library would stop at an invalid line; here the agent gets an
+// error.
 type messages struct {
 	io.ReadCloser
 
 	from    *bufio.Reader
 	refused io.Writer
-	left    []byte // of the present line
+	left    []byte // of the current line
 }
 
 // Read implements io.Reader.
@@ -92,7 +93,7 @@ func (m *messages) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// line is the next one, without its end; of one that is too long, nothing.
+// line returns the next line without its end; nothing if it is too long.
 func (m *messages) line() (line []byte, tooLong bool, err error) {
 	for {
 		part, err := m.from.ReadSlice('\n')
@@ -113,15 +114,15 @@ func (m *messages) refuse(why string) error {
 	return err
 }
 
-// agents answers requests of agents over HTTP. Each is answered by itself and in one piece: nothing is kept between
-// two, so a token that is revoked ends at once, and no answer stays open. Several messages in one are refused: they
-// would be answered at the same time, in the place of one.
+// agents serves agents over HTTP. Each request is answered on its own and in one piece. There is no state between
+// requests, so a revoked token stops working at once, and no answer stays open. A batch of messages is rejected,
+// because its messages would be answered concurrently under one request slot.
 func (a *api) agents() http.Handler {
 	one := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return a.agent(r.Context()) },
 		&mcp.StreamableHTTPOptions{
 			Stateless: true, JSONResponse: true,
-			// Without tokens a page must not reach us by a name of its own. With them it does not have one, and a proxy has
-			// other names.
+			// Without tokens, the check of the Host protects against web pages with a DNS name for this address. With
+			// tokens it is not needed, and a proxy uses other names.
 			DisableLocalhostProtection: a.Tokens != nil,
 		})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -142,7 +143,7 @@ func (a *api) agents() http.Handler {
 	})
 }
 
-// agent makes what answers one who asks: what he may see is that of the context.
+// agent makes a server for one caller, whose rights are in the context.
 func (a *api) agent(ctx context.Context) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "embedsidecar", Version: cmp.Or(a.Version, "unknown")},
 		&mcp.ServerOptions{Instructions: agentInstructions})
@@ -165,7 +166,7 @@ const agentInstructions = "Search tables of a PostgreSQL database by meaning. No
 	"what can be searched; search finds rows near a text, similar rows near a row; explain tells why a row is or is " +
 	"not found."
 
-// agentTool is a tool: what it takes, and what answers it.
+// agentTool is a tool with its arguments and its function.
 type agentTool struct {
 	name, description string
 	fields            []string // of agentFields
@@ -173,7 +174,7 @@ type agentTool struct {
 	answer            func(ctx context.Context, a *api, r *agentRequest) (any, error)
 }
 
-// agentRequest is what tools take.
+// agentRequest holds the arguments of tools.
 type agentRequest struct {
 	Pipeline  string   `json:"pipeline" doc:"Name of the pipeline, or of its table"`
 	Pipelines []string `json:"pipelines" maxItems:"16" nullable:"false" doc:"Several pipelines in place of one; what they find is merged by rank"`
@@ -218,7 +219,7 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 	},
 }
 
-// agentFields are the schemas of what tools take.
+// agentFields are the schemas of the arguments.
 var agentFields = sync.OnceValue(func() map[string]*huma.Schema {
 	return huma.SchemaFromType(huma.NewMapRegistry("", huma.DefaultSchemaNamer), reflect.TypeFor[agentRequest]()).Properties
 })
@@ -235,7 +236,7 @@ func (t *agentTool) schema() map[string]any {
 	return schema
 }
 
-// call answers a tool. What is wrong is told in the answer, for the agent to read.
+// call runs a tool. Errors are in the answer, for the agent to read.
 func (a *api) call(ctx context.Context, t *agentTool, arguments []byte) (result *mcp.CallToolResult) {
 	failed := func(err error) *mcp.CallToolResult {
 		p := a.Problem(ctx, err)
@@ -243,7 +244,7 @@ func (a *api) call(ctx context.Context, t *agentTool, arguments []byte) (result 
 			&mcp.TextContent{Text: strings.Join(append([]string{p.Detail}, p.Hints...), "\n")},
 		}}
 	}
-	defer func() { // a goroutine of the library's: nobody else would catch it
+	defer func() { // the library's goroutine would not recover it
 		if panicked := recover(); panicked != nil {
 			a.Log.ErrorContext(ctx, "tool panicked", "tool", t.name, "panic", fmt.Sprint(panicked))
 			result = failed(fmt.Errorf("tool %s panicked", t.name))
@@ -266,7 +267,7 @@ func (a *api) call(ctx context.Context, t *agentTool, arguments []byte) (result 
 	}
 }
 
-// agentRequest reads the arguments of a tool, as strictly as the body of a request.
+// agentRequest reads the arguments of a tool as strictly as a request body.
 func (a *api) agentRequest(t *agentTool, arguments []byte) (*agentRequest, error) {
 	r := &agentRequest{RowsRequest: RowsRequest{K: absent, Limit: absent}}
 	given := map[string]json.RawMessage{}
@@ -295,7 +296,7 @@ func (a *api) agentRequest(t *agentTool, arguments []byte) (*agentRequest, error
 	return r, err
 }
 
-// explain tells how a row stands, to whom may see it.
+// explain returns the state of a row that the caller may see.
 func (a *api) explain(ctx context.Context, r *agentRequest) (none query.Explained, err error) {
 	return query.Settled(ctx, func(fresh bool) (query.Explained, error) {
 		p, access, err := a.seen(ctx, r.Pipeline, fresh)

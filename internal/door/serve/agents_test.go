@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 )
 
-// bearer shows a token with each request.
+// bearer adds a token to each request.
 type bearer string
 
 // RoundTrip implements http.RoundTripper.
@@ -45,7 +45,7 @@ func (s *server) agent(token string) (*mcp.ClientSession, error) {
 	return session, err
 }
 
-// called returns what a tool answers.
+// called returns the answer of a tool.
 func called(t *testing.T, session *mcp.ClientSession, tool string, arguments any) (text string, failed bool) {
 	t.Helper()
 	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
@@ -60,8 +60,7 @@ func called(t *testing.T, session *mcp.ClientSession, tool string, arguments any
 	return text, result.IsError
 }
 
-// TestAgents_AreToldWhatIsWrong: tools are listed as what only reads, and arguments that make no sense are refused in
-// words.
+// TestAgents_AreToldWhatIsWrong: tools are listed as read-only, and invalid arguments are rejected with a message.
 func TestAgents_AreToldWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
@@ -116,7 +115,7 @@ func TestAgents_AreToldWhatIsWrong(t *testing.T) {
 		{"list_pipelines", `{"pipeline": "x"}`, "no parameter"},
 	} {
 		text, failed := called(t, session, c.tool, json.RawMessage(c.arguments))
-		if !failed || !strings.Contains(text, c.word) || strings.Contains(text, "RowsRequest") { // no client's word
+		if !failed || !strings.Contains(text, c.word) || strings.Contains(text, "RowsRequest") { // an internal name
 			t.Errorf("%s %.100s: %q, want an error with %q", c.tool, c.arguments, text, c.word)
 		}
 	}
@@ -125,7 +124,7 @@ func TestAgents_AreToldWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestAgents_ShowAToken: without one nothing is answered, and one that may only embed has no tools.
+// TestAgents_ShowAToken: requests without a token are rejected, and an embed token has no tools.
 func TestAgents_ShowAToken(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -176,8 +175,7 @@ func TestAgents_ShowAToken(t *testing.T) {
 	}
 }
 
-// TestTrust_AnAgentsRequestIsOneMessage: a list of calls would be answered at once in the place of a single request,
-// past the bound of one token.
+// TestTrust_AnAgentsRequestIsOneMessage: a batch of calls would bypass the limit of one token.
 func TestTrust_AnAgentsRequestIsOneMessage(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)
@@ -199,7 +197,7 @@ func TestTrust_AnAgentsRequestIsOneMessage(t *testing.T) {
 	}
 }
 
-// talk answers an agent over a pair of streams; done gets its end.
+// talk serves an agent over a pair of streams; done receives the result.
 func talk(t *testing.T, o serve.Options) (answers *io.PipeReader, ours *io.PipeWriter, done chan error) {
 	t.Helper()
 	in, ours := io.Pipe()
@@ -209,7 +207,7 @@ func talk(t *testing.T, o serve.Options) (answers *io.PipeReader, ours *io.PipeW
 	return answers, ours, done
 }
 
-// TestAgents_OverAStream: the same tools over standard input and output, until it ends.
+// TestAgents_OverAStream: the same tools over standard input and output, until the input ends.
 func TestAgents_OverAStream(t *testing.T) {
 	t.Parallel()
 	mine, ours, done := talk(t, serve.Options{Backend: &backend{&toy{}}, Only: []string{"other"}})
@@ -229,7 +227,7 @@ func TestAgents_OverAStream(t *testing.T) {
 	}
 }
 
-// TestAgents_ALineThatIsNoMessageEndsNothing: who writes one is told so, and goes on.
+// TestAgents_ALineThatIsNoMessageEndsNothing: an invalid line gets an error, and the session continues.
 func TestAgents_ALineThatIsNoMessageEndsNothing(t *testing.T) {
 	t.Parallel()
 	mine, ours, done := talk(t, serve.Options{Backend: &backend{&toy{}}})
@@ -262,8 +260,8 @@ func TestAgents_ALineThatIsNoMessageEndsNothing(t *testing.T) {
 	}
 }
 
-// TestDocument_HasWhatIsEmbedded: the fields of structs that others embed are in the OpenAPI document, of which clients
-// are made.
+// TestDocument_HasWhatIsEmbedded: the OpenAPI document has the fields of embedded structs, which generated clients
+// need.
 func TestDocument_HasWhatIsEmbedded(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil).do(http.MethodGet, "/openapi.json", "")

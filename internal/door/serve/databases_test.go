@@ -26,8 +26,8 @@ func limited(t *testing.T, edit func(o *serve.Options)) *server {
 	})
 }
 
-// TestDatabases_AreChosenByNameOrToken: what is about pipelines is about one of several databases, for agents, too, and
-// a token for one sees no other.
+// TestDatabases_AreChosenByNameOrToken: with several databases, a request about pipelines applies to one of them, for
+// agents, too. A token for one database sees no other.
 func TestDatabases_AreChosenByNameOrToken(t *testing.T) {
 	t.Parallel()
 	var asked string
@@ -76,7 +76,7 @@ func TestDatabases_AreChosenByNameOrToken(t *testing.T) {
 	}
 }
 
-// TestDatabases_ATokenForOthersSeesNotTheOnlyOne: a limit that does not fit means nothing, and not everything.
+// TestDatabases_ATokenForOthersSeesNotTheOnlyOne: a limit to other databases admits to nothing.
 func TestDatabases_ATokenForOthersSeesNotTheOnlyOne(t *testing.T) {
 	t.Parallel()
 	s := limited(t, func(o *serve.Options) { o.Database = "second" })

@@ -90,7 +90,8 @@ const (
 	rows       = "/v1/pipelines/public.docs/"
 )
 
-// wrongRequests are answered with a status and a code. A body may have 2,000 bytes, 3 inputs and texts of 100 bytes.
+// wrongRequests are answered with a status and a code. The limits are 2,000 bytes per body, 3 inputs, and 100 bytes per
+// text.
 var wrongRequests = []struct {
 	method, path, body string
 	status             int
@@ -119,7 +120,7 @@ var wrongRequests = []struct {
 	{"POST", embeddings, `[]`, 400, "type"},
 	{"POST", embeddings, "{\"input\": \"caf\xe9\"}", 400, "utf8"},
 	{"POST", rows + "search", "{\"text\": \"caf\xe9\"}", 400, "utf8"},
-	{"GET", rows + "search?text=x", ``, 405, "method"}, // no model works by GET
+	{"GET", rows + "search?text=x", ``, 405, "method"}, // GET must not run a model
 	{"GET", rows + "similar?key=1", ``, 405, "method"},
 	{"POST", embeddings, `{"input": "refused"}`, 400, "refused"},
 	{"POST", embeddings, `{"input": "down"}`, 503, "unavailable"},

@@ -6,5 +6,5 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
-// Handler returns what the server answers, without a listener.
+// Handler returns the server's handler without a listener.
 func Handler(o Options) http.Handler { return gate.New(o.gate()) }

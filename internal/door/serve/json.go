@@ -15,8 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
-// takes has the document say what the body of a request is. It is read by read: a decoder of any value, as huma has it,
-// would take many times the memory of a body of tiny things.
+// takes documents the body of a request. The function read parses it, because huma's decoding into any value would use
+// many times the memory for a body of many small values.
 func takes[T any](a *api, path string) {
 	a.Document().Paths[path].Post.RequestBody = &huma.RequestBody{Required: true, Content: content[T](a)}
 }
@@ -25,20 +25,19 @@ func content[T any](a *api) map[string]*huma.MediaType {
 	return map[string]*huma.MediaType{"application/json": {Schema: gate.Schema[T](a.API)}}
 }
 
-// answers has the document say what a stream holds.
+// answers documents the content of a streamed answer.
 func answers[T any](a *api) func(*huma.Operation) {
 	return func(op *huma.Operation) {
 		op.Responses["200"] = &huma.Response{Description: "OK", Content: content[T](a)}
 	}
 }
 
-// refuse makes the problem of a request that is wrong.
+// refuse makes the problem of an invalid request.
 func refuse(param, code, format string, args ...any) error {
 	return gate.Mistaken(code, param, fmt.Sprintf(format, args...))
 }
 
-// read reads the body of a POST. strict refuses a field that the request does not have: a misspelt filter must not mean
-// none.
+// read reads the body of a POST. strict rejects unknown fields: a misspelt filter must not be ignored.
 func read(ctx context.Context, into any, strict bool) error {
 	body, err := gate.JSON(ctx)
 	if err == nil {
@@ -47,7 +46,7 @@ func read(ctx context.Context, into any, strict bool) error {
 	return wrong(err)
 }
 
-// wrong tells what is wrong with JSON that could not be decoded; nil stays nil.
+// wrong turns a JSON decoding error into a problem; nil stays nil.
 func wrong(err error) error {
 	if err == nil {
 		return nil
@@ -58,7 +57,7 @@ func wrong(err error) error {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field == "" {
 		return refuse("", "type", "the body must be a JSON object, not %s", t.Value)
 	} else if ok {
-		field := strings.NewReplacer("RowsRequest.", "", "Wish.", "").Replace(t.Field) // the structs that others embed
+		field := strings.NewReplacer("RowsRequest.", "", "Wish.", "").Replace(t.Field) // names of embedded structs
 		return refuse(field, "type", "%s: expected %s, not %s", field, jsonName(t.Type.String()), t.Value)
 	}
 	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
@@ -74,7 +73,7 @@ func wrong(err error) error {
 	return refuse("", "json", "the body cannot be read: %s", err)
 }
 
-// decode reads one value, and nothing behind it.
+// decode reads a single value; nothing may follow it.
 func decode(body []byte, into any, strict bool) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	if strict {
@@ -89,7 +88,7 @@ func decode(body []byte, into any, strict bool) error {
 	return nil
 }
 
-// jsonName names a type of Go as JSON does.
+// jsonName returns the JSON name of a Go type.
 func jsonName(t string) string {
 	switch {
 	case strings.HasPrefix(t, "int"), strings.HasPrefix(t, "float"):
@@ -102,5 +101,5 @@ func jsonName(t string) string {
 	return "another kind of value"
 }
 
-// cut keeps what a client sent short in what it gets back.
+// cut limits how much of a client's input an error repeats.
 func cut(s string) string { return wording.Cut(s, 100) } //nolint:mnd // bytes

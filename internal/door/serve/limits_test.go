@@ -56,14 +56,14 @@ func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Errorf("the client that went: %v", err)
 	}
-	testenv.Eventually(t, timeout, func() (bool, string) { // the model's answer is never given: only the context ends it
+	testenv.Eventually(t, timeout, func() (bool, string) { // the model never answers: only the context ends the request
 		a := s.do("GET", "/v1/models", "")
 		return a.status == http.StatusOK, string(a.body)
 	})
 }
 
-// TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut: a connection that is needed takes the place of the one that has
-// been silent longest, of those whose clients have no token first.
+// TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut: a new connection displaces the one that has been silent longest,
+// first among those of clients without a token.
 func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -75,7 +75,7 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	s := start(t, func(o *serve.Options) { o.Tokens, o.Limits = tokens, gate.Limits{Conns: 4} })
 	s.token = "secret"
 	held := make(chan answer, 1)
-	go func() { // busy: nobody may end it
+	go func() { // busy: it must not be displaced
 		a, err := s.try("POST", "/v1/embeddings", `{"input": "hold"}`)
 		if err != nil {
 			t.Error(err)
@@ -83,7 +83,7 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 		held <- a
 	}()
 	<-s.model.held
-	kept := &http.Client{Transport: &http.Transport{MaxIdleConns: 1}} // idle, and known by its token
+	kept := &http.Client{Transport: &http.Transport{MaxIdleConns: 1}} // idle, with a known token
 	defer kept.CloseIdleConnections()
 	ask := func(client *http.Client) error {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/models", http.NoBody)
@@ -118,7 +118,7 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	if a := s.do("GET", "/v1/models", ""); a.status != http.StatusOK {
 		t.Errorf("beside silent connections: %d", a.status)
 	}
-	// The first of the silent ones was ended for it.
+	// The first silent connection was displaced.
 	if err := silent[0].SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +134,8 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// TestP9_LargeRequestsAreBoundedTogether: what does not fit beside those under way is told to come again, and small
-// ones go on meanwhile.
+// TestP9_LargeRequestsAreBoundedTogether: a large request that does not fit beside those in progress is rejected for a
+// retry, and small ones still work.
 func TestP9_LargeRequestsAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *serve.Options) { o.Limits = gate.Limits{Memory: 8 << 20} })
@@ -166,8 +166,7 @@ func TestP9_LargeRequestsAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// TestP9_LimitsAreLookedAtWhileReading: a body of many tiny things costs little more than its bytes before it is
-// refused.
+// TestP9_LimitsAreLookedAtWhileReading: a body of many small values is rejected after little more memory than its size.
 func TestP9_LimitsAreLookedAtWhileReading(t *testing.T) {
 	h := serve.Handler(serve.Options{Backend: &backend{&toy{}}})
 	const size = 4 << 20
@@ -209,12 +208,12 @@ func manyConditions(n int) string {
 	return b.String()
 }
 
-// searchable is a backend whose pipelines reach the database, which tells who asks.
+// searchable is a backend whose pipelines reach the database, which records the callers.
 type searchable struct {
 	*backend
 
 	asked chan struct{}
-	ruled chan string // the pipelines whose rules were asked for
+	ruled chan string // pipelines whose rules were requested
 	more  []string    // pipelines
 }
 
@@ -248,7 +247,7 @@ func (b *searchable) BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error) {
 	return nil, &search.RowSecurityError{Pipeline: "p", Table: "t"}
 }
 
-// TestTokens_DoNoMoreThanTheyAreFor: the roles and limits of tokens mean something.
+// TestTokens_DoNoMoreThanTheyAreFor: the roles and limits of tokens are enforced.
 func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")

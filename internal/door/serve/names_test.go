@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 )
 
-// TestTrust_ATokenIsForWhatItsNamesMean: a pipeline is judged by what its name means, and not by how it is spelt; so
-// are the names that a token is for.
+// TestTrust_ATokenIsForWhatItsNamesMean: rights depend on the pipeline that a name refers to, not on its spelling, both
+// in requests and in tokens.
 func TestTrust_ATokenIsForWhatItsNamesMean(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -30,8 +30,8 @@ func TestTrust_ATokenIsForWhatItsNamesMean(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		more             []string // pipelines beside public.docs
-		who, asks, means string   // "": it is not there for him
+		more             []string // pipelines besides public.docs
+		who, asks, means string   // "": not found for this caller
 	}{
 		{nil, "short", "docs", "public.docs"},
 		{nil, "short", "public.docs", "public.docs"},
@@ -56,7 +56,7 @@ func TestTrust_ATokenIsForWhatItsNamesMean(t *testing.T) {
 			}
 			continue
 		}
-		if code != "row_security" || len(b.ruled) != 1 { // it reaches the database
+		if code != "row_security" || len(b.ruled) != 1 { // the request reaches the database
 			t.Errorf("%+v: %d %s", c, a.status, a.body)
 		} else if got := <-b.ruled; got != c.means {
 			t.Errorf("%+v: the rules are those of %s", c, got)
@@ -68,7 +68,7 @@ func TestTrust_ATokenIsForWhatItsNamesMean(t *testing.T) {
 	}
 }
 
-// TestTrust_ATokenThatExpiresIsRefused: it ends by itself, without a change of the file, and says so to its holder.
+// TestTrust_ATokenThatExpiresIsRefused: a token expires without a change of the file, and the error says so.
 func TestTrust_ATokenThatExpiresIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -83,7 +83,7 @@ func TestTrust_ATokenThatExpiresIsRefused(t *testing.T) {
 	long, short := made("long", time.Now().Add(time.Hour)), ""
 	var tokens *gate.Tokens
 	var who gate.Token
-	for lasts, known := 3*time.Second, false; !known; lasts *= 3 { // on a busy machine it may be over before it is read
+	for lasts, known := 3*time.Second, false; !known; lasts *= 3 { // on a busy machine it may expire before it is read
 		if _, err := gate.RevokeTokens(path, "short"); err != nil {
 			t.Fatal(err)
 		}

@@ -23,8 +23,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
-// embeddingsRequest is OpenAI's, with one word more. Fields that are not here are ignored, as they do not change a
-// vector.
+// embeddingsRequest is OpenAI's, with the additional field input_type. Unknown fields are ignored, since they do not
+// change a vector.
 type embeddingsRequest struct {
 	Input      json.RawMessage `json:"input" doc:"A text, or a list of texts"`
 	Model      string          `json:"model,omitempty" doc:"Absent: the default"`
@@ -33,14 +33,14 @@ type embeddingsRequest struct {
 	InputType  string          `json:"input_type,omitempty" doc:"document (the default) or query"`
 }
 
-// embeddingsAnswer is OpenAI's, as the document has it.
+// embeddingsAnswer is OpenAI's, for the document.
 type embeddingsAnswer struct {
 	Object string      `json:"object"`
 	Data   []embedding `json:"data"`
 	Ending
 }
 
-// Ending stands behind the vectors.
+// Ending follows the vectors in an answer.
 type Ending struct {
 	Model string `json:"model"`
 	Usage usage  `json:"usage"`
@@ -49,10 +49,10 @@ type Ending struct {
 type embedding struct {
 	Object    string `json:"object"`
 	Index     int    `json:"index"`
-	Embedding any    `json:"embedding"` // numbers, or these as little-endian float32s in base64
+	Embedding any    `json:"embedding"` // numbers, or base64 of little-endian float32s
 }
 
-// usage counts the tokens that the model read. A text that is remembered from before costs none.
+// usage counts the tokens that the model read. A cached text costs none.
 type usage struct {
 	PromptTokens int `json:"prompt_tokens"`
 	TotalTokens  int `json:"total_tokens"`
@@ -120,7 +120,7 @@ func (a *api) embeddings(ctx context.Context, _ *struct{}) (*huma.StreamResponse
 	}}, nil
 }
 
-// writeEmbeddings writes the answer vector by vector: as a whole it would take many times the memory of its vectors.
+// writeEmbeddings writes the answer vector by vector: as a whole it would need many times the memory of its vectors.
 func writeEmbeddings(ctx huma.Context, results []embed.Result, asBase64 bool, end Ending) {
 	const portion = 64 << 10
 	ctx.SetHeader("Content-Type", "application/json")
@@ -128,7 +128,7 @@ func writeEmbeddings(ctx huma.Context, results []embed.Result, asBase64 bool, en
 	write := func(value any) {
 		text, err := json.Marshal(value)
 		if err != nil {
-			panic(http.ErrAbortHandler) // half an answer is written: the client must not take it for a whole one
+			panic(http.ErrAbortHandler) // the client must notice that the answer is incomplete
 		}
 		_, _ = out.Write(text)
 	}
@@ -148,10 +148,10 @@ func writeEmbeddings(ctx huma.Context, results []embed.Result, asBase64 bool, en
 	_, _ = out.WriteString(`,"usage":`)
 	write(end.Usage)
 	_ = out.WriteByte('}')
-	_ = out.Flush() // a client that has gone misses nothing
+	_ = out.Flush() // an error means that the client has gone
 }
 
-// usable returns why a text has no vector, as the problem of its place in the request.
+// usable returns why a text has no vector, as a problem at its index.
 func usable(i int, result embed.Result) error {
 	param := "input[" + strconv.Itoa(i) + "]"
 	if result.Empty {
@@ -197,7 +197,7 @@ func (a *api) texts(input json.RawMessage) ([]string, error) {
 	return texts, nil
 }
 
-// list reads a list of texts, and no more of it than may be asked for.
+// list reads a list of texts, up to the maximum number.
 func (a *api) list(input json.RawMessage) (texts []string, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(input))
 	if _, err := decoder.Token(); err != nil {
@@ -238,7 +238,7 @@ func noTokens() error {
 		"input: lists of tokens are not taken, as every model has tokens of its own: send texts")
 }
 
-// kindOf reads input_type. The words of other providers' APIs are taken, too.
+// kindOf parses input_type. It also accepts the words of other providers.
 func kindOf(word string) (embed.Kind, error) {
 	switch word {
 	case "", "document", "search_document", "passage":
@@ -265,7 +265,7 @@ func (a *api) modelOf(ctx context.Context, name string) (string, query.Model, er
 	return name, model, noModel(name, err)
 }
 
-// noModel is the answer for a model that is not there.
+// noModel returns the answer for an unknown model.
 func noModel(name string, err error) error {
 	if !errors.Is(err, query.ErrUnknown) {
 		return err
@@ -274,7 +274,7 @@ func noModel(name string, err error) error {
 		"the model "+strconv.Quote(cut(name))+" does not exist here: GET /v1/models lists those that do").At("model")
 }
 
-// packed writes a vector as OpenAI's clients ask for it.
+// packed encodes a vector in base64 as OpenAI's clients expect it.
 func packed(v []float32) string {
 	b := make([]byte, 0, 4*len(v))
 	for _, x := range v {
@@ -283,7 +283,7 @@ func packed(v []float32) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// modelEntry is what OpenAI says of a model and, if it has been used, what this one is.
+// modelEntry is OpenAI's entry for a model, with its properties once it has been used.
 type modelEntry struct {
 	ID          string `json:"id"`
 	Object      string `json:"object"`
@@ -315,7 +315,7 @@ func (a *api) models(ctx context.Context, _ *struct{}) (modelList, error) {
 	return list, err
 }
 
-// model answers GET /v1/models/NAME. A model starts a program and may cost money: to look at it does neither.
+// model answers GET /v1/models/NAME. It starts no plugin, which would take time and may cost money.
 func (a *api) model(ctx context.Context, in *named) (modelEntry, error) {
 	who, _ := gate.CallerOf(ctx)
 	answer := entryOf(in.Name)
@@ -327,10 +327,10 @@ func (a *api) model(ctx context.Context, in *named) (modelEntry, error) {
 	return answer, noModel(in.Name, err)
 }
 
-// rerankPath is that of Hugging Face's Text Embeddings Inference, so that its clients work here.
+// rerankPath is the path of Hugging Face's Text Embeddings Inference, for its clients.
 const rerankPath = "/rerank"
 
-// rerankRequest is TEI's, with one word more: model.
+// rerankRequest is TEI's, with the additional field model.
 type rerankRequest struct {
 	Query  string   `json:"query" doc:"What the texts are to answer"`
 	Texts  []string `json:"texts" maxItems:"1000" doc:"To be scored"`
@@ -342,7 +342,7 @@ type rerankRequest struct {
 	Raw       bool   `json:"raw_scores,omitempty" doc:"Only false: scores are as the model gives them"`
 }
 
-// rank is a text of the answer.
+// rank is the score of a text.
 type rank struct {
 	Index int     `json:"index"`
 	Text  string  `json:"text,omitempty"`

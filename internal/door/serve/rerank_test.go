@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRerank_AnswersAsTEI: best first, each score with the place of its text.
+// TestRerank_AnswersAsTEI: best first, each score with the index of its text.
 func TestRerank_AnswersAsTEI(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil)

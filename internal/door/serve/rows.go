@@ -23,7 +23,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// RowsRequest is what /search and /similar take.
+// RowsRequest is the body of /search and /similar.
 type RowsRequest struct {
 	gate.Wish
 
@@ -34,20 +34,20 @@ type RowsRequest struct {
 	Language string `json:"language,omitempty" doc:"Of the words"`
 }
 
-// acrossRequest is what /v1/search takes.
+// acrossRequest is the body of /v1/search.
 type acrossRequest struct {
 	Pipelines []string `json:"pipelines" minItems:"1" maxItems:"16" doc:"To search"`
 	RowsRequest
 }
 
-// request is what the database is asked for.
+// request returns the request for the database.
 func (r *RowsRequest) request(access *search.Access) search.Request {
 	request := r.Request(r.Text, r.K)
 	request.Language, request.Access = r.Language, access
 	return request
 }
 
-// rowKey is the key of a row as text. A number is taken as it is written, so that none loses digits.
+// rowKey is the key of a row as text. A number keeps its digits as written.
 type rowKey string
 
 // Schema implements huma.SchemaProvider.
@@ -71,7 +71,7 @@ func (k *rowKey) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// rowsResponse is their answer.
+// rowsResponse is the answer of /search and /similar.
 type rowsResponse struct {
 	Pipeline string       `json:"pipeline"`
 	Metric   string       `json:"metric"` // of the distances: cosine or hamming
@@ -92,7 +92,7 @@ func (a *api) readRows(ctx context.Context) (RowsRequest, error) {
 	return a.checkRows(req)
 }
 
-// checkRows refuses what makes no sense for any pipeline, and sets how many rows are wanted.
+// checkRows rejects requests that are invalid for every pipeline, and sets the number of rows.
 func (a *api) checkRows(req RowsRequest) (RowsRequest, error) {
 	switch {
 	case req.K == absent && req.Limit == absent:
@@ -112,7 +112,7 @@ func (a *api) checkRows(req RowsRequest) (RowsRequest, error) {
 	for name, filter := range req.Filter.Filters {
 		given = append(append(given, name), filter.Texts()...)
 	}
-	for _, text := range given { // Postgres has neither
+	for _, text := range given { // PostgreSQL texts can hold neither
 		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
 			return req, refuse("", "invalid_value", "a text cannot hold a NUL character, nor anything but UTF-8")
 		}
@@ -120,8 +120,8 @@ func (a *api) checkRows(req RowsRequest) (RowsRequest, error) {
 	return req, nil
 }
 
-// searched returns the pipeline of the URL, its model, and what the caller may see of it. What is judged is the
-// pipeline that the name means, by its whole name.
+// searched returns the pipeline of the URL, its model, and what the caller may see of it. Rights apply to the
+// pipeline's full name, not to its spelling in the URL.
 func (a *api) searched(ctx context.Context, name string, fresh bool) (*pipeline.Pipeline, query.Model,
 	*search.Access, error,
 ) {
@@ -136,7 +136,7 @@ func (a *api) searched(ctx context.Context, name string, fresh bool) (*pipeline.
 	return p, model, access, nil
 }
 
-// seen returns the pipeline of a name, and what the caller may see of it; fresh asks the database for it.
+// seen returns the pipeline with a name, and what the caller may see of it; fresh queries the database for it.
 func (a *api) seen(ctx context.Context, name string, fresh bool) (*pipeline.Pipeline, *search.Access, error) {
 	who, _ := gate.CallerOf(ctx)
 	list := a.Backend.Pipelines
@@ -147,10 +147,10 @@ func (a *api) seen(ctx context.Context, name string, fresh bool) (*pipeline.Pipe
 	if err != nil {
 		return nil, nil, err
 	}
-	other := lookup.Find(all, name) // one by this name is meant, and none of a table of this name
+	other := lookup.Find(all, name) // a pipeline with this name takes precedence over one of a table with this name
 	all = lookup.Of(lookup.Of(all, who.Pipelines), a.Only)
 	at := lookup.Meant(all, name)
-	if at < 0 && !fresh { // a sidecar that has just heard of it does not name it yet
+	if at < 0 && !fresh { // a sidecar may not list a new pipeline yet
 		return nil, nil, search.ErrSwitched
 	}
 	if at < 0 || other >= 0 && all[at].Name != name {
@@ -161,8 +161,8 @@ func (a *api) seen(ctx context.Context, name string, fresh bool) (*pipeline.Pipe
 	return p, accessOf(&who.Grant, p, a.Backend.Rules(p.Name)), nil
 }
 
-// explained tells how a row stands that may be seen. Where an access is for some rows only, others are as if they were
-// not there; else one that is gone is told of, too.
+// explained returns the state of a row that the caller may see. If the access is limited to some rows, others look as
+// if they did not exist. Otherwise the state of a deleted row is returned, too.
 func (a *api) explained(ctx context.Context, p *pipeline.Pipeline, access *search.Access, key string,
 ) (query.Explained, error) {
 	return search.Within(ctx, a.Search, func(ctx context.Context) (query.Explained, error) {
@@ -173,7 +173,7 @@ func (a *api) explained(ctx context.Context, p *pipeline.Pipeline, access *searc
 	})
 }
 
-// accessOf is what the holder of a grant may see of a pipeline.
+// accessOf returns what the holder of a grant may see of a pipeline.
 func accessOf(g *gate.Grant, p *pipeline.Pipeline, rules query.Rules) *search.Access {
 	a := &search.Access{
 		Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{},
@@ -211,7 +211,7 @@ func (a *api) nearText(ctx context.Context, name string, req RowsRequest) (none 
 	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) { return a.near(ctx, name, &req, fresh) })
 }
 
-// acrossResponse is what several pipelines have found.
+// acrossResponse is the answer of /v1/search.
 type acrossResponse struct {
 	Rows []search.Hit `json:"rows"`
 }
@@ -228,15 +228,15 @@ func (a *api) across(ctx context.Context, _ *struct{}) (none acrossResponse, err
 	return a.nearTextAcross(ctx, req.Pipelines, req.RowsRequest)
 }
 
-// nearTextAcross finds the rows of several pipelines that are nearest to a text. Anyone who may not search one of them
-// gets no answer.
+// nearTextAcross finds the rows of several pipelines that are nearest to a text. It fails if the caller may not search
+// one of them.
 func (a *api) nearTextAcross(ctx context.Context, names []string, req RowsRequest) (none acrossResponse, err error) {
 	if len(names) > search.MaxPipelines {
 		return none, refuse("pipelines", "invalid_value", "pipelines: %d are possible, not %d", search.MaxPipelines,
 			len(names))
 	}
 	pipelines := make([]*pipeline.Pipeline, len(names))
-	for i, name := range names { // all of them, before anything is embedded
+	for i, name := range names { // checks all of them before it embeds anything
 		if pipelines[i], err = query.Settled(ctx, func(fresh bool) (*pipeline.Pipeline, error) {
 			p, _, err := a.seen(ctx, name, fresh)
 			return p, err
@@ -254,7 +254,7 @@ func (a *api) nearTextAcross(ctx context.Context, names []string, req RowsReques
 	return acrossResponse{hits}, err
 }
 
-// near finds what is near to the text.
+// near finds the rows nearest to the text.
 func (a *api) near(ctx context.Context, name string, req *RowsRequest, fresh bool) (none rowsResponse, err error) {
 	p, model, access, err := a.searched(ctx, name, fresh)
 	if err != nil {
@@ -270,7 +270,7 @@ func (a *api) near(ctx context.Context, name string, req *RowsRequest, fresh boo
 	return a.found(ctx, p, access, found.Hits, err)
 }
 
-// vectorOf is the vector of a text to search for.
+// vectorOf returns the vector of a text to search for.
 func vectorOf(ctx context.Context, model query.Model, text string) ([]float32, error) {
 	results, err := model.Ask(ctx, embed.Query, []string{text})
 	if err != nil {
@@ -311,7 +311,7 @@ func (a *api) nearRow(ctx context.Context, name string, req RowsRequest) (none r
 	})
 }
 
-// found is the answer of a search. What the role of a token may not read is said in the log alone.
+// found returns the answer of a search. If the role of a token lacks rights, only the log has the details.
 func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Access, hits []search.Hit, err error,
 ) (rowsResponse, error) {
 	if database.HasCode(err, pgerrcode.InsufficientPrivilege) && access.Role != "" {
@@ -324,7 +324,7 @@ func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Ac
 	return rowsResponse{p.Name, p.Stored.Metric(), hits}, err
 }
 
-// pipelineEntry is a pipeline as those see it who search.
+// pipelineEntry is a pipeline as shown to clients.
 type pipelineEntry struct {
 	Name   string          `json:"name"`
 	Table  string          `json:"table"`

@@ -1,6 +1,6 @@
-// Package serve is the query side over HTTP: embeddings by the models that rows are embedded with, in the form of
-// OpenAI's API, and searches of pipelines. It changes nothing. The caller proves by a token that they may; without
-// tokens it listens on loopback addresses only.
+// Package serve answers queries over HTTP: embeddings by the models that embed the rows, in the format of OpenAI's API,
+// and searches of pipelines. It changes nothing. Clients authenticate with a token; without tokens it listens only on
+// loopback addresses.
 package serve
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
-// Backend is what is served: query.Backend tells of each.
+// Backend is what the server needs; see query.Backend for its methods.
 type Backend interface {
 	Models(ctx context.Context, only []string) ([]string, error)
 	Model(ctx context.Context, only []string, name string) (query.Model, error)
 	Known(ctx context.Context, only []string, name string) (*embed.Description, error)
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
-	// PipelinesNow is Pipelines as the database has them at this moment.
+	// PipelinesNow is Pipelines as the database has them now.
 	PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error)
 	Ready(ctx context.Context, p *pipeline.Pipeline) (query.Model, error)
 	Rules(name string) query.Rules
@@ -36,21 +36,21 @@ type Backend interface {
 	Explain(ctx context.Context, p *pipeline.Pipeline, key string) (query.Explained, error)
 }
 
-// Options say where to listen, who may ask, and what is served. Zero bounds are the defaults.
+// Options configure the listener and its limits. Zero limits have the defaults.
 type Options struct {
 	gate.Options
 
 	Backend   Backend
-	Inputs    int           // texts of a request; default 2,048, which is also OpenAI's
-	TextBytes int           // of one text; default 1 MiB
-	Search    time.Duration // of the database's part of a search. Default 10 s
-	Only      []string      // pipelines that are there at all; none: all
+	Inputs    int           // texts per request; default 2,048, OpenAI's limit
+	TextBytes int           // bytes per text; default 1 MiB
+	Search    time.Duration // time limit of the database's part of a search. Default 10 s
+	Only      []string      // pipelines that are served; empty: all
 	Version   string        // of this program, for agents
 }
 
-// Listen opens the port. Run the server, or Close it if it never comes to that.
+// Listen opens the port. The caller must run the server or close it.
 func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
-	return gate.Listen(ctx, o.gate()) //nolint:contextcheck // requests bring their own
+	return gate.Listen(ctx, o.gate()) //nolint:contextcheck // requests have their own
 }
 
 // fill sets what is zero.
@@ -114,10 +114,10 @@ func AsksPipelines(path string) bool {
 	return strings.HasPrefix(path, "/v1/pipelines") || path == acrossPath || path == agentPath
 }
 
-// acrossPath is where several pipelines are searched at once.
+// acrossPath is the path of searches in several pipelines.
 const acrossPath = "/v1/search"
 
-// named is what is asked of one thing.
+// named is the input of a route about one pipeline or model.
 type named struct {
 	Name string `path:"name"`
 }

@@ -34,19 +34,19 @@ func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 const (
 	dims = 4
 
-	// timeout is how long servers and tests wait for what takes a moment.
+	// timeout limits the waits of servers and tests.
 	timeout = 5 * time.Minute
 )
 
-// client makes a connection for each request: one that was kept may end at the moment when it is used again.
+// client opens a connection for each request, because a kept one may be closed when it is used again.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// toy is a model whose faults are in its texts.
+// toy is a model whose errors are triggered by its texts.
 type toy struct {
 	sparse bool
 
-	hold chan struct{} // not nil: a text "hold" waits until it is closed
-	held chan struct{} // gets one value for each text that waits
+	hold chan struct{} // if set, a text "hold" waits until it is closed
+	held chan struct{} // receives one value for each waiting text
 }
 
 func (m *toy) Describe(context.Context) (embed.Description, error) {
@@ -153,7 +153,7 @@ func (*backend) Explain(context.Context, *pipeline.Pipeline, string) (query.Expl
 	return query.Explained{}, &search.UnavailableError{Problem: "its table is gone"}
 }
 
-// server is one that runs until the test ends.
+// server runs until the test ends.
 type server struct {
 	t     *testing.T
 	url   string
@@ -169,7 +169,7 @@ func start(t *testing.T, edit func(o *serve.Options)) *server {
 	if edit != nil {
 		edit(&o)
 	}
-	// Only those limits are short that the test is about.
+	// Only the limits that the test is about are short.
 	o.Limits.Time, o.Limits.Header, o.Limits.Stop = cmp.Or(o.Limits.Time, timeout), cmp.Or(o.Limits.Header, timeout),
 		timeout
 	s, err := serve.Listen(t.Context(), o)
@@ -188,14 +188,14 @@ func start(t *testing.T, edit func(o *serve.Options)) *server {
 	return &server{t: t, url: "http://" + s.Addr().String(), addr: s.Addr().String(), model: model}
 }
 
-// answer is what came back.
+// answer is the response.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// problem reads an error in OpenAI's form.
+// problem parses an error in OpenAI's format.
 func (a answer) problem(t *testing.T) (code, message string) {
 	t.Helper()
 	var body struct {
@@ -222,7 +222,7 @@ func (s *server) do(method, path, body string, headers ...string) answer {
 	return a
 }
 
-// try is do for a server that may hang up.
+// try is like do, for a server that may close the connection.
 func (s *server) try(method, path, body string, headers ...string) (answer, error) {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
@@ -267,7 +267,7 @@ func TestServer_ASlowClientHoldsNobodyUp(t *testing.T) {
 		if _, err := io.WriteString(conn, begin); err != nil {
 			t.Fatal(err)
 		}
-		// The server answers with an error or hangs up, and by itself: nothing else ends this read.
+		// The server itself answers with an error or closes the connection; nothing else ends this read.
 		if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +280,7 @@ func TestServer_ASlowClientHoldsNobodyUp(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	// At these limits a client that the machine forgets for a moment is a slow one, too.
+	// With these limits, a client that the machine delays also counts as slow.
 	testenv.Eventually(t, timeout, func() (bool, string) {
 		a, err := s.try("GET", "/v1/models", "")
 		return err == nil && a.status == http.StatusOK, fmt.Sprintf("after slow clients: %d %s, %v", a.status, a.body, err)
@@ -318,7 +318,7 @@ func TestServer_OneTooManyIsToldToComeAgain(t *testing.T) {
 	if a := s.do("GET", "/v1/models", ""); a.status != http.StatusOK {
 		t.Errorf("after that: %d %s", a.status, a.body)
 	}
-	testenv.Eventually(t, timeout, func() (bool, string) { // a client may have its answer before it is counted
+	testenv.Eventually(t, timeout, func() (bool, string) { // a client may get its answer before the request is counted
 		mu.Lock()
 		defer mu.Unlock()
 		return seen["models GET 503"] == 1 && seen["embeddings POST 200"] == 2 && seen["models GET 200"] == 1 &&
@@ -338,7 +338,7 @@ func TestServer_TimesOutAndStopsInOrder(t *testing.T) {
 		return a.status == http.StatusGatewayTimeout && code == "timeout", fmt.Sprintf("%d %s", a.status, a.body)
 	})
 
-	// A request under way when the server is told to stop gets its answer.
+	// A request in progress at shutdown gets its answer.
 	model := &toy{hold: make(chan struct{}), held: make(chan struct{}, 1)}
 	stopping, err := serve.Listen(t.Context(), serve.Options{Backend: &backend{model}, Options: gate.Options{
 		Listen: "127.0.0.1:0", Limits: gate.Limits{Time: timeout, Header: timeout, Stop: timeout},

@@ -28,7 +28,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
-// pairOf makes a certificate for a host, signed by itself, with its key, both in PEM.
+// pairOf makes a self-signed certificate for a host, with its key, both in PEM.
 func pairOf(t *testing.T, serial int64, host string, until time.Time) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -81,8 +81,8 @@ func startTLS(t *testing.T, cert, key []byte) *secure {
 	return s
 }
 
-// get asks over a connection of its own, trusting a certificate, and returns the serial number of what the server
-// showed.
+// get sends a request over a new connection that trusts a certificate, and returns the serial number of the server's
+// certificate.
 func (s *secure) get(trusted []byte, most uint16) (serial int64, err error) {
 	s.t.Helper()
 	roots := x509.NewCertPool()
@@ -158,7 +158,7 @@ func TestTLS_FilesThatAreReplacedAreReadAgain(t *testing.T) {
 		t.Fatalf("certificate %d, %v", serial, err)
 	}
 	nextCert, nextKey := pairOf(t, 2, "127.0.0.1", later)
-	write(t, s.cert, string(nextCert)) // its key comes later
+	write(t, s.cert, string(nextCert)) // its key follows later
 	testenv.Eventually(t, timeout, func() (bool, string) {
 		if serial, err := s.get(cert, 0); err != nil || serial != 1 {
 			t.Fatalf("between the certificate and its key: certificate %d, %v", serial, err)
@@ -176,8 +176,8 @@ func TestTLS_FilesThatAreReplacedAreReadAgain(t *testing.T) {
 	})
 }
 
-// Either file alone, more than once: what is missing is told once each time, from the first on, and so is that it is
-// back.
+// Either file missing alone, repeatedly: each time, the missing file and its return are reported once, from the first
+// time on.
 func TestTLS_FilesThatAreMissingAreToldOnce(t *testing.T) {
 	t.Parallel()
 	cert, key := pairOf(t, 1, "127.0.0.1", time.Now().Add(24*time.Hour))
@@ -251,7 +251,7 @@ func TestTLS_FilesThatAreOfNoUse(t *testing.T) {
 		}
 	}
 
-	// A certificate proves who answers, and not who asks.
+	// A certificate authenticates the server, not the client.
 	dir := t.TempDir()
 	o := serve.Options{Backend: &backend{}, Options: gate.Options{
 		Listen: "0.0.0.0:0", Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"),
@@ -264,7 +264,7 @@ func TestTLS_FilesThatAreOfNoUse(t *testing.T) {
 	}
 }
 
-// A client that never ends its handshake is hung up on.
+// The server closes a connection whose handshake never ends.
 func TestTLS_ASlowHandshakeEnds(t *testing.T) {
 	t.Parallel()
 	cert, key := pairOf(t, 1, "127.0.0.1", time.Now().Add(24*time.Hour))

@@ -18,10 +18,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
-// query is what most tokens may do.
+// queries is the grant of most tokens.
 var queries = gate.Grant{Role: gate.RoleQuery}
 
-// asker is a server that lets in whom a file of tokens names.
+// asker is a server with a file of tokens.
 type asker struct {
 	*server
 	t    *testing.T
@@ -60,14 +60,13 @@ func (g *asker) revokes(name string, want int) {
 	}
 }
 
-// gainsAnother adds a token by way of a link. Everything that was in the file stays, and so do the rights that somebody
-// gave it.
+// gainsAnother adds a token through a symbolic link. The file keeps its content and its permissions.
 func (g *asker) gainsAnother(first, content string) (secret string) {
 	g.t.Helper()
 	if err := os.Chmod(g.path, 0o640); err != nil {
 		g.t.Fatal(err)
 	}
-	// no end of line
+	// without a newline at the end
 	if err := os.WriteFile(g.path, []byte("# who may ask\n\n"+strings.TrimSuffix(content, "\n")), 0o600); err != nil {
 		g.t.Fatal(err)
 	}
@@ -92,8 +91,8 @@ func (g *asker) gainsAnother(first, content string) (secret string) {
 	return secret
 }
 
-// startsForNobody: a start after the last token was revoked lets nobody in, and says so. What else the program does
-// goes on.
+// startsForNobody: a start after the last token was revoked admits no client, and logs that. The rest of the program
+// works.
 func (g *asker) startsForNobody(revoked string) {
 	g.t.Helper()
 	var restarted logs.Buffer
@@ -149,7 +148,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 		t.Errorf("the token that stays: %d", got)
 	}
 	g.revokes("app", 0)
-	// The last one, too.
+	// The last one can be revoked, too.
 	g.revokes("other", 1)
 	g.becomes(second, 401)
 	if !strings.Contains(g.log.String(), "no one may query") {
@@ -187,7 +186,7 @@ func TestTokenFile_RevokingTheOnlyLineLeavesNobody(t *testing.T) {
 	})
 }
 
-// A file that cannot be used stays known as such until it is mended, whatever it becomes between.
+// An unusable file is reported once until it is fixed, even if its content changes in between.
 func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -213,14 +212,14 @@ func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(path, 0o700); err != nil { // nobody can read that, not even root
+	if err := os.Mkdir(path, 0o700); err != nil { // unreadable even for root
 		t.Fatal(err)
 	}
 	tells("is no file", 1)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	write(t, path, "nonsense\n") // nothing is mended: it is what it was
+	write(t, path, "nonsense\n") // not fixed: invalid as before
 	tells("expected NAME:ROLE:HASH", 2)
 	if strings.Contains(log.String(), mended) {
 		t.Errorf("told as mended: %s", log.String())
@@ -260,7 +259,7 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 			t.Errorf("%s without a file: %v", what, err)
 		}
 	}
-	// A file that is not of this form stays as it is: it may be something else altogether.
+	// A file in another format stays unchanged, because it may be another file.
 	const foreign = "root:x:0:0:root:/root:/bin/sh\n"
 	write(t, path, foreign)
 	if _, _, err := gate.CreateToken(path, "app", queries); err == nil {
@@ -283,7 +282,7 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Many at a time lose no token: each is in the file, or was told that somebody else was at it.
+// Concurrent creations lose no token: each is in the file, or got an error about the other process.
 func TestTokenFile_ManyAtATime(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")

@@ -71,7 +71,7 @@ func TestTokens_OnlyThoseOfTheFile(t *testing.T) {
 	if got := asks("Bearer first token"); got != 401 {
 		t.Errorf("the token that was taken out: %d", got)
 	}
-	write(t, path, "app:query:not a hash\n") // in the middle of an edit
+	write(t, path, "app:query:not a hash\n") // during an edit
 	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); {
 		if got := asks("Bearer second token"); got != 200 {
 			t.Fatalf("a file that is wrong took away a token: %d", got)

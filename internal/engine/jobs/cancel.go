@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Orphan is a job whose pipeline is gone, or about to go.
+// Orphan is a job whose pipeline was removed or is about to be.
 type Orphan struct {
 	JobID                          int64
 	Pipeline, Plugin, Model, Nonce string
@@ -22,17 +22,17 @@ type Orphan struct {
 	Hold                           *int64
 }
 
-// Orphans returns the jobs of pipelines that are gone, or those of all.
+// Orphans returns the jobs of removed pipelines, or of all pipelines.
 func Orphans(ctx context.Context, db database.Querier, all bool) ([]Orphan, error) {
 	list, err := database.Collect(ctx, db, "orphaned_jobs", pgx.RowToStructByName[Orphan], pgx.StrictNamedArgs{"all": all})
 	return list, wrap.Errorf(err, "look for batch jobs of removed pipelines")
 }
 
-// UnderWay reports whether the provider has the job, or may have it.
+// UnderWay reports whether the provider has or may have the job.
 func (o *Orphan) UnderWay() bool { return o.State == "submitting" || o.State == "running" }
 
-// CancelOrphans has providers give up the jobs of pipelines that are gone, and forgets them. A job whose model is not
-// configured here any more cannot be cancelled: the log says so.
+// CancelOrphans cancels the jobs of removed pipelines at their providers and deletes them. A job whose model is no
+// longer configured cannot be cancelled; that is logged.
 func CancelOrphans(ctx context.Context, db database.DB, log *slog.Logger,
 	service func(p pipeline.Pipeline) (*embed.Service, error),
 ) error {
@@ -64,10 +64,10 @@ func CancelOrphans(ctx context.Context, db database.DB, log *slog.Logger,
 	return errors.Join(failed...)
 }
 
-// Cancel has the provider give the job up, and finds out its id if that is not known.
+// Cancel cancels the job at the provider. It looks up an unknown job ID by the nonce.
 func (o *Orphan) Cancel(ctx context.Context, service func(p pipeline.Pipeline) (*embed.Service, error)) error {
 	s, err := service(pipeline.Pipeline{Spec: pipeline.Spec{Name: o.Pipeline, Plugin: o.Plugin, Model: o.Model}})
-	if err != nil { // it is not configured any more
+	if err != nil { // its model is no longer configured
 		return &embed.Error{Class: embed.Configuration, Code: "no_embedder", Err: err}
 	}
 	provider, err := s.Batcher(ctx)
@@ -87,7 +87,7 @@ func (o *Orphan) Cancel(ctx context.Context, service func(p pipeline.Pipeline) (
 	return failpoint.Hit("jobs/cancelled")
 }
 
-// forget deletes a job. What it has cost until then is not known, and counted as what was expected.
+// forget deletes a job. Its cost so far is unknown, so the expected cost is charged.
 func (o *Orphan) forget(ctx context.Context, db database.DB) error {
 	return database.Transact(ctx, db, func(tx pgx.Tx) error {
 		if o.Hold != nil {

@@ -1,11 +1,11 @@
-// Package jobs has backfills embedded by batch jobs of a model's provider, which take hours and cost less. A scan
-// gathers rows in place of tasks (worker.Jobs). Their texts are read, their hashes are written down, and only then are
-// they submitted. When a job has ended its vectors are stored by the hashes of their texts, and its rows become tasks:
-// these look, decide and write as all tasks do, and find the vectors here. So a row that has changed meanwhile, or
-// whose text has no result, is embedded in the usual way, and nothing of a job is written past the ledger.
+// Package jobs embeds backfills with a provider's batch jobs, which take hours and cost less. A scan collects rows
+// instead of creating tasks (worker.Jobs). A job's texts are read and their hashes stored before it is submitted. When
+// the job has ended, its vectors are stored by text hash and its rows become tasks. These are processed like any task
+// and find their vectors here. A row that changed meanwhile, or whose text has no result, is embedded as usual. Nothing
+// of a job is written without the ledger.
 //
-// Every step begins with what the step before has committed. Before a job is submitted the provider is asked for it by
-// its nonce: a crash, or a restore of the database, may have forgotten the submission.
+// Every step starts from what the previous one committed. Before a job is submitted, the provider is asked for its
+// nonce: a crash or a restore may have lost the record of a submission.
 package jobs
 
 import (
@@ -28,15 +28,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Options are what the jobs of a pipeline need.
+// Options configure the jobs of a pipeline.
 type Options struct {
 	Pipeline *pipeline.Pipeline
 	DB       database.DB
 	Service  *embed.Service
-	ID       int64 // of this sidecar in the table worker
+	ID       int64 // worker_id of this sidecar
 	Price    pipeline.Price
 	Backlog  func(ctx context.Context) (open int, err error) // of the pipeline's low tasks
-	Wake     func()                                          // there are tasks
+	Wake     func()                                          // called when tasks were created
 	Log      *slog.Logger
 }
 
@@ -51,19 +51,19 @@ var _ worker.Jobs = (*Jobs)(nil)
 // New returns the jobs of a pipeline.
 func New(o Options) *Jobs { return &Jobs{o: o} }
 
-// Pauses.
+// Delays and limits.
 const (
 	idle      = 5 * time.Second
 	soon      = time.Second
-	longest   = time.Minute // between two looks at a job
-	patience  = 12          // times, idle apart, that a provider must not know a job before it is submitted again
+	longest   = time.Minute // between two polls of a job
+	patience  = 12          // answers that a job is unknown, idle apart, before it is submitted again
 	mostTries = 10
 )
 
-// Released is how many tasks of a pipeline wait at most before further rows of jobs become some.
+// Released is the number of open tasks of a pipeline above which no more job rows become tasks.
 const Released = 4 * rows.PageRows
 
-// Run takes jobs to their end until ctx ends.
+// Run processes jobs until ctx ends.
 func (j *Jobs) Run(ctx context.Context, w *worker.Worker) error {
 	j.worker = w
 	for ctx.Err() == nil {
@@ -91,7 +91,7 @@ func (j *Jobs) Run(ctx context.Context, w *worker.Worker) error {
 	return nil
 }
 
-// job is one that is in hand.
+// job is a batch job taken by this process.
 type job struct {
 	id       int64
 	state    string
@@ -104,7 +104,7 @@ type job struct {
 	age      float64 // seconds in its state
 }
 
-// step does what is next for a job.
+// step does the next step of a job.
 func (j *Jobs) step(ctx context.Context, b *job) error {
 	switch b.state {
 	case "closed":
@@ -117,24 +117,23 @@ func (j *Jobs) step(ctx context.Context, b *job) error {
 	return j.release(ctx, b)
 }
 
-// later has a job be looked at again after a pause that grows. What a person would have to change, or what is wrong
-// with the job itself, ends it after a while.
+// later postpones a job with a growing delay and keeps the error message.
 func (j *Jobs) later(ctx context.Context, b *job, message string) error {
 	pause := min(time.Second<<min(b.tries, 10), longest)
 	tries := b.tries + 1
-	if b.state == "submitting" { // they are of those that the provider has answered
+	if b.state == "submitting" { // here tries counts the provider's answers
 		tries = b.tries
 	}
 	return j.move(ctx, b, change{to: b.state, pause: pause, tries: tries, message: message})
 }
 
-// lasting reports whether a step fails again as long as nobody changes something.
+// lasting reports whether a step keeps failing until a user changes something.
 func lasting(err error) bool {
 	whole, is := errors.AsType[*embed.Error](err)
 	return is && (whole.Class == embed.Configuration || whole.Class == embed.Data)
 }
 
-// batcher returns what makes batch jobs, or nil. A job whose model has none, or none any more, ends.
+// batcher returns the provider of batch jobs. If the model has none, it ends the job and returns nil.
 func (j *Jobs) batcher(ctx context.Context, b *job) (embed.Batcher, error) {
 	provider, err := j.o.Service.Batcher(ctx)
 	if errors.Is(err, embed.ErrNoBatches) {
@@ -143,7 +142,7 @@ func (j *Jobs) batcher(ctx context.Context, b *job) (embed.Batcher, error) {
 	return provider, err
 }
 
-// submit reads the texts of a job, writes down their hashes and submits them.
+// submit reads the texts of a job, stores their hashes and submits them.
 func (j *Jobs) submit(ctx context.Context, b *job) error {
 	if !j.o.Pipeline.Batch.On() {
 		return j.end(ctx, b, nil, "batch jobs are switched off")
@@ -159,8 +158,8 @@ func (j *Jobs) submit(ctx context.Context, b *job) error {
 	if err := failpoint.Hit("jobs/written"); err != nil {
 		return err
 	}
-	// A database that was restored knows nothing of a submission that came after its backup. A key may be for submissions
-	// alone: then nobody can tell.
+	// A restored database does not know submissions made after its backup. If the key permits submissions only, Poll
+	// cannot tell.
 	told, err := provider.Poll(ctx, b.nonce, "")
 	switch {
 	case err != nil && !lasting(err):
@@ -170,7 +169,7 @@ func (j *Jobs) submit(ctx context.Context, b *job) error {
 	}
 	told, err = provider.Submit(ctx, b.nonce, texts.ids, texts.list)
 	if err != nil {
-		// Nobody knows whether there is a job, unless the provider has refused it.
+		// Unless the provider refused it, a job may exist.
 		if class, _ := embed.Classify(err); lasting(err) || class == embed.Resource {
 			if b.tries+1 < mostTries && class != embed.Data {
 				return errors.Join(err, j.back(ctx, b))
@@ -185,7 +184,7 @@ func (j *Jobs) submit(ctx context.Context, b *job) error {
 	return j.running(ctx, b, told)
 }
 
-// running notes a job that the provider has.
+// running records that the provider has the job.
 func (j *Jobs) running(ctx context.Context, b *job, told embed.Job) error {
 	if err := j.move(ctx, b, change{to: "running", pause: soon, provider: told.ID}); err != nil {
 		return err
@@ -194,7 +193,7 @@ func (j *Jobs) running(ctx context.Context, b *job, told embed.Job) error {
 	return failpoint.Hit("jobs/noted")
 }
 
-// find looks for a job whose submission has no known end.
+// find looks for a job whose submission has an unknown result.
 func (j *Jobs) find(ctx context.Context, b *job) error {
 	provider, err := j.batcher(ctx, b)
 	if provider == nil {
@@ -206,14 +205,14 @@ func (j *Jobs) find(ctx context.Context, b *job) error {
 		return err
 	case told.State != embed.JobUnknown:
 		return j.running(ctx, b, told)
-	case b.tries < patience && failpoint.Hit("jobs/patience-is-over") == nil: // it may still be on its way
+	case b.tries < patience && failpoint.Hit("jobs/patience-is-over") == nil: // it may not be visible yet
 		return j.move(ctx, b, change{to: b.state, pause: idle, tries: b.tries + 1})
 	}
 	b.tries = 0
 	return j.back(ctx, b)
 }
 
-// poll asks for a job, and fetches its results when it has ended.
+// poll asks for the state of a job and fetches its results when it has ended.
 func (j *Jobs) poll(ctx context.Context, b *job) error {
 	provider, err := j.batcher(ctx, b)
 	if provider == nil {
@@ -227,7 +226,7 @@ func (j *Jobs) poll(ctx context.Context, b *job) error {
 	case embed.JobRunning:
 		pause := min(max(time.Duration(b.age/10*float64(time.Second)), soon), longest) //nolint:mnd // a tenth of its age
 		return j.move(ctx, b, change{to: b.state, pause: pause})
-	case embed.JobUnknown: // nobody knows what it has cost
+	case embed.JobUnknown: // its cost is unknown
 		return j.end(ctx, b, nil, "the provider does not know the job any more")
 	case embed.JobFailed:
 		return j.end(ctx, b, new(int64), "the job has failed: "+told.Message)
@@ -248,21 +247,20 @@ func (j *Jobs) poll(ctx context.Context, b *job) error {
 		message = fmt.Sprintf("%d of %d texts have no result: %s", missing, b.texts, cmp.Or(told.Message, "they are embedded as usual"))
 	}
 	tokens := got.tokens
-	if tokens == 0 && b.texts > 0 { // it does not say
+	if tokens == 0 && b.texts > 0 { // the provider does not report them
 		tokens = b.tokens * int64(got.texts) / int64(b.texts)
 	}
 	j.worker.CountBatched(got.texts, int(tokens))
 	return j.end(ctx, b, &tokens, message)
 }
 
-// fetched is what a job has given.
+// fetched counts what a job returned.
 type fetched struct {
 	texts  int
 	tokens int64
 }
 
-// fetch stores the vectors of a job. Results that nobody asked for are left out, and of two for one text the first
-// counts.
+// fetch stores the vectors of a job. It ignores results for unknown texts, and all but the first for one text.
 func (j *Jobs) fetch(ctx context.Context, provider embed.Batcher, b *job) (got fetched, err error) {
 	asked, err := j.asked(ctx, b)
 	if err != nil {
@@ -288,7 +286,7 @@ func (j *Jobs) fetch(ctx context.Context, provider embed.Batcher, b *job) (got f
 	return got, err
 }
 
-// end has the rows of a job become tasks. tokens are what it has taken; nil: nobody knows.
+// end releases the rows of a job as tasks. tokens is what it used; nil: unknown.
 func (j *Jobs) end(ctx context.Context, b *job, tokens *int64, message string) error {
 	if err := j.settle(ctx, b, change{to: "ended", message: message}, tokens); err != nil {
 		return err
@@ -301,13 +299,13 @@ func (j *Jobs) end(ctx context.Context, b *job, tokens *int64, message string) e
 	return failpoint.Hit("jobs/ended")
 }
 
-// back has a job be submitted again: the provider has none.
+// back returns a job to be submitted again: the provider does not have it.
 func (j *Jobs) back(ctx context.Context, b *job) error {
 	return j.settle(ctx, b, change{to: "closed", pause: min(time.Second<<min(b.tries, 10), longest), tries: b.tries + 1},
 		new(int64))
 }
 
-// release makes tasks of rows of a job that has ended, some at a time, and lets it go when they are done.
+// release turns some rows of an ended job into tasks, and drops the job once they are done.
 func (j *Jobs) release(ctx context.Context, b *job) error {
 	open, err := j.o.Backlog(ctx)
 	if err != nil {
@@ -331,7 +329,7 @@ func (j *Jobs) release(ctx context.Context, b *job) error {
 	return j.move(ctx, b, change{to: b.state, pause: soon})
 }
 
-// texts are those of a job.
+// texts are the texts of a job.
 type texts struct {
 	ids, list []string
 	hashes    [][]byte
@@ -340,12 +338,12 @@ type texts struct {
 	most      int64 // tokens
 }
 
-// nameOf is what the provider is told of a text, to tell results by: enough of its hash.
+// nameOf returns the provider's ID of a text: half of its hash.
 func nameOf(hash []byte) string { return hex.EncodeToString(hash[:16]) }
 
-// add reports whether the texts of a row have room.
+// add adds the texts of a row and reports whether they fit.
 func (t *texts) add(list []string, seen map[[sha256.Size]byte]bool, left int64) bool {
-	const around = 256 // as many tokens as a model may put around a text
+	const around = 256 // maximum number of tokens that a model adds to a text
 	var (
 		hashes [][sha256.Size]byte
 		fresh  []string
@@ -373,8 +371,8 @@ func (t *texts) add(list []string, seen map[[sha256.Size]byte]bool, left int64) 
 	return true
 }
 
-// gatherTexts reads the texts of a job and writes down their hashes: it is submitting then. Rows that need no embedder
-// become tasks, and those for which there is no room another job. nil: nothing is to be submitted now.
+// gatherTexts reads the texts of a job and stores their hashes, which makes it submitting. Rows that need no embedder
+// become tasks; rows that do not fit become another job. It returns nil if nothing is to be submitted now.
 func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 	left, err := j.budgetLeft(ctx)
 	if err != nil {
@@ -383,7 +381,7 @@ func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 	t, seen := &texts{}, map[[sha256.Size]byte]bool{}
 	var (
 		after  *string
-		last   *string // the last row that has room
+		last   *string // last row that fits
 		plain  []string
 		filled bool
 	)
@@ -402,14 +400,14 @@ func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 				return nil, err
 			}
 			keys = keys[len(wants):]
-			// Rows come back as they were asked for.
+			// Rows are returned in the requested order.
 			for i := range wants {
 				if len(wants[i].Texts) > 0 && !t.add(wants[i].Texts, seen, left) {
 					if len(t.list) > 0 {
 						filled = true
 						break
 					}
-					if left < mostLeft { // it is not the row that is too large
+					if left < mostLeft { // the budget is the reason, not the row's size
 						return nil, j.setAside(ctx, b, wants[i].Key)
 					}
 					wants[i].Texts = nil
@@ -431,8 +429,8 @@ func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 	return j.write(ctx, b, t, plain, last)
 }
 
-// shortened is what is kept of an error. Of a provider's it is the kind alone: its own words, which may repeat texts of
-// rows, are for the log.
+// shortened returns the part of an error that is stored. Of a provider's error it is the class and code: the message
+// may contain row texts and is only logged.
 func shortened(err error) string {
 	if whole, is := errors.AsType[*embed.Error](err); is {
 		return string(whole.Class) + " error " + whole.Code + ": the sidecar's log says more"

@@ -20,7 +20,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// errMoved means that another sidecar has the job.
+// errMoved means that another sidecar has taken the job.
 var errMoved = errors.New("another sidecar has the batch job")
 
 // Gather implements worker.Jobs.
@@ -84,13 +84,13 @@ func (j *Jobs) take(ctx context.Context) (*job, error) {
 	return b, nil
 }
 
-// change is what becomes of a job.
+// change is a change of a job's row.
 type change struct {
 	to       string
 	pause    time.Duration
 	tries    int
-	provider string // "": as it is
-	message  string // why it waits; "": it does not, or as it was where it has ended
+	provider string // "": unchanged
+	message  string // why it waits; "": none (an ended job keeps its message)
 	texts    *texts
 	price    *float64
 	hold     *int64
@@ -110,7 +110,7 @@ func (j *Jobs) args(b *job, c change) pgx.StrictNamedArgs {
 	return args
 }
 
-// move is one change of a job.
+// move applies one change to a job.
 func (j *Jobs) move(ctx context.Context, b *job, c change) error {
 	tag, err := j.o.DB.Exec(ctx, sqlfiles.Query("move_job"), j.args(b, c))
 	return j.moved(b, c, tag, err)
@@ -119,7 +119,7 @@ func (j *Jobs) move(ctx context.Context, b *job, c change) error {
 func (j *Jobs) moved(b *job, c change, tag pgconn.CommandTag, err error) error {
 	switch {
 	case err != nil:
-		return fmt.Errorf("note how far a batch job is: %w", err)
+		return fmt.Errorf("update a batch job: %w", err)
 	case tag.RowsAffected() == 0:
 		return errMoved
 	}
@@ -127,7 +127,7 @@ func (j *Jobs) moved(b *job, c change, tag pgconn.CommandTag, err error) error {
 	return nil
 }
 
-// settle is a change that ends what a job holds of budgets.
+// settle applies a change that also settles the job's budget hold.
 func (j *Jobs) settle(ctx context.Context, b *job, c change, tokens *int64) error {
 	c.tokens = tokens
 	was := *b
@@ -139,7 +139,7 @@ func (j *Jobs) settle(ctx context.Context, b *job, c change, tokens *int64) erro
 		}
 		if c.to == "closed" {
 			if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.batch_text WHERE job_id = $1", b.id); err != nil {
-				return fmt.Errorf("take back a batch job: %w", err)
+				return fmt.Errorf("reset a batch job: %w", err)
 			}
 		}
 		if b.hold == nil {
@@ -150,10 +150,10 @@ func (j *Jobs) settle(ctx context.Context, b *job, c change, tokens *int64) erro
 	})
 }
 
-// mostLeft is what is left of a budget that there is not.
+// mostLeft is the remaining budget if there is none.
 const mostLeft = math.MaxInt64
 
-// budgetLeft is how many tokens a job may take.
+// budgetLeft returns how many tokens a job may use.
 func (j *Jobs) budgetLeft(ctx context.Context) (left int64, err error) {
 	p := j.o.Pipeline
 	if p.Budget.None() && p.ModelBudget.None() {
@@ -165,14 +165,14 @@ func (j *Jobs) budgetLeft(ctx context.Context) (left int64, err error) {
 		FROM embedsidecar.budgets($1, true) AS b`, p.ID, j.o.Price.Batch).Scan(&found)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("ask for the budget: %w", err)
+		return 0, fmt.Errorf("check the budget: %w", err)
 	case found == nil:
 		return mostLeft, nil
 	}
 	return int64(max(*found, 0)), nil
 }
 
-// keys returns a page of the rows of a job, those that have a task by themselves, and the last one.
+// keys returns a page of the job's rows without a task, those with a task of their own, and the last key.
 func (j *Jobs) keys(ctx context.Context, b *job, after *string) (keys, busy []string, last *string, err error) {
 	found, err := j.o.DB.Query(ctx, sqlfiles.Query("job_keys"), pgx.StrictNamedArgs{
 		"job_id": b.id, "after": after, "max": rows.PageRows,
@@ -196,7 +196,7 @@ func (j *Jobs) keys(ctx context.Context, b *job, after *string) (keys, busy []st
 	return keys, busy, last, err
 }
 
-// write notes what is about to be submitted, and takes it from the budgets.
+// write records what is about to be submitted and reserves its budget.
 func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last *string) (*texts, error) {
 	was := *b
 	waits := false
@@ -208,7 +208,7 @@ func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last
 			err := tx.QueryRow(ctx, `SELECT hold, reason FROM embedsidecar.hold_budget($1, 0, $2, $3, $4, false, 'infinity')`,
 				p.ID, t.tokens, t.most, j.o.Price.Batch).Scan(&c.hold, &reason)
 			if err != nil {
-				return fmt.Errorf("ask for the budget: %w", err)
+				return fmt.Errorf("check the budget: %w", err)
 			}
 			if waits = reason != nil; waits {
 				c = change{to: b.state, pause: longest, message: *reason}
@@ -233,7 +233,7 @@ func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO embedsidecar.batch_text (job_id, text_hash) SELECT $1, unnest($2::bytea[])`, b.id,
 			t.hashes)
-		return wrap.Errorf(err, "write down a batch job")
+		return wrap.Errorf(err, "store a batch job")
 	})
 	if err != nil || waits {
 		return nil, err
@@ -241,7 +241,7 @@ func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last
 	return t, nil
 }
 
-// asked returns the hashes of the texts of a job by the names that the provider was told.
+// asked returns the hashes of a job's texts by their provider IDs.
 func (j *Jobs) asked(ctx context.Context, b *job) (map[string][]byte, error) {
 	found, err := j.o.DB.Query(ctx, `SELECT text_hash FROM embedsidecar.batch_text WHERE job_id = $1`, b.id)
 	if err != nil {
@@ -253,7 +253,7 @@ func (j *Jobs) asked(ctx context.Context, b *job) (map[string][]byte, error) {
 	return asked, err
 }
 
-// results are some of a job's.
+// results are some results of a job.
 type results struct{ hashes, vectors [][]byte }
 
 func (r *results) add(hash []byte, vector []float32) {
@@ -264,7 +264,7 @@ func (r *results) add(hash []byte, vector []float32) {
 	r.hashes, r.vectors = append(r.hashes, hash), append(r.vectors, raw)
 }
 
-// store stores results, which may be stored already.
+// store stores results. Storing them twice is harmless.
 func (j *Jobs) store(ctx context.Context, b *job, some *results) error {
 	var ours bool
 	err := j.o.DB.QueryRow(ctx, `WITH job AS MATERIALIZED (
@@ -284,7 +284,7 @@ func (j *Jobs) store(ctx context.Context, b *job, some *results) error {
 	return failpoint.Hit("jobs/stored")
 }
 
-// releaseSome makes tasks of some rows of a job.
+// releaseSome turns some rows of a job into tasks.
 func (j *Jobs) releaseSome(ctx context.Context, b *job) (n int, err error) {
 	err = database.Transact(ctx, j.o.DB, func(tx pgx.Tx) error {
 		found, err := tx.Query(ctx, sqlfiles.Query("release_keys"), pgx.StrictNamedArgs{
@@ -300,29 +300,29 @@ func (j *Jobs) releaseSome(ctx context.Context, b *job) (n int, err error) {
 		batch := &pgx.Batch{}
 		queue.QueueLocally(batch)
 		queue.QueueAdd(batch, j.o.Pipeline.ID, pipeline.Low, keys, false)
-		batch.Queue("COMMIT AND CHAIN") // the stream waits for who holds tasks
+		batch.Queue("COMMIT AND CHAIN") // the stream may wait for these locks
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	return n, wrap.Errorf(err, "make tasks of a batch job")
 }
 
-// drop lets a job go if its rows are done.
+// drop deletes a job if its rows are done.
 func (j *Jobs) drop(ctx context.Context, b *job) (gone bool, err error) {
 	err = j.o.DB.QueryRow(ctx, sqlfiles.Query("drop_job"), pgx.StrictNamedArgs{
 		"job_id": b.id, "nonce": b.nonce,
 	}).Scan(&gone)
-	return gone, wrap.Errorf(err, "let a batch job go")
+	return gone, wrap.Errorf(err, "delete a batch job")
 }
 
-// split moves rows into a job of their own: some, or those after one.
+// split moves rows into a new job: the given keys, or those after a key.
 func split(ctx context.Context, tx pgx.Tx, b *job, state string, keys []string, after *string) error {
 	_, err := tx.Exec(ctx, sqlfiles.Query("split_job"), pgx.StrictNamedArgs{
 		"job_id": b.id, "state": state, "row_keys": keys, "after": after, "nonce": nonce(),
 	})
-	return wrap.Errorf(err, "divide a batch job")
+	return wrap.Errorf(err, "split a batch job")
 }
 
-// setAside has a row that budgets leave no room for wait as others do, and so does its job.
+// setAside takes a row that exceeds the budget out of the job. Both wait for the budget.
 func (j *Jobs) setAside(ctx context.Context, b *job, key string) error {
 	return database.Transact(ctx, j.o.DB, func(tx pgx.Tx) error {
 		c := change{to: b.state, pause: longest, message: "the budget leaves no room"}

@@ -14,49 +14,48 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Change is what a write-back does to the destination.
+// Change is the destination's part of a write-back.
 type Change struct {
 	Write  []Write
-	Empty  []string // keys of rows without a text: their vectors are taken away
-	Remove []string // keys of rows that are gone
-	Adopt  []string // keys of rows whose vectors, of an older generation, become those of this one
-	// Moved is called for a row of Write whose text a trigger changed when the vector was written. An error of it is that
-	// of the write-back.
+	Empty  []string // keys of rows without a text: their vectors are deleted
+	Remove []string // keys of removed rows
+	Adopt  []string // keys of rows whose vectors move from an older generation to this one
+	// Moved is called for a row of Write if a trigger changed its text during the write. Its error fails the
+	// write-back.
 	Moved func(i int) error
 }
 
-// Write is a row's vector, or with chunks those of its chunks.
+// Write is a row's vector, or the vectors of its chunks.
 type Write struct {
 	Key      string
 	TextHash []byte
 	Vector   []float32
-	Text     string // of the whole row; with chunks only
+	Text     string // of the whole row; only with chunks
 	Chunks   []Chunk
 }
 
-// Chunk is a chunk on its way into the destination. Its place in Write.Chunks is its number.
+// Chunk is a chunk to write. Its index in Write.Chunks is its number.
 type Chunk struct {
 	chunk.Chunk
-	Hash   [sha256.Size]byte // of what is embedded
+	Hash   [sha256.Size]byte // of the embedded text
 	Vector []float32         // nil: not known yet, or not needed because the chunk stays
-	Empty  bool              // it has no token: no vector, no row
-	From   *StoredChunk      // a stored chunk of the row with the same hash, which no other chunk has taken; nil: none
-	Stays  bool              // From has the number of the chunk: its vector need not be written
+	Empty  bool              // it has no tokens: no vector and no row
+	From   *StoredChunk      // an unused stored chunk of the row with the same hash; nil: none
+	Stays  bool              // From has the same number: its vector need not be written
 }
 
-// Unknown reports whether the chunk's vector is nowhere to be found.
+// Unknown reports whether the chunk still needs a vector.
 func (c *Chunk) Unknown() bool { return c.Vector == nil && c.From == nil && !c.Empty }
 
-// StoredChunk is what the destination holds of a row.
+// StoredChunk is a chunk stored in the destination.
 type StoredChunk struct {
 	No, Start, End int
 	Generation     int32
 	Hash           [sha256.Size]byte
 	HasText        bool // its text is stored
-	Respell        bool // under another spelling of the key
+	Respell        bool // stored under another spelling of the key
 }
 
-// keysOf, hashesOf and vectorsOf are the parameters of a write.
 func keysOf(writes []Write) []string {
 	return lists.Map(writes, func(v Write) string { return v.Key })
 }
@@ -69,16 +68,16 @@ func vectorsOf(p *pipeline.Pipeline, writes []Write) any {
 	return p.Parameter(lists.Map(writes, func(v Write) []float32 { return v.Vector }))
 }
 
-// vectorFormats are how places and vectors come.
+// vectorFormats are the formats of a place and a vector.
 var vectorFormats = pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
 
-// eachVector runs a statement for places, from 1 to most, and vectors, and calls f for each, with its place from 0 on.
+// eachVector runs a statement that returns places (1 to most) and vectors, and calls f with place-1.
 func eachVector(ctx context.Context, db database.Reader, p *pipeline.Pipeline, s statement, args []any, most int,
 	f func(place int, vector []float32) error,
 ) error {
 	return eachLine(ctx, db, vectorFormats, s, args, func(raw [][]byte) error {
 		place, err := parsePlace(raw[0], most)
-		if err != nil || raw[1] == nil { // somebody's own table may allow that, and somebody may have done it
+		if err != nil || raw[1] == nil { // a user's own table may contain NULLs
 			return err
 		}
 		vector, err := p.Stored.ParseBinary(raw[1])
@@ -89,8 +88,7 @@ func eachVector(ctx context.Context, db database.Reader, p *pipeline.Pipeline, s
 	})
 }
 
-// eachLine runs a statement whose columns come in some formats, and calls f for each line as it has come: it lives only
-// until the next one.
+// eachLine runs a statement with the given result formats and calls f for each row. raw is valid only during the call.
 func eachLine(ctx context.Context, db database.Reader, formats pgx.QueryResultFormats, s statement, args []any,
 	f func(raw [][]byte) error,
 ) error {
@@ -107,7 +105,7 @@ func eachLine(ctx context.Context, db database.Reader, formats pgx.QueryResultFo
 	return rows.Err()
 }
 
-// parsePlace returns which key of so many a result line is about: from 0 on, where statements count from 1.
+// parsePlace returns the index of the key that a result row belongs to: from 0, while statements count from 1.
 func parsePlace(text []byte, most int) (int, error) {
 	place, err := strconv.Atoi(string(text))
 	if err != nil || place < 1 || place > most {

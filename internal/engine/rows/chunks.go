@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Chunks is an embedding table of chunks: it holds a list of vectors for each row, with their places in the text.
+// Chunks is an embedding table of chunks: each source row has a list of vectors with their positions in the text.
 type Chunks struct {
 	embeddingTable
 	db     database.DB
@@ -23,17 +23,17 @@ type Chunks struct {
 }
 
 type chunkStatements struct {
-	stored  statement // what is stored of some keys, without vectors
+	stored  statement // the stored chunks of some keys, without vectors
 	vectors statement // vectors by key, number and hash
-	known   statement // vectors by hash; none when there is no index for it
-	shift   statement // new places in the text for chunks that keep their number and their vector
+	known   statement // vectors by hash; empty without an index for it
+	shift   statement // new positions for chunks that keep number and vector
 	put     statement // chunks with their vectors
-	end     statement // take away what is behind the last chunk of some keys
-	deep    statement // everything of some keys but the vectors, to compare
-	all     statement // all vectors of some keys, in the order of deep
+	end     statement // delete the chunks after the last one of some keys
+	deep    statement // everything of some keys except the vectors, for comparison
+	all     statement // all vectors of some keys, ordered like deep
 }
 
-// DeepChunk is a stored chunk with everything.
+// DeepChunk is a complete stored chunk.
 type DeepChunk struct {
 	chunk.Chunk
 	Text   *string
@@ -41,7 +41,7 @@ type DeepChunk struct {
 	Vector []float32
 }
 
-// Arrays that the statements of chunks have.
+// chunkPlaces are the arrays shared by the chunk statements.
 var chunkPlaces = []array{
 	chunkNumbers, textHashes, {"start_byte", "integer"}, {"end_byte", "integer"},
 }
@@ -105,8 +105,8 @@ func newChunks(p *pipeline.Pipeline, db database.DB) *Chunks {
 	return c
 }
 
-// look reads texts up to a number of bytes of each row: those beyond are read one at a time. What is stored of a row
-// is one hash over all of its chunks.
+// look reads each text up to a byte limit; longer ones are read one at a time. The stored hash of a row is one hash
+// over the hashes of all its chunks.
 func (c *Chunks) look(b *builder) looking {
 	l := looking{
 		text: b.p.TextExpression(), title: fmt.Sprintf("left(%s, %d)", b.p.ContextExpression(), maxTitle),
@@ -126,7 +126,7 @@ func (*Chunks) holds(r *Row) bool {
 	return bytes.Equal(r.StoredHash[:pipeline.VectorHashSize], r.LedgerVector)
 }
 
-// VectorHash is over the hashes of all chunks.
+// VectorHash covers the hashes of all chunks.
 func (*Chunks) VectorHash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 	h := sha256.New()
 	for i := range w.Chunks {
@@ -136,12 +136,11 @@ func (*Chunks) VectorHash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 	return hash
 }
 
-// Chunks are these.
 func (c *Chunks) Chunks() *Chunks { return c }
 
 func (*Chunks) atOnce() statement { return statement{} }
 
-// Stored returns what is stored of rows, in the order of their keys. It returns ErrSplit.
+// Stored returns the stored chunks of rows, in key order. It returns ErrSplit.
 func (c *Chunks) Stored(ctx context.Context, keys []string) ([][]StoredChunk, error) {
 	args, err := c.chunks.stored.args(c.p, keys, nil)
 	if err != nil {
@@ -166,7 +165,7 @@ func (c *Chunks) Stored(ctx context.Context, keys []string) ([][]StoredChunk, er
 	return stored, err
 }
 
-// storedLine is what the statement stored says of a chunk.
+// storedLine is a result row of the statement stored.
 type storedLine struct {
 	no            int
 	start, end    *int
@@ -175,8 +174,8 @@ type storedLine struct {
 	text, respell bool
 }
 
-// chunk is the one that the line is about. A hash that is none of ours is nobody's chunk, and one without a place in
-// the text is at none: it gets one.
+// chunk returns the chunk of the line. It returns false if the hash is not ours. A chunk without a position gets -1, so
+// that it is written.
 func (l *storedLine) chunk() (s StoredChunk, ok bool) {
 	if len(l.hash) != sha256.Size {
 		return s, false
@@ -191,8 +190,7 @@ func (l *storedLine) chunk() (s StoredChunk, ok bool) {
 	return s, true
 }
 
-// Known calls f for each of some text hashes of which a chunk is stored, with its vector as a write-back takes it.
-// Where the table has no index for that there are none.
+// Known calls f for each text hash that a stored chunk has, with its vector. It finds none without an index for that.
 func (c *Chunks) Known(ctx context.Context, hashes [][]byte, f func(i int, vector []float32)) error {
 	if !c.chunks.known.there() {
 		return nil
@@ -207,8 +205,8 @@ func (c *Chunks) Known(ctx context.Context, hashes [][]byte, f func(i int, vecto
 	})
 }
 
-// FetchMoved fills in the vectors of chunks from where they are stored now; keys are those of their rows. It returns
-// ErrMoved if one is there no more.
+// FetchMoved reads the vectors of moved chunks from their stored chunks; keys are their rows. It returns ErrMoved if
+// one is missing.
 func (c *Chunks) FetchMoved(ctx context.Context, keys []string, moved []*Chunk) error {
 	nos, hashes := make([]int, len(moved)), make([][]byte, len(moved))
 	for i, one := range moved {
@@ -230,7 +228,7 @@ func (c *Chunks) FetchMoved(ctx context.Context, keys []string, moved []*Chunk) 
 	return err
 }
 
-// Deep returns all that is stored of a row, in the order of its chunks.
+// Deep returns everything stored for a row, in chunk order.
 func (c *Chunks) Deep(ctx context.Context, key string) ([]DeepChunk, error) {
 	args, err := c.chunks.deep.args(c.p, []string{key}, nil)
 	if err != nil {
@@ -262,7 +260,7 @@ func (c *Chunks) Deep(ctx context.Context, key string) ([]DeepChunk, error) {
 	return chunks, err
 }
 
-// fill gives chunks their vectors, which were read after them. It returns ErrMoved if they are not of the same chunks.
+// fill assigns the vectors, read after the chunks. It returns ErrMoved if their number differs.
 func (c *Chunks) fill(chunks []DeepChunk, vectors [][]float32) error {
 	for i, v := range vectors[:min(len(vectors), len(chunks))] {
 		chunks[i].Vector = c.p.Stored.Canonical(c.p.Stored.Given(v))
@@ -273,7 +271,7 @@ func (c *Chunks) fill(chunks []DeepChunk, vectors [][]float32) error {
 	return nil
 }
 
-// chunkWindow is how many chunks go into one statement.
+// chunkWindow is the maximum number of chunks per statement.
 const chunkWindow = 500
 
 func (c *Chunks) Write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {
@@ -287,7 +285,7 @@ func (c *Chunks) Write(ctx context.Context, tx pgx.Tx, change *Change, locks *Lo
 	return c.embeddingTable.Write(ctx, tx, &rest, locks)
 }
 
-// writeChunks brings the chunks of rows up to date.
+// writeChunks updates the chunks of rows.
 func (c *Chunks) writeChunks(ctx context.Context, tx pgx.Tx, writes []Write) error {
 	steps, err := c.steps(writes)
 	if err != nil {
@@ -296,8 +294,8 @@ func (c *Chunks) writeChunks(ctx context.Context, tx pgx.Tx, writes []Write) err
 	return run(ctx, tx, steps)
 }
 
-// steps are what brings the chunks of rows up to date: what is behind the last chunk goes, what keeps its number and
-// text keeps its vector, and everything else is written over what has the number now.
+// steps returns the statements that update the chunks of rows. Chunks after the last are deleted, chunks that keep
+// number and text keep their vector, and all others overwrite the chunk with their number.
 func (c *Chunks) steps(writes []Write) ([]step, error) {
 	shifted, put, ends := c.changed(writes)
 	args, err := c.chunks.end.args(c.p, keysOf(writes), values{"chunks": ends})
@@ -322,8 +320,8 @@ func (c *Chunks) steps(writes []Write) ([]step, error) {
 	return steps, nil
 }
 
-// changed returns the chunks that keep their vector and not all else, those that are written, and the number of chunks
-// of each row.
+// changed returns the chunks that keep their vector but not their other columns, the chunks to write, and the number of
+// chunks of each row.
 func (c *Chunks) changed(writes []Write) (shifted, put chunkRows, ends []int) {
 	withText := !c.p.Chunking.NoText
 	ends = make([]int, len(writes))
@@ -343,7 +341,7 @@ func (c *Chunks) changed(writes []Write) (shifted, put chunkRows, ends []int) {
 	return shifted, put, ends
 }
 
-// chunkRows are rows of an embedding table, column by column.
+// chunkRows are rows of an embedding table, as columns.
 type chunkRows struct {
 	keys              []string
 	nos, starts, ends []int
@@ -367,7 +365,7 @@ func (r *chunkRows) add(w *Write, no int, text bool) {
 	r.texts = append(r.texts, stored)
 }
 
-// window returns up to chunkWindow rows.
+// window returns up to chunkWindow rows from an index on.
 func (r *chunkRows) window(at int) chunkRows {
 	end := min(at+chunkWindow, len(r.keys))
 	return chunkRows{

@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// column is a destination in the source rows themselves. They are users': a write-back locks them, skipping locked
-// ones, and runs users' triggers.
+// column is a destination in the source rows themselves. Users write these rows too, so a write-back locks them, skips
+// locked ones, and runs the users' triggers.
 type column struct {
 	p   *pipeline.Pipeline
 	o   Options
@@ -20,9 +20,9 @@ type column struct {
 
 type columnStatements struct {
 	write statement // vectors
-	empty statement // take vectors away
-	lock  statement // rows, skipping locked ones, with their source hash
-	// what triggers have left of rows: whether the vector is what was written, and the source hash
+	empty statement // delete vectors
+	lock  statement // lock rows with their source hash, skipping locked ones
+	// rows after triggers: whether the vector is the one written, and the source hash
 	after statement
 	reuse statement // vectors by key
 }
@@ -38,7 +38,7 @@ func newColumn(p *pipeline.Pipeline, o Options) *column {
 		empty: build(p, func(b *builder) string {
 			return update + "NULL FROM " + b.list() + " WHERE " + b.matchSource() + " RETURNING k.place"
 		}),
-		// FOR NO KEY UPDATE needs no more than UPDATE on the one column, and readers of foreign keys do not wait for it.
+		// FOR NO KEY UPDATE suffices for updating this column and does not block foreign key checks.
 		lock: build(p, func(b *builder) string {
 			return "SELECT k.place, f.source FROM " + b.list() + " CROSS JOIN LATERAL (SELECT " + sourceHash(p) +
 				" AS source FROM " + source(p) + " WHERE " + b.matchSource() + " FOR NO KEY UPDATE SKIP LOCKED) AS f"
@@ -72,19 +72,19 @@ func (c *column) found(stored, _ []byte, r *Row) error {
 
 func (*column) holds(r *Row) bool { return bytes.Equal(r.StoredHash, r.LedgerVector) }
 
-func (*column) current(*Row) bool { return true } // a column does not say, and the ledger does
+func (*column) current(*Row) bool { return true } // the ledger has the generation, the column has not
 
 func (c *column) VectorHash(w *Write) [pipeline.VectorHashSize]byte { return c.p.Stored.Hash(w.Vector) }
 
-// QueueGuard makes sure, for a superuser, that the table and its partitions have the owners and triggers that were
-// looked at: a role that gets the table can put code into its indexes, and one with the privilege make triggers, at any
-// moment but while the lock is held. Of a table partitioned by its key, planning the write locks what it will write,
-// and fires no trigger; a trigger may move a row into any partition.
+// QueueGuard checks, for a superuser, that the owners and triggers of the table and its partitions are those that were
+// checked before. A new owner can put code into index expressions, and a role with the TRIGGER privilege can create
+// triggers; both are only prevented by the lock. For a table partitioned by its key, planning the write locks the
+// partitions to be written. With triggers, a row may move to any partition, so all are locked.
 func (c *column) QueueGuard(batch *pgx.Batch, keys []string) error {
 	if c.p.TriggerMark == "" {
 		return nil
 	}
-	const mode = " IN ROW EXCLUSIVE MODE" // what writing takes anyway
+	const mode = " IN ROW EXCLUSIVE MODE" // the lock that writing takes
 	if !c.p.Partitioned || !c.p.Routed() || c.p.Triggers {
 		batch.Queue("LOCK TABLE " + c.p.Rows() + mode)
 	} else {
@@ -121,8 +121,8 @@ func (*column) pages() pageStatements { return pageStatements{} }
 
 func (*column) Chunks() *Chunks { return nil }
 
-// beginsToHold stands before the statement that locks rows of users. A sidecar that stops in between, with its whole
-// machine maybe, holds them until the server ends the transaction.
+// beginsToHold comes before the statement that locks users' rows. If the sidecar or its host stops in between, the
+// server ends the transaction after this time.
 const beginsToHold = "SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '2s', true)"
 
 func (c *column) QueueLock(batch *pgx.Batch, keys []string) (*Locks, error) {
@@ -150,8 +150,8 @@ func (c *column) QueueLock(batch *pgx.Batch, keys []string) (*Locks, error) {
 	return locks, nil
 }
 
-// same makes sure that the column's name means the one that was looked at. The rows before it are locked, and so is the
-// table's making: until the transaction ends nobody can change that.
+// same checks that the column name still means the checked column. Rows of the table are locked at this point, which
+// blocks ALTER TABLE until the transaction ends.
 func (c *column) same(batch *pgx.Batch) {
 	if c.p.IntoNumber == 0 {
 		return
@@ -174,7 +174,7 @@ func (c *column) Write(ctx context.Context, tx pgx.Tx, change *Change, locks *Lo
 	return send(ctx, tx, func(batch *pgx.Batch) error { return c.queue(batch, change, locks) })
 }
 
-// queue adds what brings the rows up to date.
+// queue adds the statements that update the rows.
 func (c *column) queue(batch *pgx.Batch, change *Change, locks *Locks) error {
 	if len(change.Write) > 0 {
 		args, err := c.sql.write.args(c.p, keysOf(change.Write), values{"vector": vectorsOf(c.p, change.Write)})
@@ -191,7 +191,7 @@ func (c *column) queue(batch *pgx.Batch, change *Change, locks *Locks) error {
 		c.update(batch, c.sql.empty.sql, args, len(change.Empty))
 	}
 	if c.p.Triggers && len(change.Write)+len(change.Empty) > 0 {
-		// Triggers that are deferred to the commit run now, before anything is held that the stream could wait for.
+		// Run deferred constraint triggers now, before the transaction holds locks that the stream may need.
 		queuePath(batch, c.o.UserPath)
 		batch.Queue("SET CONSTRAINTS ALL IMMEDIATE")
 		queuePath(batch, database.OwnPath)
@@ -199,13 +199,13 @@ func (c *column) queue(batch *pgx.Batch, change *Change, locks *Locks) error {
 	return c.after(batch, change, locks)
 }
 
-// NoVector is the hash of a vector that is not there.
+// NoVector is the vector hash of a row without a vector.
 var NoVector [pipeline.VectorHashSize]byte
 
-// update adds an update of users' rows and checks that none was kept out.
+// update adds an UPDATE of users' rows and checks that it updated all of them.
 func (c *column) update(batch *pgx.Batch, sql string, args []any, want int) {
-	// Triggers of the table were written for the search_path of its applications and run under it; the statement itself
-	// names everything in full.
+	// The table's triggers were written for the application's search_path and run under it. The statement itself
+	// qualifies every name.
 	queuePath(batch, c.o.UserPath)
 	defer queuePath(batch, database.OwnPath)
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
@@ -223,13 +223,13 @@ func (c *column) update(batch *pgx.Batch, sql string, args []any, want int) {
 	})
 }
 
-// queuePath sets the search_path for the rest of the transaction. Triggers of users', under the path of their
-// applications, may use views; our own statements may not.
+// queuePath sets the search_path for the rest of the transaction. Triggers run under the application's path and may use
+// views; our own statements may not.
 func queuePath(batch *pgx.Batch, path string) {
 	batch.Queue(database.PathStatement(path == database.OwnPath), path)
 }
 
-// after adds the query that finds out what triggers have done to the rows just written, where there are triggers.
+// after adds the query for the state of the written rows after triggers, if there are triggers.
 func (c *column) after(batch *pgx.Batch, change *Change, locks *Locks) error {
 	if !c.p.Triggers || len(change.Write) == 0 {
 		return nil
@@ -252,8 +252,7 @@ func (c *column) after(batch *pgx.Batch, change *Change, locks *Locks) error {
 	return nil
 }
 
-// left judges what triggers have left of a row that was just written: whether the vector is still the one that was
-// written, and the source hash that the row has now. A row whose text they changed is told of.
+// left checks a written row after triggers: the vector must be the one written. If the text changed, it calls Moved.
 func (c *Change) left(i int, locks *Locks, kept bool, source []byte) error {
 	switch {
 	case !kept:

@@ -6,7 +6,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Intact reports whether the destination is what the ledger says we wrote, in this generation.
+// Intact reports whether the destination matches the ledger and this generation.
 func (t *Table) Intact(r *Row) bool {
 	if !r.Ledger || r.Anew() || r.LedgerGeneration != t.p.Generation {
 		return false
@@ -17,26 +17,26 @@ func (t *Table) Intact(r *Row) bool {
 	return t.Holds(r) && t.current(r)
 }
 
-// Holds reports whether the destination holds the vector that the ledger says we wrote, whatever the generation: all
-// of a pipeline's are of one model, so the vector of a text stays that of the text.
+// Holds reports whether the destination holds the vector recorded in the ledger, of any generation: all generations of
+// a pipeline share one model, so the vector of a text stays valid.
 func (t *Table) Holds(r *Row) bool {
 	return r.Ledger && r.LedgerText != nil && r.Stored && t.holds(r)
 }
 
-// Unchanged reports whether there is nothing to do for the row.
+// Unchanged reports whether the row needs no work.
 func (t *Table) Unchanged(r *Row) bool {
 	return r.Key == r.Actual && t.Intact(r) && r.SameSource() && r.SameText()
 }
 
-// Skipped reports whether the row is as its writer left it who said that it needs no new vector, with the vector of
-// before, if there was one.
+// Skipped reports whether the row is unchanged since its writer declared that it needs no new vector, and still has its
+// previous vector, if any.
 func (t *Table) Skipped(r *Row) bool {
 	return r.Skipped != nil && r.Key == r.Actual && t.Intact(r) && r.SameSource() &&
 		(!r.Hashed || bytes.Equal(r.TextHash[:], r.Skipped))
 }
 
-// Skips reports whether a row is what its writer saw who says that it needs no new vector, and has the vector of
-// before: one that never had any gets one, but for a new row.
+// Skips reports whether the row is as its writer saw it when declaring that it needs no new vector, and has its
+// previous vector. A row without a vector gets one, unless it is new.
 func (t *Table) Skips(r *Row, seen pipeline.Seen) bool {
 	if seen == nil || r.Key != r.Actual || r.Ledger && !t.Intact(r) || !r.Ledger && r.Stored {
 		return false

@@ -12,27 +12,27 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Given is where vectors of a pipeline's rows are already, made by another program: a table with one row for each of
-// the source, or several where texts were cut. It may be the source table itself. Its row is called g.
+// Given describes existing vectors of a pipeline's rows, made by another program: a table with one row per source row,
+// or several if texts were chunked. It may be the source table. SQL refers to its rows as g.
 type Given struct {
 	Table  string   // as a FROM item, without an alias
-	Key    []string // its columns with the values of the source's key, in that order
+	Key    []string // its columns for the source's key, in key order
 	Vector string   // SQL of the vector, in the type of the destination
-	There  string   // SQL condition: there is a vector, and it fits
-	// columns of the source and of the given row: a text that changed after its vector was made; "": nobody says
+	There  string   // SQL condition: a vector exists and fits
+	// columns of source and given row with the times of text and vector; "": unknown
 	Changed, Made string
-	// of chunks: the column with the text, and what orders those of a row
+	// with chunks: the text column, and the column that orders the chunks of a row
 	Text, Order string
 }
 
 // GivenVector is a vector of a row.
 type GivenVector struct {
-	Vector []float32 // as it is stored
-	Stale  bool      // the row says that its text is newer
+	Vector []float32 // as stored
+	Stale  bool      // the text is newer
 	Text   string    // of the chunk
 }
 
-// from joins the source row r, or what has its key as columns, with its given rows.
+// from joins a source row with its given rows; key returns the SQL of its key columns.
 func (g *Given) from(p *pipeline.Pipeline, key func(i int) string) string {
 	same := make([]string, len(p.Key))
 	for i, k := range p.Key {
@@ -41,7 +41,7 @@ func (g *Given) from(p *pipeline.Pipeline, key func(i int) string) string {
 	return g.Table + " AS g WHERE " + strings.Join(same, " AND ") + " AND " + g.There
 }
 
-// columns are what is read of a given row; changed is the SQL of when the text changed.
+// columns returns the selected columns of a given row; changed is the SQL of the text's change time.
 func (g *Given) columns(changed string) string {
 	stale, text := "false", "''"
 	if g.Changed != "" {
@@ -53,7 +53,7 @@ func (g *Given) columns(changed string) string {
 	return g.Vector + " AS vector, " + stale + " AS stale, " + text + " AS chunk"
 }
 
-// order is how the given rows of one source row follow each other.
+// order returns the ORDER BY suffix for the given rows of one source row.
 func (g *Given) order() string {
 	if g.Order == "" {
 		return ""
@@ -61,12 +61,12 @@ func (g *Given) order() string {
 	return ", g." + database.Quote(g.Order)
 }
 
-// givenFormats are how a place, a vector, staleness and a chunk come.
+// givenFormats are the formats of place, vector, staleness and chunk.
 var givenFormats = pgx.QueryResultFormats{
 	pgx.TextFormatCode, pgx.BinaryFormatCode, pgx.TextFormatCode, pgx.TextFormatCode,
 }
 
-// read is the statement that reads the given vectors of rows.
+// read returns the statement that reads the given vectors of rows.
 func (g *Given) read(p *pipeline.Pipeline) statement {
 	return build(p, func(b *builder) string {
 		return "SELECT k.place, v.vector, v.stale OR " + sinceSetUp(p) + ", v.chunk FROM " +
@@ -77,10 +77,9 @@ func (g *Given) read(p *pipeline.Pipeline) statement {
 	})
 }
 
-// sinceSetUp is the SQL that reports whether the source row r was changed since its pipeline was set up: whether a
-// vector is of that text nobody knows, and the stream that comes to the change finds the row as it was taken over. Ids
-// of transactions are compared in a circle, of which only what can have begun since then counts: a frozen row may have
-// any.
+// sinceSetUp returns the SQL that reports whether the source row r changed since the pipeline was set up. It is then
+// unknown whether the vector is of the new text, and the stream would find the row as it was taken over. Transaction
+// IDs are compared modulo 2^32, and only those that may have begun since then count: a frozen row may have any.
 func sinceSetUp(p *pipeline.Pipeline) string {
 	const running = 1_000_000 // more than can be above the last one that has ended
 	return fmt.Sprintf("coalesce((SELECT (r.xmin::text::bigint - s.barrier::text::bigint) & 4294967295 <="+
@@ -88,12 +87,12 @@ func sinceSetUp(p *pipeline.Pipeline) string {
 		" FROM embedsidecar.scan AS s WHERE s.pipeline_id = %d), false)", running, p.ID)
 }
 
-// ofSource is the SQL of the columns of the key of the source row r.
+// ofSource returns the SQL of the key columns of the source row r.
 func ofSource(p *pipeline.Pipeline) func(i int) string {
 	return func(i int) string { return "r." + database.Quote(p.Key[i].Name) }
 }
 
-// Given returns the given vectors of rows, in the order of their keys. It returns ErrSplit.
+// Given returns the given vectors of rows, in key order. It returns ErrSplit.
 func (t *Table) Given(ctx context.Context, g *Given, keys []string) ([][]GivenVector, error) {
 	s := g.read(t.p)
 	args, err := s.args(t.p, keys, nil)
@@ -105,7 +104,7 @@ func (t *Table) Given(ctx context.Context, g *Given, keys []string) ([][]GivenVe
 	return found, wrap.Errorf(err, "read vectors from %s", g.Table)
 }
 
-// scanGiven takes a line of the statement: the place of its row, a vector, whether it is stale, and the chunk.
+// scanGiven reads a result row: place, vector, staleness and chunk.
 func scanGiven(p *pipeline.Pipeline, raw [][]byte, found [][]GivenVector) error {
 	place, err := parsePlace(raw[0], len(found))
 	if err != nil {
@@ -121,22 +120,22 @@ func scanGiven(p *pipeline.Pipeline, raw [][]byte, found [][]GivenVector) error 
 	return nil
 }
 
-// Sampled is a vector that is compared with what the model gives of its text.
+// Sampled is a given vector to compare with the model's vector of its text.
 type Sampled struct {
 	Key, Text, Title string
 	Vector           []float32
 }
 
-// sampledText is the most bytes of a text that is embedded to compare.
+// sampledText is the maximum size of a text embedded for comparison.
 const sampledText = 64 << 10
 
-// sample is the SQL that draws vectors. $1 is the share, $2 the most bytes of a text, and $3 how many are wanted.
+// sample returns the SQL that draws vectors. $1 is the share, $2 the maximum bytes of a text, $3 the number of vectors.
 func (g *Given) sample(p *pipeline.Pipeline, pages bool) string {
 	method := "BERNOULLI"
 	if pages {
 		method = "SYSTEM"
 	}
-	// The text is read in a query of its own: what it names must not be columns of the given table.
+	// The text is read in a subquery: its names must not refer to columns of the given table.
 	inner := []string{p.KeyExpression("r") + " AS row_key", "CASE WHEN " + p.FilterExpression() + " THEN " +
 		fmt.Sprintf("left(%s, %d)", p.TextExpression(), MaxText) + " END AS body", "left(" + p.ContextExpression() +
 		fmt.Sprintf(", %d) AS title", maxTitle)}
@@ -157,8 +156,8 @@ func (g *Given) sample(p *pipeline.Pipeline, pages bool) string {
 		") <= $2 AND f.body IS NOT NULL ORDER BY random() LIMIT $3"
 }
 
-// Sample draws about so many given vectors at random, of those whose text is not newer. It needs nothing of ours in
-// the database. share is how many of a hundred rows, or pages of them, are looked at.
+// Sample draws about n given vectors at random whose text is not newer. It needs none of our tables. share is the
+// percentage of rows, or of table pages, to read.
 func (g *Given) Sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, share float64, pages bool, n int,
 ) ([]Sampled, error) {
 	formats := pgx.QueryResultFormats{
@@ -187,8 +186,8 @@ func (g *Given) count(p *pipeline.Pipeline) string {
 		") AS w HAVING count(*) > 0) AS v ON true"
 }
 
-// Count returns how many rows the source has and, of these, how many have a given vector and how many of those are
-// older than their text.
+// Count returns the number of source rows, how many of them have a given vector, and how many of these are older than
+// their text.
 func (g *Given) Count(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (all, given, stale int64, err error) {
 	err = tx.QueryRow(ctx, g.count(p)).Scan(&all, &given, &stale)
 	return all, given, stale, wrap.Errorf(err, "count vectors in %s", g.Table)

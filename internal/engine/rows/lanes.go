@@ -11,9 +11,9 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Lanes returns the lanes that rows say they are in, by their keys: those of rows that are there and name one. It reads
-// and does nothing else, for so long at most. visible reports whether some transactions are: rows that they wrote are
-// read as they left them.
+// Lanes returns the lanes that rows specify, by key. Missing rows and rows without a lane are left out. It runs
+// read-only within a time limit. visible reports whether the transactions xids are visible: the lanes are then those
+// that they wrote.
 func (t *Table) Lanes(ctx context.Context, keys []string, xids []int64, limit time.Duration) (
 	lanes map[string]pipeline.Lane, visible bool, err error,
 ) {
@@ -24,10 +24,10 @@ func (t *Table) Lanes(ctx context.Context, keys []string, xids []int64, limit ti
 		}
 		return tx.SendBatch(ctx, batch).Close()
 	})
-	return lanes, visible, wrap.Errorf(err, "find how urgent %d rows of %s are", len(keys), t.p.Source())
+	return lanes, visible, wrap.Errorf(err, "read the priorities of %d rows of %s", len(keys), t.p.Source())
 }
 
-// queueLanes queues what Lanes asks. What it returns is filled when the batch is sent.
+// queueLanes queues the statements of Lanes. The result is filled when the batch is sent.
 func (t *Table) queueLanes(batch *pgx.Batch, keys []string, xids []int64, visible *bool) (map[string]pipeline.Lane,
 	error,
 ) {

@@ -12,9 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Owners finds the rows that joined rows have a part in, by the values of the latter: the keys of each, in the order of
-// values. many are those that have more than a number of rows; so are all when there are too many together, or the
-// server takes longer than limit.
+// Owners finds the source rows that use joined rows, by the join values: the keys for each of values, in order. many
+// marks values with too many rows; it marks all values if there are too many rows together or if limit is exceeded.
 func (t *Table) Owners(ctx context.Context, link pipeline.Link, values []string, limit time.Duration) (keys [][]string,
 	many []bool, err error,
 ) {
@@ -48,10 +47,10 @@ func (t *Table) Owners(ctx context.Context, link pipeline.Link, values []string,
 	return keys, many, nil
 }
 
-// ownersEach is how many rows of one value are found, and mostOwners of all together.
+// ownersEach limits the rows found per value, mostOwners those of all values together.
 const ownersEach, mostOwners = 500, 2000
 
-// ownersBy words the statement of Owners.
+// ownersBy builds the statement of Owners.
 func (t *Table) ownersBy(link pipeline.Link, values []string) (sql string, args []any, err error) {
 	on := link.Table().On
 	lists, columns, exprs := make([]string, len(on)), make([]string, len(on)), make([]string, len(on))

@@ -15,17 +15,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// A statement that reads a table reads a page of it. Anyone who truncates or alters the table waits for that, and
-// everybody else behind him: so it ends after this time, and a smaller page is tried.
+// PageRows is the maximum number of rows read by one statement, and pageTime its time limit. A TRUNCATE or ALTER TABLE
+// waits for the statement, and all later sessions wait behind it. After a timeout a smaller page is tried.
 const (
 	PageRows = 1000
 	pageTime = 2 * time.Second
 )
 
-// pager finds out how many rows can be read in time. It may be shared by goroutines.
+// pager adapts the page size to the time limit. It is safe for concurrent use.
 type pager struct {
-	rows atomic.Int64 // of the next page
-	// briefly runs f in a transaction none of whose statements takes longer than limit; 0 is no limit.
+	rows atomic.Int64 // size of the next page
+	// briefly runs f in a transaction with a statement_timeout; 0: no limit.
 	briefly func(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error
 }
 
@@ -35,7 +35,7 @@ func newPager(t *Table) *pager {
 	return p
 }
 
-// next is how many rows of so many are read next.
+// next returns the size of the next page, at most most.
 func (p *pager) next(most int) int { return min(int(p.rows.Load()), most) }
 
 // Pages reads tables page by page. It is not safe for concurrent use.
@@ -43,20 +43,19 @@ type Pages struct {
 	*pager
 	t    *Table
 	read func(ctx context.Context, db database.Reader, keys []string, texts int) ([]Row, error)
-	// sparse is a condition for which so few rows hold that the server did not find the next one in time; "": none is.
+	// sparse is a condition so selective that finding the next row took too long; "": none.
 	sparse string
 }
 
-// Pages returns what reads the table's rows by pages.
+// Pages returns a reader of the table's rows by pages.
 func (t *Table) Pages() *Pages { return &Pages{newPager(t), t, t.readBy, ""} }
 
-// pageStatements give the next keys of a table, from the largest to the smallest, each with what is asked of it.
+// pageStatements return the next keys of a table in descending order, each with the answer to a question.
 type pageStatements struct{ first, next statement }
 
-// newPageStatements makes the statements that give the keys of a table, which is called r, with a question about each,
-// which is called f. They go from the largest key to the smallest, in the order of the key's own index, so that new
-// rows, which are the ones people look for, come first. With met they read all rows, and tell of those for which that
-// condition holds, and of the last.
+// newPageStatements builds the statements that return the keys of a table, named r, with the answer to a question about
+// each, named f. Keys are in descending order of their index, so that new rows, which users look for, come first. With
+// met they read all rows, and return those that meet the condition and the last one.
 func newPageStatements(p *pipeline.Pipeline, table, which, met, question string) pageStatements {
 	keys, order := make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
@@ -99,14 +98,14 @@ func newPageStatements(p *pipeline.Pipeline, table, which, met, question string)
 	}
 }
 
-// newRowPages makes those for keys of the source table, of all rows or of those for which a condition holds.
+// newRowPages builds the statements for the source table: for all rows, or for those that meet a condition.
 func newRowPages(p *pipeline.Pipeline, which, met string) pageStatements {
 	which = "(" + cmp.Or(which, "true") + ")" + sameTables(p)
 	return newPageStatements(p, source(p), which, met, fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l"+
 		" WHERE l.pipeline_id = %d AND l.row_key = %s OFFSET 0)", p.ID, p.KeyExpression("f")))
 }
 
-// below is the condition that a row, of which there are the key's columns, comes after the key that is given.
+// below returns the condition that a row with these key columns comes after the given key.
 func (b *builder) below(columns []string) string {
 	n, builtIn := len(b.p.Key), true
 	given := make([]string, n)
@@ -128,7 +127,7 @@ func (b *builder) below(columns []string) string {
 	return "(" + strings.Join(ways, " OR ") + ")"
 }
 
-// overran reports whether a statement was ended for the time it took.
+// overran reports whether a statement exceeded its time limit.
 func overran(err error) bool { return database.Judge(err) == database.Canceled }
 
 func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
@@ -138,7 +137,7 @@ func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.
 	batch.Queue("SELECT set_config('statement_timeout', $1, true)", fmt.Sprint(limit.Milliseconds()))
 	results := t.db.SendBatch(ctx, batch)
 	if tx := results.Tx(); tx != nil {
-		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // read-only
 	}
 	if err := results.Close(); err != nil {
 		return err
@@ -146,7 +145,7 @@ func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.
 	return f(results.Tx())
 }
 
-// page runs f with a number of rows that can be read in time. One row may take so long; 0: as long as it takes.
+// page runs f with a number of rows that can be read in time. one is the limit for a single row; 0: none.
 func (p *pager) page(ctx context.Context, most int, one time.Duration, f func(tx pgx.Tx, rows int) error) error {
 	for {
 		rows, limit := p.next(most), pageTime
@@ -159,17 +158,16 @@ func (p *pager) page(ctx context.Context, most int, one time.Duration, f func(tx
 		case overran(err) && rows > 1:
 			p.rows.Store(int64(max(rows/4, 1)))
 			continue
-		case err == nil && time.Since(start) < pageTime/2: // twice as many come in time, too
+		case err == nil && time.Since(start) < pageTime/2: // twice as many also fit
 			p.rows.Store(min(max(int64(2*rows), p.rows.Load()), PageRows))
 		}
 		return err
 	}
 }
 
-// Rows returns the keys of the source table that come next after one, with whether the ledger knows them: of all rows,
-// or of those for which a condition of the server's holds. There are none after the last. Where few rows are meant, and
-// the server goes through many to find one, all are gone through, in portions, of each of which the last is there too.
-// It returns ErrSplit.
+// Rows returns the next keys of the source table, and whether the ledger knows them: all rows, or those that meet a
+// condition. It returns none after the last. If the condition is so selective that the server reads many rows per
+// match, Rows reads all rows in portions; each portion then also contains its last row. It returns ErrSplit.
 func (p *Pages) Rows(ctx context.Context, which string, after *string) (keys []string, known []bool, err error) {
 	switch which {
 	case "":
@@ -186,8 +184,8 @@ func (p *Pages) Rows(ctx context.Context, which string, after *string) (keys []s
 	return p.keys(ctx, newRowPages(p.t.p, "", which), 0, after)
 }
 
-// Vectors returns the keys of the destination that come next after one, with whether they have no source row. There
-// are none after the last, and none where vectors go with their rows. It returns ErrSplit.
+// Vectors returns the next keys of the destination, and whether their source row is missing. It returns none after the
+// last, and none for a column destination. It returns ErrSplit.
 func (p *Pages) Vectors(ctx context.Context, after *string) (keys []string, gone []bool, err error) {
 	s := p.t.pages()
 	if !s.first.there() {
@@ -196,8 +194,8 @@ func (p *Pages) Vectors(ctx context.Context, after *string) (keys []string, gone
 	return p.keys(ctx, s, 0, after)
 }
 
-// keys returns the keys that come next after one, with the answer to the statement's question about each. A key that
-// has several rows is there once. One row may take so long; 0: as long as it takes.
+// keys returns the keys after one, with the answer to the statement's question about each. A key with several rows is
+// returned once. one is the time limit for a single row; 0: none.
 func (p *Pages) keys(ctx context.Context, s pageStatements, one time.Duration, after *string) (keys []string,
 	answers []bool, err error,
 ) {
@@ -228,8 +226,7 @@ func (p *Pages) keys(ctx context.Context, s pageStatements, one time.Duration, a
 	return keys, answers, err
 }
 
-// appendKey adds a key with what is answered about it. A destination has rows of chunks of the same key, one after the
-// other.
+// appendKey adds a key with its answer, unless it equals the previous one: the chunks of a row follow each other.
 func appendKey(keys []string, answers []bool, key string, answer bool) ([]string, []bool) {
 	if n := len(keys); n > 0 && keys[n-1] == key {
 		return keys, answers
@@ -237,7 +234,7 @@ func appendKey(keys []string, answers []bool, key string, answer bool) ([]string
 	return append(keys, key), append(answers, answer)
 }
 
-// Gone returns those keys that have no source row, of as many as could be read in time.
+// Gone returns the keys without a source row, among those that could be read in time.
 func (p *Pages) Gone(ctx context.Context, keys []string) (read, gone []string, err error) {
 	err = p.page(ctx, len(keys), 0, func(tx pgx.Tx, n int) error {
 		keys = keys[:n]
@@ -252,8 +249,8 @@ func (p *Pages) Gone(ctx context.Context, keys []string) (read, gone []string, e
 	return keys, gone, err
 }
 
-// Read looks at the rows of keys and hands them on, without their texts: there are only the hashes. A row whose text
-// or filter fails is found by halving, and refused gets its key and the error; so is a key that no row can have.
+// Read reads the rows of keys and passes them to each, with hashes instead of texts. If a row's text or filter fails,
+// the page is halved until the row is found, and refused gets its key and the error. The same goes for malformed keys.
 func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 	refused func(key string, err error),
 ) error {
@@ -274,7 +271,7 @@ func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 			refused(keys[0], err)
 			keys = keys[1:]
 		default:
-			// The rows before and after the one at fault are read by pages as large as before.
+			// The rows before and after the failing one are read with the full page size again.
 			half := p.next(most) / 2
 			if err := p.Read(ctx, slices.Clone(keys[:half]), each, refused); err != nil {
 				return err
@@ -285,7 +282,7 @@ func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 	return nil
 }
 
-// vectorRows is how many rows may be read whose vectors come along, as those of a column do.
+// vectorRows returns the page size for rows read with their vectors, as with a column destination.
 func (p *Pages) vectorRows() int {
 	const least, most = 16, 8 << 20
 	if !p.t.OfUsers() {

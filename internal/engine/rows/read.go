@@ -16,51 +16,51 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Limits of what is looked at of a row.
+// Limits of what is read of a row.
 const (
-	// MaxText is how many characters of a text are looked at. Models read a few thousand tokens at most, but no number of
-	// characters is certain to hold them: a tokenizer may make nothing of a megabyte of blanks.
+	// MaxText is the maximum number of characters read of a text. Models read a few thousand tokens at most, but no
+	// number of characters is sure to contain them: a megabyte of spaces may have no token.
 	MaxText = 1 << 20
-	// maxTitle is how many characters of a context are looked at.
+	// maxTitle is the maximum number of characters read of a context.
 	maxTitle = 2000
 )
 
-// sourceStatements are those about the source table.
+// sourceStatements are the statements on the source table.
 type sourceStatements struct {
-	read   statement      // rows by key, with their ledger entries and what the destination holds
-	screen statement      // the same, of those alone that may be worked at once; see screened.go
-	lanes  statement      // in which lanes rows say that they are; none if they do not say so
-	gone   statement      // which of some keys have no source row
-	spell  statement      // keys as values of the key columns: it fails if one is none
+	read   statement      // rows by key, with ledger entries and destination contents
+	screen statement      // the same for rows that may be processed directly; see screened.go
+	lanes  statement      // the lanes that rows specify; empty if they specify none
+	gone   statement      // keys without a source row
+	spell  statement      // keys as values of the key columns: fails for malformed keys
 	rows   pageStatements // keys of the source table, and whether the ledger knows them
 }
 
-// The columns that read gives.
+// The result columns of read.
 const (
 	readPlace = iota
 	readKey
 	readKeep
 	readText
-	readBytes // of a text that is more than blanks
-	readSum   // the text hash of a text that is not sent
-	readNorm  // the hash of what counts of the text
-	readTitle // chunked: the beginning of the context line
+	readBytes // bytes of the text, NULL if it is blank
+	readSum   // text hash of a text that is not sent
+	readNorm  // hash of the normalised text
+	readTitle // chunked: start of the context line
 	readSource
 	readLedgerSource
 	readLedgerText
 	readLedgerNorm
 	readLedgerVector
 	readLedgerGeneration
-	readLedgerVersion // xmin of the entry: what a write-back compares
+	readLedgerVersion // xmin of the entry, compared by a write-back
 	readSkipped
 	readSkippedAt
-	// column: the vector; table: the text hash of the stored row; chunked: the hash of those of all chunks
+	// column: the vector; table: text hash of the stored row; chunked: hash over the hashes of all chunks
 	readStored
 	readStoredGeneration // table only
 	readColumns
 )
 
-// readFormats are how they come: what is no text, in binary.
+// readFormats are the result formats: hashes and vectors in binary.
 var readFormats = func() pgx.QueryResultFormats {
 	formats := make(pgx.QueryResultFormats, readColumns)
 	for _, at := range []int{
@@ -72,28 +72,27 @@ var readFormats = func() pgx.QueryResultFormats {
 	return formats
 }()
 
-// blanks are the characters of which a text may consist that is empty, but for those that are rarer.
+// blanks are the common characters that an empty text may consist of.
 const blanks = `E' \t\n\f\r\x0b'`
 
-// looking is what a destination says of the statement read.
+// looking is a destination's contribution to the statement read.
 type looking struct {
-	text  string // the text, as far as it is looked at: an expression of the row r
-	title string // the context's, or ""
-	send  string // whether the text, f.body, is sent
-	hash  string // the text hash of f.body
-	norm  string // the hash of what counts of it, or "": all of it counts
-	// what the row r itself holds, or ""
+	text  string // expression for the text of row r, cut to its limit
+	title string // expression for the context, or ""
+	send  string // condition for sending the text, f.body
+	hash  string // text hash of f.body
+	norm  string // hash of the normalised text, or "" without normalisation
+	// what row r itself stores, or ""
 	column string
 	stored string // the last two columns
-	join   string // a join that gives them, or ""
+	join   string // join for the stored columns, or ""
 }
 
-// limit is the parameter that says how many bytes of texts are sent.
+// limit returns the parameter with the maximum bytes of texts to send.
 func (b *builder) limit() string { return b.param("texts") + "::bigint" }
 
-// wholeTexts is how texts are read that have one vector each: up to a number of bytes of all rows together. Of others
-// there is the hash. The bytes of a SQL_ASCII database may have to be mended before they are hashed, which only the
-// worker does.
+// wholeTexts reads texts with one vector each, up to a byte limit over all rows; of the others it returns the hash. In
+// a SQL_ASCII database the worker may have to repair texts before hashing them, so it gets them all.
 func wholeTexts(b *builder) looking {
 	hashed := func(text string) string { return "sha256(convert_to(" + text + ", pg_client_encoding()::name))" }
 	l := looking{
@@ -110,7 +109,7 @@ func wholeTexts(b *builder) looking {
 
 func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 	var screen statement
-	if !p.Chunked { // those may take any time
+	if !p.Chunked { // chunked rows may take any time
 		screen = build(p, func(b *builder) string { return screenSQL(b, into) })
 	}
 	var lanes statement
@@ -132,12 +131,12 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 	}
 }
 
-// readSQL is the statement that reads rows by key.
+// readSQL returns the statement that reads rows by key.
 func readSQL(b *builder, into destination) string {
 	return lookSQL(b, into, b.list(keysAsTheyAre), "", "")
 }
 
-// lookSQL reads the rows of a list k, those of them that a condition says, and adds columns.
+// lookSQL reads those rows of list that meet the condition which, with additional columns more.
 func lookSQL(b *builder, into destination, list, which, more string) string {
 	p := b.p
 	l := into.look(b)
@@ -158,7 +157,7 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 	if l.column != "" {
 		inner = append(inner, l.column+" AS stored")
 	}
-	// Of most texts the beginning tells that they are not empty: to trim a long one costs more than all the rest of it.
+	// Check the start first: trimming a long text costs more than the rest of the statement.
 	empty := fmt.Sprintf("btrim(left(f.body, 100), %s) = '' AND btrim(f.body, %s) = ''", blanks, blanks)
 	norm := "NULL::bytea"
 	if l.norm != "" {
@@ -179,9 +178,9 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 		"\nWHERE true" + sameTables(p) + "\nORDER BY k.place"
 }
 
-// Read looks at the rows of keys, each with its ledger entry in one snapshot, and as many in one statement as can be
-// read in time. It returns one row per key, in order. Texts are read up to so many bytes, of all rows together or with
-// chunks of each. It returns ErrSplit.
+// Read reads the rows of keys with their ledger entries, in statements of as many rows as can be read in time. Each
+// statement has one snapshot. It returns one row per key, in order. texts limits the bytes of text of all rows
+// together, or of each row with chunks. It returns ErrSplit.
 func (t *Table) Read(ctx context.Context, keys []string, texts int) ([]Row, error) {
 	if len(keys) <= 1 {
 		return t.readBy(ctx, t.db, keys, texts)
@@ -218,7 +217,7 @@ func (t *Table) readBy(ctx context.Context, db database.Reader, keys []string, t
 	return found, wrap.Errorf(err, "read %d rows of %s", len(keys), t.p.Source())
 }
 
-// scan fills the row that a result line is about. The raw values live only until the next line.
+// scan fills the row that a result row belongs to. raw is valid only during the call.
 func (t *Table) scan(raw [][]byte, keys []string, found []Row) error {
 	place, err := parsePlace(raw[readPlace], len(keys))
 	if err != nil {
@@ -251,7 +250,7 @@ func (t *Table) scan(raw [][]byte, keys []string, found []Row) error {
 	return nil
 }
 
-// scanSource fills in what a result line says of the source row.
+// scanSource fills in the source row's columns.
 func (t *Table) scanSource(raw [][]byte, r *Row) (err error) {
 	r.Actual = string(raw[readKey])
 	r.Keep = len(raw[readKeep]) == 1 && raw[readKeep][0] == 't'
@@ -275,7 +274,7 @@ func (t *Table) scanSource(raw [][]byte, r *Row) (err error) {
 		r.TextHash = pipeline.TextHash(r.Text)
 	}
 	r.Source = append(pipeline.SourceHash{}, raw[readSource]...)
-	if t.p.WatchAll { // no column stands for the text
+	if t.p.WatchAll { // no column represents the text
 		r.Source = r.Source.AppendSum(r.TextHash[:])
 	}
 	return nil
@@ -296,7 +295,7 @@ func parseGeneration(text []byte) (int32, error) {
 	return int32(generation), nil
 }
 
-// IsKey reports whether a key can be read as one of the table.
+// IsKey reports whether a key is valid for the table.
 func (t *Table) IsKey(ctx context.Context, key string) bool {
 	args, err := t.sql.spell.args(t.p, []string{key}, nil)
 	if err != nil {
@@ -306,7 +305,7 @@ func (t *Table) IsKey(ctx context.Context, key string) bool {
 	return Fault(err) != database.Data
 }
 
-// OfSomeRow reports whether a statement that reads rows failed for one of them: without any row it does not fail.
+// OfSomeRow reports whether a read failed because of one of its rows: without rows it does not fail.
 func (t *Table) OfSomeRow(ctx context.Context, err error) bool {
 	switch Fault(err) {
 	case database.Data:
@@ -319,8 +318,8 @@ func (t *Table) OfSomeRow(ctx context.Context, err error) bool {
 	return false
 }
 
-// Vectors returns the vectors that rows have now, as they are stored, by the place of their key; with chunks those of
-// the first of each row. It returns ErrSplit.
+// Vectors returns the stored vectors of rows by the index of their key; with chunks, the first vector of each row. It
+// returns ErrSplit.
 func (t *Table) Vectors(ctx context.Context, keys []string) (map[int][]float32, error) {
 	s := t.stored()
 	args, err := s.args(t.p, keys, nil)

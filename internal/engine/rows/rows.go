@@ -1,9 +1,8 @@
-// Package rows is where a pipeline's rows are read, compared, locked and written: those of the source table, and those
-// of the destination, which is a column of the source table, an embedding table, or an embedding table of chunks. It
-// knows how, and decides nothing: which row is looked at, what it needs and how its task ends is for the worker to say.
+// Package rows reads, compares, locks and writes a pipeline's rows: those of the source table and of the destination,
+// which is a column of the source table, an embedding table, or an embedding table of chunks. It decides nothing: the
+// worker chooses which rows to process and what to do.
 //
-// All SQL that is built from a pipeline's names is made here, once for each pipeline, and stands in testdata as it is
-// sent.
+// All SQL with a pipeline's names is built here, once per pipeline; testdata shows it as sent.
 package rows
 
 import (
@@ -15,12 +14,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Options are what a write-back to rows of users' needs.
+// Options configure write-backs to users' rows.
 type Options struct {
-	UserPath string // the search_path that triggers of users' run under; "": "$user", public
+	UserPath string // search_path of users' triggers; "": "$user", public
 }
 
-// Table is the source rows of a pipeline with their destination. It may be shared by goroutines.
+// Table is a pipeline's source rows with their destination. It is safe for concurrent use.
 type Table struct {
 	destination
 
@@ -30,62 +29,60 @@ type Table struct {
 	pager *pager // of Read
 }
 
-// destination is where vectors go. A new kind of destination is a new implementation, and a case in newDestination.
+// destination is where vectors are stored. To add a kind, implement it and add a case to newDestination.
 type destination interface {
-	// look says what of the destination is read along with a row.
+	// look returns the destination's contribution to the read statement.
 	look(b *builder) looking
-	// found fills in what a look has found of the destination.
+	// found fills in the destination's contents from a read.
 	found(stored, generation []byte, r *Row) error
-	// holds reports whether the destination holds the vector that the row's ledger entry says we wrote. There is one,
-	// and something is stored.
+	// holds reports whether the destination holds the vector recorded in the row's ledger entry. The entry exists, and
+	// something is stored.
 	holds(r *Row) bool
-	// current reports whether what is stored of the row is of the pipeline's generation.
+	// current reports whether the stored data is of the pipeline's generation.
 	current(r *Row) bool
-	// VectorHash is that of what a write-back writes, for the ledger.
+	// VectorHash returns the ledger's hash of what is written.
 	VectorHash(w *Write) [pipeline.VectorHashSize]byte
 
-	// QueueGuard adds to the batch that begins a write-back what makes sure that the destination is the one that was
-	// looked at, and stays so until the transaction ends. The batch fails otherwise, with ErrOtherTable, ErrTrigger,
+	// QueueGuard adds statements to the first batch of a write-back. They check that the destination is still the
+	// checked one, and keep it so until the transaction ends. Otherwise the batch fails with ErrOtherTable, ErrTrigger,
 	// ErrOtherTriggers or ErrOtherOwner. keys are those of QueueLock.
 	QueueGuard(batch *pgx.Batch, keys []string) error
-	// QueueLock adds what locks those rows of users' that a write-back changes, but for those that are locked by
-	// somebody. It returns nil where nobody else writes the rows.
+	// QueueLock adds statements that lock the users' rows of a write-back, except rows locked by other sessions. It
+	// returns nil if only we write the rows.
 	QueueLock(batch *pgx.Batch, keys []string) (*Locks, error)
-	// Write brings the destination up to date, in a transaction that has the locks.
+	// Write updates the destination, in a transaction that has the locks.
 	Write(ctx context.Context, tx pgx.Tx, c *Change, locks *Locks) error
-	// none is what Write does, with no row in hand.
+	// none returns the statements of Write for no rows.
 	none() ([]step, error)
 
-	// atOnce is the statement that writes vectors together with the ledger; none where it takes more than one.
+	// atOnce writes vectors together with the ledger; empty if that takes several statements.
 	atOnce() statement
-	// stored is the statement that reads vectors by key.
+	// stored reads vectors by key.
 	stored() statement
-	// pages are the statements for the keys that the destination itself has, with whether they have no source row; none
-	// where vectors go with their rows.
+	// pages return the keys of the destination, and whether their source row is missing; empty for a column.
 	pages() pageStatements
-	// Chunks is the destination's way with chunks; nil: a row has one vector.
+	// Chunks returns the chunk operations; nil: a row has one vector.
 	Chunks() *Chunks
 }
 
-// OfUsers reports whether vectors go into rows of users': who changes one waits for a write-back, and his triggers run
-// in it.
+// OfUsers reports whether vectors are stored in users' rows: a user's write then waits for a write-back, which runs the
+// users' triggers.
 func (t *Table) OfUsers() bool { return t.p.InSource() }
 
-// Began is called with the transaction of a write-back once it has begun.
+// Began must be called with the transaction of a write-back once it has begun.
 func (t *Table) Began(tx pgx.Tx) {
 	if t.OfUsers() && t.p.Triggers {
 		database.Used(tx)
 	}
 }
 
-// TryWrite guards and writes as a write-back does, with no row in hand: it finds out whether anything can be written at
-// all.
+// TryWrite guards and writes like a write-back but without rows, to find out whether writing is possible at all.
 func (t *Table) TryWrite(ctx context.Context) error {
 	tx, err := database.Begin(ctx, t.db)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to commit
 	t.Began(tx)
 	if err := send(ctx, tx, func(batch *pgx.Batch) error { return t.QueueGuard(batch, nil) }); err != nil {
 		return err
@@ -97,13 +94,13 @@ func (t *Table) TryWrite(ctx context.Context) error {
 	return run(ctx, tx, steps)
 }
 
-// Free locks the rows of keys as a write-back does, and lets them go: it finds out which nobody else has locked.
+// Free locks the rows of keys like a write-back and releases them, to find out which are not locked by others.
 func (t *Table) Free(ctx context.Context, keys []string) (locks *Locks, err error) {
 	tx, err := database.Begin(ctx, t.db)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // nothing to commit
 	err = send(ctx, tx, func(batch *pgx.Batch) error {
 		err := t.QueueGuard(batch, keys)
 		if err == nil {
@@ -114,14 +111,14 @@ func (t *Table) Free(ctx context.Context, keys []string) (locks *Locks, err erro
 	return locks, err
 }
 
-// step is one statement of a write-back that is sent by itself.
+// step is one separately sent statement of a write-back.
 type step struct {
 	sql  string
 	args []any
-	rows int // that it must change, or they were moved; 0: whatever is there
+	rows int // number of rows it must change, otherwise ErrMoved; 0: any
 }
 
-// run takes steps in their order. It returns ErrMoved.
+// run executes steps in order. It returns ErrMoved.
 func run(ctx context.Context, tx pgx.Tx, steps []step) error {
 	for _, s := range steps {
 		tag, err := tx.Exec(ctx, s.sql, s.args...)
@@ -135,10 +132,10 @@ func run(ctx context.Context, tx pgx.Tx, steps []step) error {
 	return nil
 }
 
-// Locks are rows of users' that nobody else can change until the transaction ends. None (nil) hold every row: nobody
-// else writes it.
+// Locks are users' rows that no other session can change until the transaction ends. A nil *Locks holds every row: only
+// we write them.
 type Locks struct {
-	Sources map[string]pipeline.SourceHash // that each row has now, by key
+	Sources map[string]pipeline.SourceHash // current source hash of each row, by key
 }
 
 // Hold reports whether a row may be written.

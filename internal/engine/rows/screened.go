@@ -14,18 +14,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Changes that are worked at once cost what their statements cost, so there are two: one says which of them need no
-// task and looks at the rows of those; the other, for a database.Line, writes.
+// Changes processed directly should take few statements, so there are two. The first screens the changes and reads
+// their rows; the second, for a database.Line, writes.
 
-// The columns that screen gives: those of read, and these.
+// The result columns of screen: those of read, and these.
 const (
 	screenVerdict = readColumns + iota
 	screenVisible
-	screenKnown // whether some row of the pipeline has had the same text
+	screenKnown // whether a row of the pipeline has had the same text
 	screenColumns
 )
 
-// screenFormats are how they come.
+// screenFormats are the result formats.
 var screenFormats = append(append(pgx.QueryResultFormats{}, readFormats...),
 	make(pgx.QueryResultFormats, screenColumns-readColumns)...)
 
@@ -40,18 +40,18 @@ var (
 	positions    = array{"lsn", "pg_lsn"}
 )
 
-// visible is whether the transaction of k is visible in the snapshot of the statement. pgoutput gives the low half of
-// a transaction id; the high half is that of the nearest whole one to now. One that is known to be visible is 0.
+// visible tells whether the transaction of k is visible in the statement's snapshot. pgoutput sends the low 32 bits of
+// a transaction ID; the full ID is the one nearest to the current one. 0 is known to be visible.
 const visible = "(k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8," +
 	" e.snapshot))"
 
-// screenSQL is the statement that screens changes and reads the rows of those that may be worked at once, in one
-// snapshot.
+// screenSQL returns the statement that screens changes and reads the rows of those that may be processed directly, in
+// one snapshot.
 func screenSQL(b *builder, into destination) string {
 	p := b.p
 	list := b.list(keysAsTheyAre, xids, patterns)
 	which, hash := "k.verdict = 'now'", wholeTexts(b).hash
-	if p.Text != "" || p.Filter != "" || p.Ignore != "" || len(p.Joins) > 0 { // an expression may call functions of the user's
+	if p.Text != "" || p.Filter != "" || p.Ignore != "" || len(p.Joins) > 0 { // an expression may call users' functions
 		which += " AND " + database.Anew
 	}
 	return fmt.Sprintf("WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top,"+
@@ -72,15 +72,15 @@ func screenSQL(b *builder, into destination) string {
 			hash, p.ID))
 }
 
-// Screened are changes of rows that were screened, and their rows.
+// Screened are screened changes and their rows.
 type Screened struct {
 	Verdicts []string // of each change: now, own, drop or task
-	Hidden   bool     // some are not visible yet
-	Rows     []Row    // one for each change; of another verdict than now none was looked at
+	Hidden   bool     // some transactions are not visible yet
+	Rows     []Row    // one per change; only those with verdict now are read
 }
 
-// Screen says which changes need no task, and looks at the rows of those, as Read does. Changes are given by the keys
-// of their rows, no two alike, by their transactions, and by what the ledger is like if they change nothing.
+// Screen returns which changes need no task, and reads their rows like Read. Changes are given by distinct row keys,
+// transaction IDs, and patterns of the ledger entry of an unchanged row.
 func (t *Table) Screen(ctx context.Context, line database.Reader, keys []string, ids []int64, unchanged [][]byte,
 	texts int,
 ) (s Screened, err error) {
@@ -94,7 +94,7 @@ func (t *Table) Screen(ctx context.Context, line database.Reader, keys []string,
 	return s, wrap.Errorf(err, "screen %d changes of %s", len(keys), t.p.Source())
 }
 
-// scanScreened takes a line of the statement screen.
+// scanScreened reads a result row of screen.
 func (t *Table) scanScreened(raw [][]byte, keys []string, s *Screened) error {
 	if err := t.scan(raw, keys, s.Rows); err != nil {
 		return err
@@ -106,22 +106,22 @@ func (t *Table) scanScreened(raw [][]byte, keys []string, s *Screened) error {
 	s.Verdicts[place] = string(raw[screenVerdict])
 	s.Hidden = s.Hidden || string(raw[screenVisible]) != "t"
 	r := &s.Rows[place]
-	r.New = string(raw[screenKnown]) == "f" && !r.Broken // of one that was mended the server has another hash
+	r.New = string(raw[screenKnown]) == "f" && !r.Broken // the server hashes a broken text differently
 	return nil
 }
 
-// Entry is what the ledger is to say of a row, if it still says what it said when the row was read.
+// Entry is a row's new ledger entry. It is written only if the old one has not changed since it was read.
 type Entry struct {
 	Key, LSN             string
-	Version              *string // nil: there was none
-	Gone                 bool    // there is to be none
+	Version              *string // nil: there was no entry
+	Gone                 bool    // the entry is deleted
 	Source, Text, Vector []byte
-	Norm                 []byte // of what counts of the text
-	Ignored              bool   // the vector is of another text that counts as this one
-	Skipped              []byte // the hash of a text that needs no vector, as its writer says
+	Norm                 []byte // hash of the normalised text
+	Ignored              bool   // the vector is of another text with the same normalised form
+	Skipped              []byte // hash of a text whose writer declared that it needs no vector
 }
 
-// Columns are entries by the names that statements give what is in them.
+// Columns returns entries as arrays, by parameter name.
 func Columns(entries []Entry) map[string]any {
 	bytesOf := func(of func(e Entry) []byte) [][]byte { return lists.Map(entries, of) }
 	return map[string]any{
@@ -138,12 +138,12 @@ func Columns(entries []Entry) map[string]any {
 	}
 }
 
-// CanWriteAtOnce reports whether vectors can be written in one statement with the ledger: those of users' rows
-// cannot, which are locked first.
+// CanWriteAtOnce reports whether vectors and ledger can be written by one statement. Users' rows cannot: they are
+// locked first.
 func (t *Table) CanWriteAtOnce() bool { return t.atOnce().there() }
 
-// WriteAtOnce writes vectors and the ledger, under the epoch of a slot; each row has a write and an entry. It returns
-// false if that is over, and which rows were written: of the others somebody has written since they were read.
+// WriteAtOnce writes vectors and ledger under the epoch of a slot; each row has a write and an entry. held is false if
+// the epoch is over. passed contains the written rows; the others changed since they were read.
 func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot string, epoch int64, writes []Write,
 	entries []Entry,
 ) (held bool, passed map[string]bool, err error) {
@@ -169,9 +169,9 @@ func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot stri
 	return held, passed, err
 }
 
-// atOnceSQL is the statement that does what a write-back does under the epoch of the slot: hold_epoch, the guard,
-// write_ledger and the vectors. What each of them is there for is said there. The checkpoint's row is locked before
-// anything is written, for all that is written comes from rows of input, of which there is none without it.
+// atOnceSQL returns the statement that combines hold_epoch, the guard, write_ledger and the vectors; see there for the
+// reasons. The checkpoint's row is locked before anything is written: everything written comes from input, which is
+// empty without the lock.
 func atOnceSQL(b *builder) string {
 	p := b.p
 	list := b.list(keysAsTheyAre, versions, sourceHashes, textHashes, normHashes, vectorHashes, positions, b.vectors())

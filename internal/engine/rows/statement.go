@@ -11,31 +11,31 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// statement is SQL of a pipeline's own, built once from confirmed names, with the names of its parameters in the order
-// of their numbers. pgx's named ones will not do: an expression of the user's may have an @ in it.
+// statement is a pipeline's own SQL, built once from checked names, with its parameter names in order. pgx's named
+// arguments do not work here: a user's expression may contain an @.
 type statement struct {
 	sql    string
 	params []string
 }
 
-// there reports whether the destination has such a statement.
+// there reports whether the statement exists.
 func (s statement) there() bool { return s.sql != "" }
 
-// values are parameters by their names. Those of keys are there by themselves.
+// values are parameters by name. The parameters of keys are added automatically.
 type values map[string]any
 
-// The names of parameters that are made of keys: one array for each key column, and the keys as they are.
+// keyParam names the array of one key column; rowKey is the array of the keys as stored.
 func keyParam(i int) string { return "k" + strconv.Itoa(i+1) }
 
 const rowKey = "row_key"
 
-// The names of the same once more, as values among which a column that says the partition has to be.
+// amongParam names the values that a partition key column must be among.
 func amongParam(i int) string { return "among" + strconv.Itoa(i+1) }
 
-// ErrSplit means that a key was written when the key had another number of columns.
-var ErrSplit = errors.New("a key of another table's shape")
+// ErrSplit means that a stored key has another number of columns than the current key.
+var ErrSplit = errors.New("a key with another number of columns")
 
-// args returns the parameters for rows that are given by their keys. It returns ErrSplit.
+// args returns the parameters for rows with these keys. It returns ErrSplit.
 func (s statement) args(p *pipeline.Pipeline, keys []string, more values) ([]any, error) {
 	columns := make([][]string, len(p.Key))
 	for _, key := range keys {
@@ -57,7 +57,7 @@ func (s statement) args(p *pipeline.Pipeline, keys []string, more values) ([]any
 	return s.named(all, more)
 }
 
-// after returns the parameters for what comes after one key. It returns ErrSplit.
+// after returns the parameters for the rows after one key. It returns ErrSplit.
 func (s statement) after(p *pipeline.Pipeline, key *string, more values) ([]any, error) {
 	all := values{}
 	if key != nil {
@@ -72,7 +72,7 @@ func (s statement) after(p *pipeline.Pipeline, key *string, more values) ([]any,
 	return s.named(all, more)
 }
 
-// named returns parameters in the order of their numbers.
+// named returns the parameters in order.
 func (s statement) named(given ...values) ([]any, error) {
 	args := make([]any, 0, len(s.params))
 next:
@@ -100,7 +100,7 @@ func build(p *pipeline.Pipeline, f func(b *builder) string) statement {
 	return statement{sql, b.params}
 }
 
-// param returns how a parameter is written. Its number is that of its first mention.
+// param returns the placeholder of a parameter, numbered by first use.
 func (b *builder) param(name string) string {
 	at := slices.Index(b.params, name)
 	if at < 0 {
@@ -110,20 +110,20 @@ func (b *builder) param(name string) string {
 	return "$" + strconv.Itoa(at+1)
 }
 
-// array is a parameter that has one element for each row of a list.
+// array is a parameter with one element per row of a list.
 type array struct{ name, typ string }
 
-// Arrays that several statements have.
+// Arrays of several statements.
 var (
 	keysAsTheyAre = array{rowKey, "text"}
 	textHashes    = array{"text_hash", "bytea"}
 	chunkNumbers  = array{"chunk_no", "integer"}
 )
 
-// vectors is the array of vectors, in the type in which they travel.
+// vectors returns the array of vectors in its wire type.
 func (b *builder) vectors() array { return array{"vector", b.p.VectorType()} }
 
-// list returns a FROM item called k: keys, with arrays beside them, numbered.
+// list returns a FROM item named k: the keys and other arrays, with their place.
 func (b *builder) list(more ...array) string {
 	var arrays, columns []string
 	add := func(name, list string) {
@@ -139,10 +139,10 @@ func (b *builder) list(more ...array) string {
 		", place)"
 }
 
-// match compares the key of the row called alias with that of the list.
+// match compares the key of the row named alias with that of the list.
 func (b *builder) match(alias string) string { return b.p.MatchKey(alias, listed(b.p)) }
 
-// matchSource is match for the row of the source table, which is called r.
+// matchSource is match for the source row r.
 func (b *builder) matchSource() string {
 	conditions := []string{b.match("r")}
 	for i, k := range b.p.Key {
@@ -153,7 +153,7 @@ func (b *builder) matchSource() string {
 	return strings.Join(conditions, " AND ")
 }
 
-// listed returns the key's columns in a list, which are texts or values: k.k1, k.k2.
+// listed returns the key columns of a list: k.k1, k.k2.
 func listed(p *pipeline.Pipeline) []string {
 	names := make([]string, len(p.Key))
 	for i := range names {
@@ -171,12 +171,10 @@ func keyValues(p *pipeline.Pipeline) string {
 	return strings.Join(parts, ", ")
 }
 
-// source returns the FROM item of the source table.
 func source(p *pipeline.Pipeline) string { return p.Rows() + " AS r" }
 
-// sameTables is a condition that fails, as if a table were not there, where a name means another table than the one
-// that the pipeline was loaded with: names may be exchanged, and exchanged back before anybody notices. Where it holds
-// the server's planner takes it away.
+// sameTables returns a condition that raises "undefined table" if a name means another table than when the pipeline was
+// loaded: names may be swapped, and swapped back unnoticed. If it holds, the planner removes it.
 func sameTables(p *pipeline.Pipeline) string {
 	same := func(schema, table string, oid uint32) string {
 		if oid == 0 {
@@ -198,7 +196,7 @@ func sourceHash(p *pipeline.Pipeline) string {
 	parts := []string{"''::bytea"}
 	for _, w := range p.Watched {
 		c := "r." + database.Quote(w)
-		// num_nulls and not IS NULL, which a composite value of nothing but NULLs also satisfies.
+		// num_nulls instead of IS NULL, which is also true for a composite value of NULLs.
 		parts = append(parts, fmt.Sprintf("CASE WHEN num_nulls(%s) = 1 THEN decode(repeat('00', %d), 'hex')"+
 			" ELSE substr(sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)), 1, %d) END", c,
 			pipeline.ColumnHashSize, c, pipeline.ColumnHashSize))

@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// embeddingTable is a destination of ours: nobody else writes its rows, so that nothing of users' is locked, and it is
-// not published, so that nothing of it comes back through the slot.
+// embeddingTable is a destination written only by us, so users' rows are not locked. It is not published, so its
+// changes do not come back through the slot.
 type embeddingTable struct {
 	p   *pipeline.Pipeline
 	sql tableStatements
@@ -22,16 +22,16 @@ type embeddingTable struct {
 
 type tableStatements struct {
 	write  statement // vectors
-	empty  statement // take vectors away
-	adopt  statement // vectors of an older generation become those of this one
-	remove statement // vectors of rows that are gone
+	empty  statement // delete vectors
+	adopt  statement // move vectors from an older generation to this one
+	remove statement // delete vectors of removed rows
 	reuse  statement // vectors by key
-	atOnce statement // vectors and the ledger; see screened.go
+	atOnce statement // vectors and ledger; see screened.go
 	pages  pageStatements
 }
 
 func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
-	// The key columns have the same names and types in both tables, so no cast is needed to compare them.
+	// The key columns have the same types in both tables, so comparing them needs no cast.
 	same := make([]string, len(p.Key))
 	for i, k := range p.Key {
 		same[i] = "r." + database.Quote(k.Name) + " " + k.Equal + " f." + database.Quote(k.Name)
@@ -58,16 +58,16 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 		pages: newPageStatements(p, p.Into()+" AS r", "", "",
 			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(same, " AND ")+" OFFSET 0)"),
 	}}
-	if !p.IntoParts { // the statement locks a partition when it comes to it, which is after the guard
+	if !p.IntoParts { // the statement locks a partition only when it gets to it, after the guard
 		t.sql.atOnce = build(p, atOnceSQL)
 	}
 	return t
 }
 
-// removeSQL takes away what is stored for rows that are gone. The key must be spelled alike, too: by the time that is
-// known, a row of another spelling that is equal to it (citext, numeric) may have come and got its vector. Of such a
-// one the ledger knows; what it does not know was left by a spelling that the row once had, for the row's next one to
-// write over, and no next one came. A stray must still be as it was found, for somebody may write over it just now.
+// removeSQL deletes the vectors of removed rows. The key's spelling must match too: a row with an equal key of another
+// spelling (citext, numeric) may have been inserted meanwhile, with a vector of its own. The ledger has an entry for
+// such a row. A stored row without an entry is a stray, left by an earlier spelling of the removed row. A stray must be
+// unchanged since it was read, because another session may be overwriting it.
 func removeSQL(b *builder) string {
 	p := b.p
 	list, spelled := b.list(keysAsTheyAre), p.KeyExpression
@@ -79,11 +79,11 @@ func removeSQL(b *builder) string {
 		" = k.row_key OR EXISTS (SELECT FROM stray AS s WHERE s.at = d.ctid AND s.version = d.xmin::text))"
 }
 
-// vectorOver is what a vector brings along over one that is there.
+// vectorOver are the columns that a vector overwrites.
 const vectorOver = "generation = excluded.generation, text_hash = excluded.text_hash," +
 	" embedded_at = excluded.embedded_at, embedding = excluded.embedding"
 
-// insert returns the statement that puts rows of a list into the embedding table, over those that are there.
+// insert returns the statement that upserts rows of a list into the embedding table.
 func insert(p *pipeline.Pipeline, columns, values, list, over string) string {
 	names, respell := make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
@@ -101,7 +101,7 @@ func (t *embeddingTable) look(b *builder) looking {
 	return l
 }
 
-// joined is how a look reads the stored rows of a key: two columns, of those of them that it says.
+// joined returns how a read gets two columns of the stored rows of a key that meet a condition.
 func (t *embeddingTable) joined(columns, which string) (stored, join string) {
 	return "d.text_hash, d.generation", "\nLEFT JOIN LATERAL (SELECT " + columns + " FROM " + t.p.Into() + " AS e WHERE " +
 		t.p.MatchKey("e", listed(t.p)) + which + ") AS d ON true"
@@ -129,19 +129,18 @@ func (t *embeddingTable) pages() pageStatements { return t.sql.pages }
 
 func (*embeddingTable) Chunks() *Chunks { return nil }
 
-// hasTrigger is whether the table of this OID, or a partition of it, has a trigger, of users or of a foreign key to it.
+// hasTrigger tells whether a table or one of its partitions has a trigger, including foreign keys.
 func hasTrigger(oid string, parts bool) string {
 	return "EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = ANY (" + pipeline.TreeOf(oid, parts) + "))"
 }
 
-// QueueGuard makes sure that the table's name means the one that was looked at, that its owner is the one who was
-// judged, and that no trigger is on it: the owner, the one of the schema, or who may make triggers, can change that at
-// any moment but while the lock is held.
+// QueueGuard checks that the table's name and owner are the checked ones, and that it has no trigger. The owners of the
+// table or schema, and roles with the TRIGGER privilege, can change that at any time unless the lock is held.
 func (t *embeddingTable) QueueGuard(batch *pgx.Batch, _ []string) error {
 	if t.p.IntoOID == 0 {
 		return nil
 	}
-	batch.Queue("LOCK TABLE " + t.p.Into() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
+	batch.Queue("LOCK TABLE " + t.p.Into() + " IN ROW EXCLUSIVE MODE") // the lock that writing takes
 	parts := t.p.IntoParts
 	batch.Queue("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false), coalesce("+
 		pipeline.OwnersOf("$2", parts)+" = $3, false), "+hasTrigger("$2", parts), t.p.Into(), t.p.IntoOID,
@@ -169,7 +168,6 @@ func (t *embeddingTable) Write(ctx context.Context, tx pgx.Tx, c *Change, _ *Loc
 	return send(ctx, tx, func(batch *pgx.Batch) error { return t.queue(batch, c) })
 }
 
-// send sends what is queued, if anything is.
 func send(ctx context.Context, tx pgx.Tx, queue func(batch *pgx.Batch) error) error {
 	batch := &pgx.Batch{}
 	if err := queue(batch); err != nil || batch.Len() == 0 {
@@ -178,7 +176,7 @@ func send(ctx context.Context, tx pgx.Tx, queue func(batch *pgx.Batch) error) er
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// queue adds what brings the table up to date.
+// queue adds the statements that update the table.
 func (t *embeddingTable) queue(batch *pgx.Batch, c *Change) error {
 	if len(c.Write) > 0 {
 		args, err := t.sql.write.args(t.p, keysOf(c.Write),
@@ -206,7 +204,7 @@ func (t *embeddingTable) queue(batch *pgx.Batch, c *Change) error {
 
 func (t *embeddingTable) none() ([]step, error) { return idle(t.p, t.sql.empty, t.sql.write) }
 
-// idle are statements that take vectors away and write them, with no row in hand.
+// idle returns statements that delete and write vectors, for no rows.
 func idle(p *pipeline.Pipeline, empty, write statement) ([]step, error) {
 	none, err := empty.args(p, nil, nil)
 	if err != nil {

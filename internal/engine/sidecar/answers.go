@@ -22,7 +22,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Asked returns what became of questions; nil before Run.
+// Asked returns the counters of questions; nil before Run.
 func (s *Sidecar) Asked() *Asked {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,13 +32,13 @@ func (s *Sidecar) Asked() *Asked {
 	return &s.questions.stats
 }
 
-// answers embeds the texts that sessions have asked for, ahead of bulk work, and tells them. Whoever is not told asks
-// again before long, this sidecar or the next that streams.
+// answers embeds the texts that sessions asked for, ahead of bulk work, and stores the answers. A session without an
+// answer soon asks again; this or the next streaming sidecar answers.
 func (s *Sidecar) answers(ctx context.Context, qs *questions) error {
 	const sweep = time.Minute
 	var (
 		work sync.WaitGroup
-		left atomic.Bool // answers are there that must be swept one day
+		left atomic.Bool // there are answers to sweep later
 	)
 	defer work.Wait()
 	sweeps := time.NewTicker(sweep)
@@ -66,7 +66,7 @@ func (s *Sidecar) answers(ctx context.Context, qs *questions) error {
 	}
 }
 
-// answerLimit is how long answering may take: nobody waits for longer.
+// answerLimit is how long an answer may take: no session waits longer.
 const answerLimit = time.Minute
 
 // answer answers questions about one pipeline.
@@ -88,7 +88,7 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 	wanted, err := database.Collect(ctx, s.o.Pool, "wanted_questions", pgx.RowTo[int],
 		pgx.StrictNamedArgs{"questions": bytesOf(ids), "until": until})
 	if err != nil {
-		return fmt.Errorf("look which are still wanted: %w", err)
+		return fmt.Errorf("find the unanswered questions: %w", err)
 	}
 	qs.stats.Expired.Add(int64(len(ids) - len(wanted)))
 	if len(wanted) == 0 {
@@ -117,8 +117,8 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 	return s.tell(ctx, asked, vectors, problems)
 }
 
-// vectorsOf embeds texts by which to search a pipeline. For each it returns its vector as pgvector reads it, or why
-// there is none.
+// vectorsOf embeds query texts for a pipeline. It returns each text's vector in pgvector's format, or why there is
+// none.
 func (s *Sidecar) vectorsOf(ctx context.Context, id int32, texts []string) (vectors, problems []string) {
 	vectors, problems = make([]string, len(texts)), make([]string, len(texts))
 	var p pipeline.Pipeline
@@ -142,11 +142,11 @@ func (s *Sidecar) vectorsOf(ctx context.Context, id int32, texts []string) (vect
 	return vectors, problems
 }
 
-// newLimit is for how long questions about a pipeline wait that is not known yet: who has just set it up asks at once.
-// As long they wait for an embedder that has ended.
+// newLimit is how long a question about an unknown pipeline waits: a user may ask right after creating it. It is also
+// the limit for an embedder that is down.
 const newLimit = 4 * time.Second
 
-// answerable returns the pipeline of a number, if questions about it can be answered here.
+// answerable returns the pipeline with this ID if its questions can be answered here.
 func (s *Sidecar) answerable(ctx context.Context, id int32) (p pipeline.Pipeline, err error) {
 	p, known := s.known(id)
 	if !known {
@@ -157,9 +157,9 @@ func (s *Sidecar) answerable(ctx context.Context, id int32) (p pipeline.Pipeline
 	}
 	switch {
 	case !known:
-		err = errors.New("the sidecar that streams does not know the pipeline yet")
+		err = errors.New("the streaming sidecar does not know the pipeline yet")
 	case s.o.NoWork:
-		err = errors.New("the sidecar that streams embeds nothing (run --role stream): one that does both can answer")
+		err = errors.New("the streaming sidecar does not embed (run --role stream): use one with both roles")
 	}
 	return p, err
 }
@@ -173,7 +173,7 @@ func (s *Sidecar) known(id int32) (p pipeline.Pipeline, is bool) {
 	return p, false
 }
 
-// patiently calls f again while an embedder is being started anew: the session that waits cannot.
+// patiently retries f while an embedder is restarting, because the waiting session cannot retry.
 func patiently(ctx context.Context, f func() error) error {
 	left := newLimit
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
@@ -201,7 +201,7 @@ func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p
 	}
 	d, err := service.Describe(ctx)
 	if err != nil {
-		return p, nil, fmt.Errorf("the embedder does not say what it is: %w", err)
+		return p, nil, fmt.Errorf("the embedder does not report its model: %w", err)
 	}
 	if !p.MadeBy(d) {
 		return p, nil, errors.New("the embedder is not the one that the pipeline's vectors were made with")
@@ -215,7 +215,7 @@ func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p
 	return p, results, err
 }
 
-// score answers questions about one pipeline whose texts are to be scored, one by one: who comes first is told first.
+// score answers questions whose texts are to be scored, in order, one at a time.
 func (s *Sidecar) score(ctx context.Context, qs *questions, id int32, questions []walmsg.Question) error {
 	for i := range questions {
 		q := &questions[i]
@@ -242,7 +242,7 @@ func (s *Sidecar) score(ctx context.Context, qs *questions, id int32, questions 
 	return nil
 }
 
-// scoresOf has texts scored by the reranker of a pipeline.
+// scoresOf returns a pipeline's reranker scores for texts.
 func (s *Sidecar) scoresOf(ctx context.Context, id int32, query string, texts []string) ([]float32, error) {
 	p, err := s.answerable(ctx, id)
 	if err != nil {
@@ -265,12 +265,12 @@ func (s *Sidecar) scoresOf(ctx context.Context, id int32, query string, texts []
 	return scores, wrap.Errorf(err, "the reranker gives no answer")
 }
 
-// arrayText writes numbers as an array of the server's.
+// arrayText formats numbers as a PostgreSQL array.
 func arrayText[T int32 | float32](numbers []T) string {
 	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]") + "}"
 }
 
-// tell stores answers where those who asked look for them.
+// tell stores answers where the sessions look for them.
 func (s *Sidecar) tell(ctx context.Context, ids []questionID, vectors, problems []string) error {
 	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("write_answers"), pgx.StrictNamedArgs{
 		"questions": bytesOf(ids), "vectors": lists.Map(vectors, database.Given),
@@ -279,9 +279,9 @@ func (s *Sidecar) tell(ctx context.Context, ids []questionID, vectors, problems 
 	return wrap.Errorf(err, "store answers")
 }
 
-// sweepAnswers takes away old answers. It is tried again while some are left.
+// sweepAnswers deletes old answers. left stays set while some remain.
 func (s *Sidecar) sweepAnswers(ctx context.Context, left *atomic.Bool) {
-	left.Store(false) // what is written from here on sets it again
+	left.Store(false) // later writes set it again
 	var some bool
 	if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("sweep_answers")).Scan(&some); err != nil || some {
 		left.Store(true)

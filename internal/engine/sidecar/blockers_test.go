@@ -87,7 +87,7 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	another, _ := r.start() // one that stands by says it as well
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := log.text()
-		return strings.Contains(said, "slot being made by another process, which waits"), said
+		return strings.Contains(said, "slot being created by another process, which waits"), said
 	})
 	// What it was told last holds when the next question gets no answer, and it stands by all the same.
 	unanswered.on.Store(true)
@@ -142,7 +142,7 @@ func TestP10_AScanThatWaitsSaysForWhom(t *testing.T) {
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := log.text()
 		return strings.Contains(said, "scan waits for open transactions") && strings.Contains(said, "in database "+db.Name) &&
-			strings.Contains(said, "scan goes on"), said
+			strings.Contains(said, "scan in progress"), said
 	})
 	testenv.Eventually(t, waitTimeout, func() (bool, string) { // they are written down a moment after they are logged
 		status, err := report.Options{}.Read(t.Context(), db.Pool)

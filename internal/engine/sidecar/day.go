@@ -6,17 +6,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 )
 
-// done is what workers did: rows that they finished, and rows that they made dead letters of.
+// done counts rows that workers finished, and rows that became dead letters.
 type done struct{ succeeded, failed int64 }
 
 func (d *done) add(o done) { d.succeeded, d.failed = d.succeeded+o.succeeded, d.failed+o.failed }
 
-// day is what was done in the last 24 hours, by the hour.
+// day counts the last 24 hours by hour.
 type day struct {
 	hours [24]done
-	hour  int64     // the one that is counted now, since began
-	began time.Time // of a monotonic clock
-	last  time.Time // when the last batch ended; zero: there was none
+	hour  int64     // current hour, counted from began
+	began time.Time // with a monotonic clock
+	last  time.Time // end of the last batch; zero: none
 }
 
 func (d *day) add(o done, now time.Time) {
@@ -38,7 +38,7 @@ func (d *day) sum() (all done) {
 	return all
 }
 
-// doneOf is what a worker has done since it began.
+// doneOf returns what a worker has done since it started.
 func doneOf(w *worker.Stats) done {
 	return done{
 		succeeded: w.Embedded.Load() + w.Reused.Load() + w.Unchanged.Load() + w.Skipped.Load() +
@@ -47,7 +47,7 @@ func doneOf(w *worker.Stats) done {
 	}
 }
 
-// settleDayLocked moves what a worker has done to what is told.
+// settleDayLocked adds a worker's new counts to the day.
 func (s *Sidecar) settleDayLocked(r *running, now time.Time) {
 	stats := r.worker.Stats()
 	all := doneOf(stats)
@@ -58,7 +58,7 @@ func (s *Sidecar) settleDayLocked(r *running, now time.Time) {
 	}
 }
 
-// dayNow is what was done in the last 24 hours, and how long ago the last batch ended; nil: there was none.
+// dayNow returns the counts of the last 24 hours, and the time since the last batch ended; nil: none.
 func (s *Sidecar) dayNow() (all done, idle *time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,17 +10,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 )
 
-// asking is a question to an embedder what it is.
+// asking is a Describe request to an embedder.
 type asking struct {
 	since time.Time
-	done  chan struct{} // closed when there is an answer
+	done  chan struct{} // closed on the answer
 
 	d   embed.Description
 	err error
 }
 
-// startingError means that a pipeline cannot be started yet: its embedder has not said what it is, or still has a batch
-// that the pipeline gave it before it was stopped. Anyone who waits for it is woken.
+// startingError means that a pipeline cannot start yet: its embedder has not answered Describe, or still holds a batch
+// from before a stop. A later event wakes the supervisor.
 type startingError struct {
 	since time.Time
 	what  string
@@ -28,19 +28,19 @@ type startingError struct {
 
 func (e *startingError) Error() string { return e.what }
 
-// startTimeout is for how long a pipeline that is being started is not said to wait for its embedder.
+// startTimeout is how long a starting pipeline is not yet reported as waiting for its embedder.
 const startTimeout = 5 * time.Second
 
-// descriptions ask embedders what they are, and wait for none. They are for one goroutine.
+// descriptions sends Describe requests to embedders without waiting. It is for one goroutine.
 type descriptions struct {
 	open   map[*embed.Service]*asking
 	work   sync.WaitGroup
 	keeper *restart.Keeper
-	answer func() // called when there is an answer
+	answer func() // called on an answer
 }
 
-// get returns what an embedder is, or *startingError when it has not said so: then it is asked, and the next call may
-// return its answer.
+// get returns an embedder's description. If there is none yet, it requests it and returns *startingError; a later call
+// returns the answer.
 func (d *descriptions) get(ctx context.Context, service *embed.Service) (embed.Description, error) {
 	a := d.open[service]
 	if a == nil {
@@ -60,7 +60,7 @@ func (d *descriptions) get(ctx context.Context, service *embed.Service) (embed.D
 	}
 }
 
-// forget has embedders that have answered asked again.
+// forget drops the answers, so that the embedders are asked again.
 func (d *descriptions) forget() {
 	maps.DeleteFunc(d.open, func(_ *embed.Service, a *asking) bool {
 		select {

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication"
 )
 
-// direct returns how changes are worked at once; nil: not at all.
+// direct returns the function that processes changes directly; nil if that is disabled.
 func (s *Sidecar) direct() func(context.Context, int64, []queue.Change) (replication.Directed, error) {
 	if s.o.NoDirect {
 		return nil
@@ -21,8 +21,8 @@ func (s *Sidecar) direct() func(context.Context, int64, []queue.Change) (replica
 	return s.workNow
 }
 
-// workNow works changes whose pipelines are quick, those of one pipeline after those of another, and leaves the others:
-// also those whose turn comes when the stream has waited long enough.
+// workNow processes the changes of quick pipelines, one pipeline after another. It leaves the others, and those that
+// remain when the stream has waited long enough.
 func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Change) (d replication.Directed,
 	err error,
 ) {
@@ -61,7 +61,7 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 	return d, ended(ctx, len(d.Left) > 0)
 }
 
-// workOne works changes of one pipeline.
+// workOne processes changes of one pipeline.
 func (s *Sidecar) workOne(ctx context.Context, w *worker.Worker, epoch int64, changes []queue.Change,
 	d *replication.Directed, taken time.Time,
 ) {
@@ -69,7 +69,7 @@ func (s *Sidecar) workOne(ctx context.Context, w *worker.Worker, epoch int64, ch
 	if s.line != nil && w.Lined() {
 		line, err := s.line.Conn(ctx)
 		if err != nil {
-			s.o.Log.DebugContext(ctx, "no line to the server", "error", err)
+			s.o.Log.DebugContext(ctx, "could not open the direct connection", "error", err)
 			d.Left = append(d.Left, changes...)
 			return
 		}
@@ -90,7 +90,7 @@ func (s *Sidecar) workOne(ctx context.Context, w *worker.Worker, epoch int64, ch
 	}
 }
 
-// ended is the end of changes that were to be worked at once: some may be left.
+// ended is called after direct processing; left reports whether changes remain.
 func ended(ctx context.Context, left bool) error {
 	if left {
 		if err := failpoint.Hit("direct/left"); err != nil {
@@ -103,7 +103,7 @@ func ended(ctx context.Context, left bool) error {
 	return nil
 }
 
-// readyWorkers returns the workers of pipelines whose changes would be worked at once.
+// readyWorkers returns the workers that would process these changes directly.
 func (s *Sidecar) readyWorkers(changes []queue.Change) map[int32]*worker.Worker {
 	of := map[int32]int{}
 	for i := range changes {

@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// jobsOf are the batch jobs of a pipeline.
+// jobsOf returns the batch jobs of a pipeline.
 func (s *Sidecar) jobsOf(p *pipeline.Pipeline, service *embed.Service) *jobs.Jobs {
 	o := jobs.Options{
 		Pipeline: p, DB: s.o.Pool, Service: service, ID: s.me().id, Log: s.o.Log,
@@ -21,7 +21,7 @@ func (s *Sidecar) jobsOf(p *pipeline.Pipeline, service *embed.Service) *jobs.Job
 	return jobs.New(o)
 }
 
-// cancelJobs has providers give up the batch jobs of pipelines that are gone.
+// cancelJobs cancels the batch jobs of removed pipelines at their providers.
 func (s *Sidecar) cancelJobs(ctx context.Context) {
 	if s.idle() {
 		return

@@ -16,12 +16,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ownersTimeout is how long the stream waits for the rows that joined ones have a part in. What takes longer is found
-// by a scan.
+// ownersTimeout is how long the stream waits for the source rows of joined rows. After a timeout a scan finds them.
 const ownersTimeout = 500 * time.Millisecond
 
-// slowOwners are pipelines whose rows took long to be found by what is joined to them. The stream of all pipelines
-// waits for that, so a scan finds them for a while: the stream spends a twentieth of its time on one pipeline at most.
+// slowOwners are pipelines with slow owner lookups, which the streams of all pipelines wait for. For a while a scan
+// finds their rows instead. So the stream spends at most a twentieth of its time on one pipeline.
 type slowOwners struct{ until map[int32]time.Time }
 
 func (s *slowOwners) now(id int32, at time.Time) bool { return at.Before(s.until[id]) }
@@ -29,7 +28,7 @@ func (s *slowOwners) now(id int32, at time.Time) bool { return at.Before(s.until
 func (s *slowOwners) note(id int32, began, ended time.Time) {
 	const share = 20
 	took := ended.Sub(began)
-	if took < ownersTimeout/2 { //nolint:mnd // quick enough
+	if took < ownersTimeout/2 { //nolint:mnd // fast enough
 		return
 	}
 	if s.until == nil {
@@ -38,8 +37,8 @@ func (s *slowOwners) note(id int32, began, ended time.Time) {
 	s.until[id] = ended.Add(share * took)
 }
 
-// owners is replication.Owners. Rows are looked up once every change is visible, and no sooner: ADR 17 says why. Where
-// that takes long, or a joined row has a part in many, a scan finds them.
+// owners is replication.Owners. It looks up rows only once all changes are visible; ADR 17 explains why. If the lookup
+// is slow or finds many rows, a scan finds them instead.
 func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []queue.Change,
 	scans map[int32][]pipeline.Owner, err error,
 ) {
@@ -81,7 +80,7 @@ func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []q
 		p := of[g.id]
 		switch {
 		case p == nil || p.Status != pipeline.Active || g.join > len(p.Links()):
-			scans[g.id] = nil // whatever it is: when it can work, all of its rows are compared
+			scans[g.id] = nil // once the pipeline works again, all its rows are compared
 		case !visible:
 			later(g, values[g]...)
 		default:
@@ -92,7 +91,7 @@ func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []q
 			later(g, many...)
 		}
 	}
-	for _, g := range order { // what is compared whole needs no names
+	for _, g := range order { // a scan of all rows needs no owners
 		if list, there := scans[g.id]; there && (list == nil || slices.ContainsFunc(list,
 			func(o pipeline.Owner) bool { return o.Join == 0 })) {
 			scans[g.id] = nil
@@ -118,8 +117,7 @@ func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []q
 	return found, scans, nil
 }
 
-// ownersOf returns the keys of the rows that joined rows have a part in, by the values of these, and which values have
-// too many.
+// ownersOf returns the keys of the source rows by the join values of joined rows, and the values that have too many.
 func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipeline.Link, values []string) (
 	keys map[string][]string, many []string, err error,
 ) {
@@ -127,7 +125,7 @@ func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipel
 	var ask []string
 	for _, v := range values {
 		parts, err := pipeline.SplitKey(v, len(link.Table().On))
-		if err != nil { // it was read when the pipeline had other joins
+		if err != nil { // read before the pipeline's joins changed
 			return keys, values, nil
 		}
 		if key, ok := p.KeyOf(link, parts); ok {
@@ -136,7 +134,7 @@ func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipel
 			ask = append(ask, v)
 		}
 	}
-	if len(ask) == 0 || s.o.NoWork || s.slow.now(p.ID, time.Now()) { // who streams only may read no rows
+	if len(ask) == 0 || s.o.NoWork || s.slow.now(p.ID, time.Now()) { // a stream-only sidecar may not read rows
 		return keys, ask, nil
 	}
 	began := time.Now()
@@ -145,11 +143,11 @@ func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipel
 		return nil, nil, err
 	}
 	s.slow.note(p.ID, began, time.Now())
-	if err != nil { // whatever is wrong with the table, the scan and the pipeline's state tell
+	if err != nil { // the scan and the pipeline's state report a problem of the table
 		if fault := database.Judge(err); fault == database.Ended || fault == database.Unjudged && database.IsTransient(err) {
 			return nil, nil, err
 		}
-		s.o.Log.WarnContext(ctx, "rows of joined ones not found: a scan looks for them", "pipeline", p.Name, "error", err)
+		s.o.Log.WarnContext(ctx, "source rows of joined rows not found: a scan will find them", "pipeline", p.Name, "error", err)
 		return keys, ask, nil
 	}
 	for i, v := range ask {
@@ -162,7 +160,7 @@ func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipel
 	return keys, many, nil
 }
 
-// awaitVisible waits a moment for transactions to be visible to others: they are in the WAL before that.
+// awaitVisible waits briefly for transactions to become visible: they are in the WAL before that.
 func (s *Sidecar) awaitVisible(ctx context.Context, ids map[uint32]bool) (visible bool, err error) {
 	const longest, short, pause = 200 * time.Millisecond, 5 * time.Millisecond, time.Millisecond
 	xids := make([]int64, 0, len(ids))
@@ -170,13 +168,13 @@ func (s *Sidecar) awaitVisible(ctx context.Context, ids map[uint32]bool) (visibl
 		xids = append(xids, int64(id))
 	}
 	limit := longest
-	if s.ownersInVain.Load() { // a commit may wait for a standby that is away
+	if s.ownersInVain.Load() { // the commit may wait for an unavailable standby
 		limit = short
 	}
 	for deadline := time.Now().Add(limit); ; {
 		if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("visible_xids"),
 			pgx.StrictNamedArgs{"xids": xids}).Scan(&visible); err != nil {
-			return false, fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
+			return false, fmt.Errorf("check whether %d transactions are visible: %w", len(xids), err)
 		}
 		s.ownersInVain.Store(!visible)
 		if visible || time.Now().After(deadline) {

@@ -94,6 +94,61 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 	}
 }
 
+// TestP5_AScanThatSomebodyHolds: an operator has asked for a comparison in a transaction that he leaves open, and the
+// table is altered meanwhile. Its rows wait for him; the stream and other pipelines do not, nor a sidecar that begins.
+func TestP5_AScanThatSomebodyHolds(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(wide)
+	db.MustExec(notes)
+	db.MustExec(`INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i FROM generate_series(1, 50) AS i`)
+	r := newRig(t, db, intoTable("docs", "title", "body"), intoTable("notes", "body"))
+	s, stop := r.start()
+	r.settle()
+	lock := r.locking(`SELECT FROM embedsidecar.scan AS s
+		WHERE s.pipeline_id = (SELECT p.pipeline_id FROM embedsidecar.pipeline AS p WHERE p.name = 'docs') FOR UPDATE`)
+	db.MustExec(`ALTER TABLE docs RENAME body TO content`)
+	db.MustExec(`UPDATE docs SET content = 'other ' || id WHERE id < 9`)
+	for i := range 2 {
+		db.MustExec(`INSERT INTO notes VALUES ($1, 'meanwhile')`, i)
+		r.has(int64(i+1), `SELECT count(*) FROM notes_embedding`)
+		db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = false WHERE name = 'notes'`)
+		reason(t, s, "notes", "paused")
+		db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true WHERE name = 'notes'`)
+		r.works(s, "notes")
+		stop()
+		s, stop = r.start()
+	}
+	r.works(s, "notes")
+	r.rollback(lock)
+	r.noticed()
+	r.settle()
+	r.verify()
+}
+
+// TestP10_APipelineThatSomebodyHolds: what keeps the others from working is told all the same.
+func TestP10_APipelineThatSomebodyHolds(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(notes)
+	r := newRig(t, db, intoTable("docs", "body"), intoTable("notes", "body"))
+	r.start()
+	r.settle()
+	lock := r.locking(`SELECT FROM embedsidecar.pipeline WHERE name = 'docs' FOR NO KEY UPDATE`) // as pause does
+	db.MustExec(`ALTER TABLE docs_embedding DROP CONSTRAINT docs_embedding_pkey`)
+	db.MustExec(`ALTER TABLE notes_embedding DROP CONSTRAINT notes_embedding_pkey`)
+	r.status("notes", pipeline.Misconfigured)
+	r.rollback(lock)
+	r.status("docs", pipeline.Misconfigured)
+	db.MustExec(`ALTER TABLE docs_embedding ADD PRIMARY KEY (id, chunk_no)`)
+	db.MustExec(`ALTER TABLE notes_embedding ADD PRIMARY KEY (id, chunk_no)`)
+	r.status("docs", pipeline.Active)
+	r.status("notes", pipeline.Active)
+	r.settle()
+	r.verify()
+}
+
 // TestP8_WhatCannotBeWrittenIsNotPaidForAgain: while somebody holds the table with the vectors, or the rows that they
 // go into, each try would embed what nobody keeps until it can be written.
 func TestP8_WhatCannotBeWrittenIsNotPaidForAgain(t *testing.T) {

@@ -14,12 +14,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
-// otherModelError means that an embedder is not the one that a pipeline's vectors were made with.
+// otherModelError means that the embedder is not the one that made a pipeline's vectors.
 type otherModelError struct{ reason string }
 
 func (e *otherModelError) Error() string { return e.reason }
 
-// problem words why a pipeline could not be started.
+// problem describes why a pipeline could not be started.
 func (s *Sidecar) problem(err error) *health.Problem {
 	code := health.PluginDown
 	_, asked := errors.AsType[*embed.Error](err)
@@ -29,12 +29,12 @@ func (s *Sidecar) problem(err error) *health.Problem {
 	if other, is := errors.AsType[*otherModelError](err); is {
 		code, err = health.OtherModel, other
 	} else if !asked {
-		code = health.PluginUnknown // nothing by this name was there to be started
+		code = health.PluginUnknown // no plugin or model with this name
 	}
 	return &health.Problem{Code: code, Detail: s.shown(err)}
 }
 
-// shown is an error on one line of bounded length, without passwords.
+// shown returns an error as one line of limited length, without passwords.
 func (s *Sidecar) shown(err error) string {
 	const most = 500
 	text := strings.Join(strings.Fields(database.Words(err)), " ")
@@ -44,7 +44,7 @@ func (s *Sidecar) shown(err error) string {
 	return wording.Cut(text, most)
 }
 
-// problemOf is why a pipeline is not being worked, or to no effect; nil: it is worked.
+// problemOf returns why a pipeline is not processed, or not successfully; nil: it is.
 func (s *Sidecar) problemOf(state *State) *health.Problem {
 	if state.Problem != nil {
 		return state.Problem
@@ -52,13 +52,12 @@ func (s *Sidecar) problemOf(state *State) *health.Problem {
 	return s.troubleOf(state)
 }
 
-// troubleOf words why a pipeline is worked to no effect: its embedder has failed too often for that to be a hiccup,
-// or its texts all fail.
+// troubleOf returns why a pipeline is processed without success: its embedder fails repeatedly, or all texts fail.
 func (s *Sidecar) troubleOf(state *State) *health.Problem {
 	const hiccups = 3
 	if state.service != nil {
 		if trouble := state.service.Trouble(); trouble.Failures >= hiccups {
-			return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; the last error: " +
+			return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; last error: " +
 				s.shown(trouble.Err)}
 		}
 	}
@@ -76,7 +75,7 @@ func (s *Sidecar) troubleOf(state *State) *health.Problem {
 	return nil
 }
 
-// waits logs why a pipeline waits, when that changes. It is called by one goroutine alone.
+// waits logs why a pipeline waits, when that changes. It is called by one goroutine only.
 func (s *Sidecar) waits(ctx context.Context, name string, p *health.Problem) {
 	told, waited := s.waiting[name]
 	switch {
@@ -88,11 +87,10 @@ func (s *Sidecar) waits(ctx context.Context, name string, p *health.Problem) {
 	}
 }
 
-// stuckAfter is for how long a stream may fail to be, before it is said to be stuck: a server takes a while to start
-// again.
+// stuckAfter is how long a stream may fail before it is reported as stuck: a server restart takes a while.
 const stuckAfter = 10 * time.Second
 
-// streaming is what this sidecar does about the slot, and why it does not stream.
+// streaming returns this sidecar's state for the slot, and why it does not stream.
 func (s *Sidecar) streaming() (health.Stream, string) {
 	stats := s.Stream()
 	switch {
@@ -119,7 +117,7 @@ func (s *Sidecar) streaming() (health.Stream, string) {
 	return health.Starting, ""
 }
 
-// blockers are those that the making of the slot waits for, as the stream saw them last.
+// blockers returns the transactions that block the creation of the slot, as last seen by the stream.
 func (s *Sidecar) blockers() []string {
 	stats := s.Stream()
 	if stats == nil {
@@ -131,15 +129,15 @@ func (s *Sidecar) blockers() []string {
 	return nil
 }
 
-// notice is what only this process knows.
+// notice is state that only this process knows.
 type notice struct {
 	stream   health.Stream
 	detail   string
 	problems map[int32]health.Problem
 }
 
-// same reports whether two notices say the same; told apart from wording, which changes with each try. That there is
-// something to say at all is no wording.
+// same compares two notices: by state, and also by wording, which changes with each error. Whether there is a detail at
+// all belongs to the state.
 func (n *notice) same(o *notice) (states, words bool) {
 	states = n.stream == o.stream && (n.detail == "") == (o.detail == "") && maps.EqualFunc(n.problems, o.problems,
 		func(a, b health.Problem) bool { return a.Code == b.Code })
@@ -151,7 +149,7 @@ func (s *Sidecar) notice() *notice {
 	n.stream, n.detail = s.streaming()
 	states := s.applied()
 	for i := range states {
-		// What the tables know already is not told twice.
+		// Leave out what the tables already tell.
 		p := &states[i].Pipeline
 		known := !p.Enabled || p.Halted || p.Closed || p.Spent || p.Status != pipeline.Active && !s.idle()
 		if problem := s.problemOf(&states[i]); problem != nil && !known {
@@ -161,9 +159,9 @@ func (s *Sidecar) notice() *notice {
 	return n
 }
 
-// notices stores what only this process knows, when it changes: why it does not work a pipeline, and what it does
-// about the slot; and how fast it works. Anyone who asks the database is told, and an idle sidecar writes nothing. New
-// words for the same state, such as another error of the embedder, wait for a heartbeat.
+// notices stores what only this process knows when it changes: why a pipeline is not processed, the state for the slot,
+// and speeds. Other sessions read it there. An idle sidecar writes nothing. A new wording of the same state waits for a
+// heartbeat.
 func (s *Sidecar) notices(ctx context.Context) error {
 	look := time.NewTicker(min(time.Second, s.o.Heartbeat))
 	defer look.Stop()
@@ -178,7 +176,7 @@ func (s *Sidecar) notices(ctx context.Context) error {
 		s.noteSpeeds(ctx, &fast)
 		now := s.notice()
 		if me := s.me(); me != as {
-			stored, as = &notice{stream: health.Starting}, me // by another row, which has told nothing
+			stored, as = &notice{stream: health.Starting}, me // a new row without a notice
 		}
 		if states, words := now.same(stored); words || states && time.Since(at) < s.o.Heartbeat {
 			continue

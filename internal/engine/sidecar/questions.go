@@ -9,73 +9,73 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
-// What keeps questions from costing others anything. A role is one that has logged in.
+// Limits that keep questions from affecting other roles. A role is a session's login role.
 const (
-	askedTogether = 32   // questions of a pipeline that are embedded at once
-	mostOfARole   = 64   // that wait or are being answered
+	askedTogether = 32   // questions of a pipeline embedded in one call
+	mostOfARole   = 64   // of a role, waiting or being answered
 	mostQuestions = 1024 // of all roles
-	mostRefused   = 64   // that are told so; one more waits in vain
-	// bytes of texts to be scored that a role, and all of them, have waiting
+	mostRefused   = 64   // that get an answer; further ones time out
+	// bytes of waiting texts to score, of one role and of all
 	mostOfARoleBytes, mostBytes = 16 << 20, 64 << 20
-	textsOfOne                  = 10 // so many of them count as a question more
+	textsOfOne                  = 10 // texts to score that count as one more question
 
-	askRate  = 100 // new questions of a role in a second, in the long run
+	askRate  = 100 // new questions per second and role, on average
 	askBurst = 200
 )
 
-// Asked counts what became of questions. Its fields may be read at any time.
+// Asked counts the outcomes of questions. Its fields may be read at any time.
 type Asked struct {
-	Read                      atomic.Int64 // once for each time that somebody asks
+	Read                      atomic.Int64 // every received question, repetitions included
 	Answered, Failed, Refused atomic.Int64
-	Expired                   atomic.Int64 // nobody waits any more, or they were answered a moment ago
-	Forged                    atomic.Int64 // messages that are no questions of this installation
+	Expired                   atomic.Int64 // no session waits any more, or it was just answered
+	Forged                    atomic.Int64 // messages that are not valid questions of this installation
 }
 
-// questions wait here for an answer. Who hands one in never waits. Roles take turns, so that one that asks a lot waits
-// for itself.
+// questions is the queue of unanswered questions. Adding one never blocks. Roles take turns, so that a busy role delays
+// only itself.
 type questions struct {
 	key   []byte
 	stats Asked
-	ready chan struct{} // something may be taken
+	ready chan struct{} // signals that something may be taken
 
 	mu        sync.Mutex
-	bytes     int // of all that wait or are being answered
+	bytes     int // of all waiting and current questions
 	pipelines map[topic]*turns
-	known     map[questionID]struct{} // those that wait or are being answered
+	known     map[questionID]struct{} // waiting and current questions
 	roles     map[uint32]*allowance
 	refused   []questionID
-	refusing  bool // some are being told
+	refusing  bool // some are being answered
 }
 
 type questionID = [32]byte
 
-// topic is what is answered in turns: vectors and scores keep each other waiting no longer than their models do.
+// topic is a separate line of questions, so that vectors and scores do not wait for each other's model.
 type topic struct {
 	pipeline int32
 	scores   bool
 }
 
-// turns are the questions about one pipeline, by role.
+// turns are the questions on one topic, by role.
 type turns struct {
-	order   []uint32 // roles that have some; the first is next
+	order   []uint32 // roles with questions; the first is next
 	waiting map[uint32][]walmsg.Question
 	busy    bool // some are being answered
 }
 
-// allowance is how much a role may ask.
+// allowance is how much a role may still ask.
 type allowance struct {
 	left    float64
-	at      time.Time // when that was so
+	at      time.Time // time of left
 	waiting int
 	bytes   int
 }
 
-// asked is what is answered together.
+// asked are questions answered together.
 type asked struct {
 	topic
 
 	questions []walmsg.Question
-	refused   []questionID // in place of these: too many were asked
+	refused   []questionID // instead of questions: too many were asked
 }
 
 func newQuestions(secret []byte) *questions {
@@ -85,8 +85,8 @@ func newQuestions(secret []byte) *questions {
 	}
 }
 
-// hand takes the content of a message. One of before this session of the stream was mostly answered long ago, and comes
-// again with many others: it takes nothing of what its role may ask now. Anyone who still waits for it asks again.
+// hand takes the content of a message. A question from before this session was probably answered already, and arrives
+// with many others: it does not use up its role's allowance. A session that still waits asks again.
 func (qs *questions) hand(content []byte, before bool) {
 	q, err := walmsg.ReadQuestion(qs.key, content)
 	if err != nil {
@@ -135,7 +135,7 @@ func (qs *questions) hand(content []byte, before bool) {
 	qs.signal()
 }
 
-// allowedLocked returns what a role may ask now. Of one that has not asked for a while nothing is kept.
+// allowedLocked returns a role's allowance. It deletes full ones, of roles that have not asked for a while.
 func (qs *questions) allowedLocked(role uint32, now time.Time) *allowance {
 	a := qs.roles[role]
 	if a != nil {
@@ -156,8 +156,8 @@ func (qs *questions) signal() {
 	sleep.Wake(qs.ready)
 }
 
-// take returns what can be answered now, which done ends; false: nothing can. Of a pipeline some are answered at a
-// time: those that come meanwhile are answered together, and a model that takes its time keeps no other waiting.
+// take returns questions that can be answered now, until done is called; false: none. Each topic has one call at a
+// time: questions that arrive meanwhile are answered together, and a slow model delays no other.
 func (qs *questions) take() (asked, bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -187,7 +187,7 @@ func (qs *questions) take() (asked, bool) {
 	return asked{}, false
 }
 
-// done ends what take has begun.
+// done ends the call that take started.
 func (qs *questions) done(a asked) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

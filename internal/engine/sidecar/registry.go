@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// registration is the row that tells of this sidecar, and the table that it is in.
+// registration is this sidecar's row in the table worker, and the table's OID.
 type registration struct {
 	id    int64
 	table uint32
@@ -16,7 +16,7 @@ type registration struct {
 
 func (s *Sidecar) me() *registration { return s.registered.Load() }
 
-// role is what this sidecar does of the two, in a word.
+// role returns the sidecar's role as one word.
 func (s *Sidecar) role() string {
 	switch {
 	case s.o.NoWork:
@@ -27,7 +27,7 @@ func (s *Sidecar) role() string {
 	return "all"
 }
 
-// register tells the database that this sidecar works here.
+// register adds this sidecar to the table worker.
 func (s *Sidecar) register(ctx context.Context) error {
 	var r registration
 	err := s.o.Pool.QueryRow(ctx, `WITH quiet AS (DELETE FROM embedsidecar.worker AS w
@@ -43,7 +43,7 @@ func (s *Sidecar) register(ctx context.Context) error {
 	return nil
 }
 
-// noteQuiet says in place of a farewell that this sidecar is back after a time at the latest.
+// noteQuiet marks the row with the latest time of return instead of deleting it.
 func (s *Sidecar) noteQuiet(ctx context.Context, l *leave) error {
 	_, err := s.o.Pool.Exec(ctx, `UPDATE embedsidecar.worker SET last_seen_at = now(), quiet_until = now() + $2::interval,
 		stream = $3, problems = '{}', stream_detail = $4 WHERE worker_id = $1`,
@@ -51,9 +51,9 @@ func (s *Sidecar) noteQuiet(ctx context.Context, l *leave) error {
 	return err
 }
 
-// stillKnown begins again where the tables of ours are not those in which this sidecar has registered: a dump was
-// restored over the database. Its places of tasks and leases are smaller than those that we remember, so that we
-// would see none. A restore makes primary keys when all rows are there: before that nothing is done.
+// stillKnown registers again if our tables are not those in which this sidecar registered: a dump was restored. The
+// restored places of tasks and leases are lower than our cursors, so we would not find them. A restore creates primary
+// keys last: before that nothing is done.
 func (s *Sidecar) stillKnown(ctx context.Context) error {
 	before := s.me()
 	var gone bool
@@ -71,7 +71,7 @@ func (s *Sidecar) stillKnown(ctx context.Context) error {
 	}
 	s.o.Log.WarnContext(ctx, "this sidecar is no longer registered, as after a restore: registering again", "was",
 		before.id, "now", s.me().id)
-	// A position that the streamer stores proves whether the slot is further than the queue.
+	// A position stored by the stream shows whether the slot is ahead of the queue.
 	_, err = s.o.Pool.Exec(ctx, `SELECT pg_notify($1, pg_current_wal_lsn()::text)
 		WHERE pg_notification_queue_usage() < 0.5`, queue.Waiting)
 	return err

@@ -11,16 +11,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// Where the streamer and the workers are one process, a word in memory wakes a worker. Where they are two, the one that
-// fills the queue notifies, and those that work it listen. What is missed meanwhile the sweep of every heartbeat finds.
+// If stream and workers are one process, workers are woken in memory. Otherwise the streaming process sends
+// notifications and working processes listen. The sweep at every heartbeat finds missed ones.
 
-// workChannel is where it is told that the queue has work.
+// workChannel is the notification channel for work in the queue.
 const workChannel = "embedsidecar_work"
 
-// relayPause is between two notifications, and between two wakes by what anybody may have sent.
+// relayPause is the minimum time between notifications, and between wakes: any role can send notifications.
 const relayPause = 10 * time.Millisecond
 
-// tellWork notifies other processes of what is enqueued here.
+// tellWork notifies other processes of work enqueued here.
 func (s *Sidecar) tellWork(ctx context.Context) error {
 	for {
 		select {
@@ -29,30 +29,30 @@ func (s *Sidecar) tellWork(ctx context.Context) error {
 		case <-s.told:
 		}
 		if _, err := s.o.Pool.Exec(ctx, "SELECT pg_notify($1, '')", workChannel); err != nil && ctx.Err() == nil {
-			s.o.Log.DebugContext(ctx, "workers not told of work", "error", err)
+			s.o.Log.DebugContext(ctx, "workers not notified of work", "error", err)
 		}
 		sleep.For(ctx, relayPause)
 	}
 }
 
-// hearWork wakes the workers of this process when another one has enqueued something.
+// hearWork wakes the workers of this process when another process has enqueued work.
 func (s *Sidecar) hearWork(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
-			s.o.Log.DebugContext(ctx, "not told of work: it is found at the next sweep", "error", err)
+			s.o.Log.DebugContext(ctx, "not listening for work: the next sweep finds it", "error", err)
 		}
 		sleep.For(ctx, s.o.Heartbeat)
 	}
 	return nil
 }
 
-// listen wakes workers for as long as a connection lasts.
+// listen wakes workers until the connection ends.
 func (s *Sidecar) listen(ctx context.Context) (err error) {
 	pooled, err := s.o.StreamPool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	conn := pooled.Hijack() // it is read from until it ends
+	conn := pooled.Hijack() // used until it ends
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	if _, err := conn.Exec(ctx, "LISTEN "+workChannel); err != nil {
 		return err
@@ -72,8 +72,7 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 	}
 }
 
-// notified waits until the connection is told something. It reads for a heartbeat at a time: who waits for longer is
-// taken for one whose answer is lost.
+// notified waits for a notification. It reads for one heartbeat at a time: a longer read would count as a lost answer.
 func (s *Sidecar) notified(ctx context.Context, conn *pgconn.PgConn) error {
 	for ctx.Err() == nil {
 		reading, cancel := context.WithTimeout(ctx, s.o.Heartbeat)

@@ -36,105 +36,105 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Options are what a Sidecar needs.
+// Options configure a Sidecar.
 type Options struct {
 	Slot       string
 	Instance   string        // name in the worker registry
-	Host       string        // the machine's, as it is told there
+	Host       string        // host name in the worker registry
 	Version    string        // of the program
 	Pool       *pgxpool.Pool // for queue and tables; may go through a pooler
-	StreamPool *pgxpool.Pool // straight to the server, for the streamer; two connections do
+	StreamPool *pgxpool.Pool // direct connection to the server, for the stream; needs two connections
 	Dial       func(ctx context.Context) (*pgconn.PgConn, error)
-	Load       func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
-	// OnRequest is called when a request for a pipeline is notified; nil: it is ignored.
+	Load       func(ctx context.Context) ([]pipeline.Pipeline, error) // returns the slot's current pipelines
+	// OnRequest is called when a notification says that a pipeline is requested; may be nil.
 	OnRequest func()
-	Forget    func() // what Load remembers of them; nil: nothing
-	// makes a missing publication again, if the role may; may be nil
+	Forget    func() // drops what Load has cached; may be nil
+	// recreates a missing publication if the role may; may be nil
 	Repair func(ctx context.Context) error
-	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one.
-	// What it has embedded for one of them is then not embedded again for another.
+	// Embedder returns the embedder of a pipeline. Pipelines that share one must get the same value, comparable with
+	// ==; a text is then embedded once for all of them.
 	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
-	// Reranker returns the name of the model that reranks what searches of a pipeline find; "": there is none.
+	// Reranker returns the model that reranks searches of a pipeline; "": none.
 	Reranker func(pipeline string) string
-	// Service returns the service of an embedder that other sidecars of the process have, too. nil: there are none.
+	// Service returns the service of an embedder shared with other sidecars of the process; nil: none are shared.
 	Service func(e embed.Embedder) *embed.Service
-	Budget  *worker.Budget // of texts in memory, of all sidecars of the process. nil: its own
-	Limit   *limit.Limit   // of rows and tokens a second, of all sidecars of the process. nil: there is none
-	InWork  *limit.InWork  // of rows in work, of all sidecars of the process. nil: there is no limit
+	Budget  *worker.Budget // of texts in memory, for all sidecars of the process; nil: its own
+	Limit   *limit.Limit   // rows and tokens per second, for all sidecars of the process; nil: no limit
+	InWork  *limit.InWork  // of rows in work, for all sidecars of the process; nil: no limit
 	Log     *slog.Logger
 
-	Disabled     bool          // the master switch of this sidecar: changes are queued, nothing is embedded
-	NoStream     bool          // work the queue only
-	NoWork       bool          // fill the queue only
-	StopOnLost   bool          // refuse instead of making a lost slot again
-	Failover     bool          // a recreated slot is one that standbys keep a copy of, from PostgreSQL 17 on
-	Loops        int           // batches in work per pipeline
+	Disabled     bool          // master switch: changes are queued, nothing is embedded
+	NoStream     bool          // only process the queue
+	NoWork       bool          // only fill the queue
+	StopOnLost   bool          // refuse instead of recreating a lost slot
+	Failover     bool          // create slots with failover (PostgreSQL 17+)
+	Loops        int           // concurrent batches per pipeline
 	BatchRows    int           // rows per batch
-	HeldRows     int           // rows of a column that one write-back holds at most; 0: 64; below 0: the whole batch
+	HeldRows     int           // maximum number of locked rows per write-back to a column; 0: 64; below 0: the whole batch
 	Lease        time.Duration // of a batch
 	Retry        worker.Retry
-	History      queue.History       // what is kept of it; zero: queue.DefaultHistory
+	History      queue.History       // limits of history; zero: queue.DefaultHistory
 	Heartbeat    time.Duration       // 0: 10 s
-	DrainTimeout time.Duration       // for batches in work at shutdown; 0: pipeline.DefaultDrainTimeout
-	Redact       func(string) string // takes passwords out of what is stored of errors; nil: there are none
-	CacheBytes   int64               // vectors remembered per model; 0: pipeline.DefaultCacheBytes
-	// with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
+	DrainTimeout time.Duration       // for current batches at shutdown; 0: pipeline.DefaultDrainTimeout
+	Redact       func(string) string // removes passwords from stored errors; nil: no change
+	CacheBytes   int64               // cached vectors per model; 0: pipeline.DefaultCacheBytes
+	// wait for a commit to become visible, before possibly unchanged rows become tasks; 0: 1 s
 	VisibilityTimeout time.Duration
 	NoDirect          bool // every change goes through the queue
-	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
+	// maximum batch duration for changes to be processed directly, while the stream waits; 0: 50 ms
 	Quick       time.Duration
 	Fresh       func(p *pipeline.Pipeline, d time.Duration)
-	Price       func(p *pipeline.Pipeline) pipeline.Price // of its model; nil: of no pipeline
-	ModelBudget func(model string) pipeline.Budget        // nil: models have none of their own
-	Trace       *trace.Provider                           // nil: nothing is traced
+	Price       func(p *pipeline.Pipeline) pipeline.Price // of the pipeline's model; nil: no prices
+	ModelBudget func(model string) pipeline.Budget        // nil: models have no budgets
+	Trace       *trace.Provider                           // nil: no traces
 }
 
-// Sidecar runs once.
+// Sidecar is one run of embedsidecar; Run may be called once.
 type Sidecar struct {
 	o         Options
 	queue     *queue.Queue
 	budget    *worker.Budget // of texts in memory
-	book      *spend.Book    // of what budgets pay for
+	book      *spend.Book    // accounts for budgets
 	stream    *replication.Stream
-	line      *database.Line // of the stream's changes; nil: each step takes a connection of a pool
-	questions *questions     // texts that sessions ask for; nil before Run
+	line      *database.Line // connection for the stream's changes; nil: a pool is used
+	questions *questions     // texts that sessions asked for; nil before Run
 	reload    chan struct{}
-	told      <-chan struct{} // of work for other processes
+	told      <-chan struct{} // signals work for other processes
 	keeper    *restart.Keeper
-	broken    chan error // a loop of a worker was given up
+	broken    chan error // a worker loop could not be restarted
 
 	registered atomic.Pointer[registration]
-	quiet      atomic.Pointer[leave]               // nil: it leaves for good
-	loaded     atomic.Pointer[[]pipeline.Pipeline] // as they were loaded last; nil: not yet
+	quiet      atomic.Pointer[leave]               // nil: not a temporary exit
+	loaded     atomic.Pointer[[]pipeline.Pipeline] // last loaded; nil: not loaded yet
 	secret     []byte
-	urgencies  map[int32]*worker.Urgency // of pipelines whose rows say how urgent they are
-	// joined rows: a commit was waited for in vain
+	urgencies  map[int32]*worker.Urgency // of pipelines whose rows specify their lane
+	// the last wait for visible commits of joined rows timed out
 	ownersInVain atomic.Bool
-	slow         slowOwners    // of the stream
-	tracer       *trace.Tracer // nil: nothing is traced
+	slow         slowOwners    // used by the stream
+	tracer       *trace.Tracer // nil: no traces
 	userPath     string
 
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
 
 	mu       sync.Mutex
 	day      day
-	spent    map[int32]spent // of workers that have ended, by pipeline: not stored yet
+	spent    map[int32]spent // of stopped workers, by pipeline: not stored yet
 	services map[pipeline.ModelName]*embed.Service
-	shared   map[embed.Embedder]*embed.Service // the same, by what embeds
+	shared   map[embed.Embedder]*embed.Service // the same services by embedder
 	running  map[int32]*running
-	stopped  map[int32]time.Time // since when, of pipelines whose work in hand is not over
+	stopped  map[int32]time.Time // stop time of pipelines with unfinished work
 	states   []State
 
-	waiting   map[string]health.Problem // what was logged of pipelines that wait; of the supervisor
-	described descriptions              // of the supervisor
-	stopping  sync.WaitGroup            // workers that finish what they have in hand
-	left      chan struct{}             // pipelines are gone
-	progress  chan struct{}             // a pipeline may be started that had to wait
-	streamed  streamed                  // what was stored of it; of housekeeping, and then of the farewell
-	storing   *storing                  // what may be stored; of the same
+	waiting   map[string]health.Problem // last logged problems of waiting pipelines; used by the supervisor
+	described descriptions              // used by the supervisor
+	stopping  sync.WaitGroup            // stopped workers that finish their work
+	left      chan struct{}             // signals that pipelines were removed
+	progress  chan struct{}             // signals that a waiting pipeline may be able to start
+	streamed  streamed                  // counters stored so far; used by housekeeping, then by farewell
+	storing   *storing                  // a write with unknown result; used by the same
 }
 
-// running is a pipeline that is being worked.
+// running is a pipeline that is being processed.
 type running struct {
 	pipeline pipeline.Pipeline
 	service  *embed.Service
@@ -142,21 +142,21 @@ type running struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
 	scan     chan struct{}
-	counted  spent // of what it has spent: what was stored, or is about to be
-	told     done  // of what it has done: what is in the day
+	counted  spent // costs that were stored or are about to be
+	told     done  // counts included in the day
 }
 
-// State is what a Sidecar knows of one of its pipelines.
+// State is the state of one pipeline.
 type State struct {
 	Pipeline pipeline.Pipeline
-	Worker   *worker.Stats // nil unless it is being worked
+	Worker   *worker.Stats // nil unless it is running
 	Service  *embed.Stats
-	Problem  *health.Problem // why it is not being worked, or to no effect; nil: it is worked
+	Problem  *health.Problem // why it is not processed, or not successfully; nil: it is
 
 	service *embed.Service
 }
 
-// Reason words why the pipeline is not being worked, or to no effect; "": it is worked.
+// Reason describes why the pipeline is not processed, or not successfully; "": it is.
 func (s *State) Reason() string {
 	if s.Problem == nil {
 		return ""
@@ -198,7 +198,7 @@ func New(o Options) *Sidecar {
 	return s
 }
 
-// Panics returns how often loops of a part have panicked.
+// Panics returns how often the loops of a part have panicked.
 func (s *Sidecar) Panics(part restart.Part) int64 { return s.keeper.Panics(part) }
 
 // Stream returns the stream's counters; nil before Run and with NoStream.
@@ -211,7 +211,7 @@ func (s *Sidecar) Stream() *replication.Stats {
 	return s.stream.Stats()
 }
 
-// States returns the pipelines as they are now.
+// States returns the current states of the pipelines.
 func (s *Sidecar) States() []State {
 	states := slices.Clone(s.applied())
 	for i := range states {
@@ -220,15 +220,14 @@ func (s *Sidecar) States() []State {
 	return states
 }
 
-// applied are the pipelines as they were started last, which nobody changes: a thousand are not copied each second.
+// applied returns the states as last applied. They are immutable, so a thousand need not be copied every second.
 func (s *Sidecar) applied() []State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.states
 }
 
-// Pipelines returns the pipelines as they were loaded last, whether they are at work or not; known is false before
-// that.
+// Pipelines returns the last loaded pipelines, running or not; known is false before the first load.
 func (s *Sidecar) Pipelines() (list []pipeline.Pipeline, known bool) {
 	loaded := s.loaded.Load()
 	if loaded == nil {
@@ -237,17 +236,17 @@ func (s *Sidecar) Pipelines() (list []pipeline.Pipeline, known bool) {
 	return slices.Clone(*loaded), true
 }
 
-// Run works until ctx ends, then finishes the batches in work, gives back what is left and confirms what is durable.
-// It returns nil when asked to stop, or the error that makes going on impossible.
+// Run works until ctx ends, then finishes the current batches, gives back leases and confirms the durable position. It
+// returns nil when ctx ended, or the error that ended it.
 func (s *Sidecar) Run(ctx context.Context) error {
 	pipelines, err := s.begin(ctx)
 	if ctx.Err() != nil {
-		return nil // asked to stop, whatever that interrupted
+		return nil // stopped, whatever error that caused
 	}
 	if err != nil {
 		return err
 	}
-	// Work in hand outlives ctx for a while; hard ends it.
+	// Current work may continue after ctx for a while; hard ends it.
 	hard, cancelHard := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelHard()
 	stopTimer := context.AfterFunc(ctx, func() {
@@ -255,7 +254,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		defer t.Stop()
 		select {
 		case <-t.C:
-			s.o.Log.WarnContext(hard, "drain timeout: batches in work are broken off, their tasks given back", "timeout",
+			s.o.Log.WarnContext(hard, "drain timeout: canceling the current batches and giving back their tasks", "timeout",
 				s.o.DrainTimeout.String())
 			cancelHard()
 		case <-hard.Done():
@@ -282,7 +281,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		keep(restart.Relay, s.hearWork)
 	}
 	keep(restart.Sweeps, func(ctx context.Context) error { return s.queue.RunAside(ctx, s.sweepFailed(ctx)) })
-	// Chores begin one after the other, over a connection that is there: at once each would open one.
+	// Start these loops one after another, so that they share a connection instead of opening one each.
 	for i, chore := range []struct {
 		of   restart.Part
 		loop func(context.Context) error
@@ -298,7 +297,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	first := pipelines
 	keep(restart.Pipelines, func(ctx context.Context) error {
 		known := first
-		first = nil // what begins again loads them
+		first = nil // a restarted loop loads them
 		return s.supervise(ctx, hard, known)
 	})
 	err = g.Wait()
@@ -309,7 +308,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	return err
 }
 
-// newStream makes what reads the slot, and what takes the questions that come through it.
+// newStream creates the stream, and the queue for the questions that it receives.
 func (s *Sidecar) newStream(pipelines []pipeline.Pipeline) (*replication.Stream, *questions) {
 	qs := newQuestions(s.secret)
 	if !database.Pooled(s.o.StreamPool) {
@@ -331,7 +330,7 @@ func (s *Sidecar) newStream(pipelines []pipeline.Pipeline) (*replication.Stream,
 	return stream, qs
 }
 
-// begin reads what the sidecar needs to know, and tries again while the server is not there: it may be restarting.
+// begin loads what the sidecar needs. It retries while the server is unavailable, for example restarting.
 func (s *Sidecar) begin(ctx context.Context) ([]pipeline.Pipeline, error) {
 	const shortest, longest = 100 * time.Millisecond, 2 * time.Second
 	for pause := shortest; ; pause = min(2*pause, longest) {
@@ -360,7 +359,7 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 		return nil, fmt.Errorf("load pipelines: %w", err)
 	}
 	s.loaded.Store(&pipelines)
-	// Before anybody sees that this sidecar runs: a pipeline that lacks a grant is not one that is being started.
+	// Before registering: nobody should see a pipeline that lacks a grant as starting.
 	s.note(ctx, pipelines)
 	if err := s.register(ctx); err != nil {
 		return nil, err
@@ -369,23 +368,23 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 	return pipelines, nil
 }
 
-// leave is for how long a sidecar leaves, and why.
+// leave is a temporary exit: for how long, and why.
 type leave struct {
 	of  time.Duration
 	why error
 }
 
-// LeaveQuiet has the registry tell, when Run ends, why the sidecar leaves, and that the next one begins after a time at
-// the latest.
+// LeaveQuiet makes Run leave a note in the registry when it ends: why the sidecar leaves, and when the next one starts
+// at the latest.
 func (s *Sidecar) LeaveQuiet(d time.Duration, why error) { s.quiet.Store(&leave{d, why}) }
 
-// farewell gives back leases and leaves the registry.
+// farewell gives back leases and removes this sidecar from the registry.
 func (s *Sidecar) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	s.noteSpent(ctx)
 	if err := s.queue.GiveBack(ctx, s.me().id); err != nil {
-		s.o.Log.WarnContext(ctx, "leases left to run out", "error", err)
+		s.o.Log.WarnContext(ctx, "leases not given back: they will expire", "error", err)
 		return
 	}
 	if quiet := s.quiet.Load(); quiet != nil {
@@ -408,7 +407,7 @@ func (s *Sidecar) sweepFailed(ctx context.Context) func(error) {
 	return func(err error) { s.o.Log.WarnContext(ctx, "sweep failed", "error", err) }
 }
 
-// dropLeftovers takes away what removed pipelines have left, should the one who removed them not have come to it.
+// dropLeftovers deletes what removed pipelines have left, if the command that removed them did not finish.
 func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 	hourly := time.NewTicker(time.Hour)
 	defer hourly.Stop()
@@ -416,7 +415,7 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 		s.cancelJobs(ctx)
 		switch n, err := queue.DropLeftovers(ctx, s.o.Pool); {
 		case err != nil && ctx.Err() == nil:
-			s.o.Log.WarnContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
+			s.o.Log.WarnContext(ctx, "leftovers of removed pipelines not deleted yet", "error", err)
 		case n > 0:
 			s.o.Log.InfoContext(ctx, "leftovers of removed pipelines deleted", "rows", n)
 		}
@@ -429,8 +428,8 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 	}
 }
 
-// housekeeping shows a sign of life and prunes history and the registry. While we do not stream nobody tells us of
-// changes to the pipelines, so it also has them reloaded.
+// housekeeping writes heartbeats and prunes history and the registry. Without streaming there are no notifications of
+// pipeline changes, so it also reloads them.
 func (s *Sidecar) housekeeping(ctx context.Context) error {
 	pruned, bounded, counted := time.Time{}, time.Time{}, done{}
 	for {
@@ -442,7 +441,7 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 			pruned = time.Now()
 		}
 		all, idle := s.dayNow()
-		// An idle sidecar looks now and then.
+		// An idle sidecar prunes rarely.
 		if all != counted || hourly || time.Since(bounded) > s.o.History.Keep/6 {
 			counted, bounded = all, time.Now()
 			if err := s.queue.PruneHistory(ctx, s.o.History); err != nil && ctx.Err() == nil {
@@ -456,7 +455,7 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 			err = s.tellAudit(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
+			s.o.Log.WarnContext(ctx, "worker heartbeat not written", "error", err)
 		}
 		s.noteSpent(ctx)
 		if !sleep.For(ctx, s.untilMeasured(time.Now())) {
@@ -468,8 +467,8 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 	}
 }
 
-// tellAudit writes to the log what was done of late: anyone who acts by SQL does not reach it. Should the log have an
-// entry twice, the server did not hear of the first time.
+// tellAudit writes recent audit entries to the log, which SQL users cannot alter. An entry may be logged twice if the
+// commit is lost.
 func (s *Sidecar) tellAudit(ctx context.Context) error {
 	type entry struct {
 		ID                                                                      int64
@@ -481,7 +480,7 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 		rows, _ := tx.Query(ctx, "SELECT * FROM embedsidecar.tell_audit() ORDER BY 1")
 		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
 		if err != nil {
-			return fmt.Errorf("tell of the audit: %w", err)
+			return fmt.Errorf("log the audit: %w", err)
 		}
 		for i := range list {
 			e := &list[i]
@@ -493,7 +492,7 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 	})
 }
 
-// Book is where calls of embedders are counted that budgets pay for.
+// Book returns the book that accounts for budgets.
 func (s *Sidecar) Book() *spend.Book { return s.book }
 
 // Queue returns the sidecar's queue.

@@ -8,16 +8,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/speed"
 )
 
-// speeds are how fast this sidecar works its pipelines of late, for anyone who asks the database. They are for one
-// goroutine.
+// speeds measures how fast this sidecar currently processes its pipelines, for queries. It is for one goroutine.
 type speeds struct {
 	meters map[int32]*speed.Meter
-	stored map[int32]speed.Speed // in the row of this registration
+	stored map[int32]speed.Speed // stored in the row of this registration
 	as     *registration
 	at     time.Time
 }
 
-// look measures. A pipeline for which nothing was done is left out.
+// look measures the pipelines. It leaves out idle ones.
 func (v *speeds) look(states []State, at time.Time) map[int32]speed.Speed {
 	now, meters := map[int32]speed.Speed{}, map[int32]*speed.Meter{}
 	for i := range states {
@@ -44,11 +43,11 @@ func (v *speeds) look(states []State, at time.Time) map[int32]speed.Speed {
 	return now
 }
 
-// noteSpeeds measures, and stores the speeds once per heartbeat while they change: an idle sidecar writes nothing.
+// noteSpeeds measures, and stores changed speeds once per heartbeat: an idle sidecar writes nothing.
 func (s *Sidecar) noteSpeeds(ctx context.Context, v *speeds) {
 	at := time.Now()
 	now, me := v.look(s.applied(), at), s.me()
-	if me != v.as { // another row, which has told nothing
+	if me != v.as { // a new row without speeds
 		v.as, v.stored = me, nil
 	}
 	if at.Sub(v.at) < s.o.Heartbeat || maps.Equal(now, v.stored) {

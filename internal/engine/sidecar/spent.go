@@ -16,13 +16,13 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// spent is what the rows of a pipeline have cost, how many of them cost nothing, and how they did.
+// spent are the costs and outcomes of a pipeline's rows.
 type spent struct {
 	tokens, texts, reused, unchanged, cut int64
 	rowsEmbedded, rowsReused, rowsFailed  int64
 	fresh                                 spread.Counts
 	price                                 float64 // of the tokens
-	batched                               int64   // tokens of batch jobs, which are among the others
+	batched                               int64   // tokens of batch jobs, included in tokens
 	searched                              spend.Searched
 }
 
@@ -43,7 +43,7 @@ func (s spent) since(o spent) spent {
 	})
 }
 
-// spentOf is what a worker has spent since it began, but for the price.
+// spentOf returns what a worker has used since it started, without the price.
 func spentOf(w *worker.Stats) spent {
 	batched := w.Batched.Load()
 	return spent{
@@ -53,31 +53,31 @@ func spentOf(w *worker.Stats) spent {
 	}
 }
 
-// streamed is how many changes needed no look of their own, and how many hints were ignored.
+// streamed counts changes that needed no processing of their own, and ignored hints.
 type streamed struct{ unchanged, joined, ignored int64 }
 
-// measured is how often what was done is stored, which is a minute.
+// measured returns how often counters are stored: once a minute with the default heartbeat.
 func (s *Sidecar) measured() time.Duration { return 6 * s.o.Heartbeat }
 
-// untilMeasured is when to store what was done: as each minute of the clock ends, so that it counts for that one. Not
-// all slots of a server do so at once.
+// untilMeasured returns the time until counters are next stored: after each minute of the clock, to be counted for it.
+// The slots of a server are spread over a part of the minute.
 func (s *Sidecar) untilMeasured(now time.Time) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.o.Slot))
 	period := s.measured()
-	const part = 10 // of the minute, within which all slots do
+	const part = 10 // fraction of the period that slots are spread over
 	offset := time.Duration(h.Sum32()) % max(period/part, 1)
 	return now.Add(-offset).Truncate(period).Add(period + offset).Sub(now)
 }
 
-// noteSpent stores what was spent, saved and done since the last time. An idle sidecar writes nothing. The end of the
-// sidecar does not break it off: what the server had stored by then would be counted twice.
+// noteSpent stores what was used and done since the last time. An idle sidecar writes nothing. Stopping the sidecar
+// does not cancel it: a stored result could be counted twice.
 func (s *Sidecar) noteSpent(ctx context.Context) {
 	const limit = 5 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	if err := s.settleStoring(ctx); err != nil {
-		s.o.Log.DebugContext(ctx, "it is not known yet whether what was spent is stored", "error", err)
+		s.o.Log.DebugContext(ctx, "could not find out whether usage counters were saved", "error", err)
 		return
 	}
 	s.mu.Lock()
@@ -94,22 +94,22 @@ func (s *Sidecar) noteSpent(ctx context.Context) {
 		g.streamed = streamed{stats.Dropped.Load(), stats.Joined.Load(), stats.Forged.Load()}
 	}
 	if err := s.store(ctx, g); err != nil {
-		s.o.Log.DebugContext(ctx, "what was spent is not stored yet", "error", err)
+		s.o.Log.DebugContext(ctx, "could not save usage counters", "error", err)
 		s.storing = g
 		return
 	}
 	s.streamed = g.streamed
 }
 
-// storing is what a transaction was to store whose end is not known here.
+// storing is a write whose commit may not be known.
 type storing struct {
-	xid      string // ""; it has not begun
+	xid      string // "": not started
 	spent    map[int32]spent
 	streamed streamed
 }
 
-// settleStoring finds out whether what was given to the server is stored, where no answer came. What is not stored is
-// given to it again. Only housekeeping calls it, and at the end the farewell.
+// settleStoring finds out whether a write without an answer was committed. If not, it is stored again. Only
+// housekeeping and, at the end, farewell call it.
 func (s *Sidecar) settleStoring(ctx context.Context) error {
 	g := s.storing
 	if g == nil {
@@ -117,13 +117,13 @@ func (s *Sidecar) settleStoring(ctx context.Context) error {
 	}
 	stored := false
 	if g.xid != "" {
-		var status *string // NULL: it is too long ago
+		var status *string // NULL: too old
 		err := s.o.Pool.QueryRow(ctx, "SELECT pg_xact_status($1::text::xid8)", g.xid).Scan(&status)
-		if err != nil && !database.HasCode(err, pgerrcode.InvalidParameterValue) { // of a server that went back in time
+		if err != nil && !database.HasCode(err, pgerrcode.InvalidParameterValue) { // the server went back in time
 			return err
 		}
 		if status != nil && *status == "in progress" {
-			return errors.New("the transaction that stores it goes on")
+			return errors.New("their transaction is still in progress")
 		}
 		stored = err == nil && (status == nil || *status == "committed")
 	}
@@ -141,7 +141,7 @@ func (s *Sidecar) settleStoring(ctx context.Context) error {
 
 func (s *Sidecar) store(ctx context.Context, g *storing) error {
 	if len(g.spent) == 0 && g.streamed == s.streamed {
-		return s.storeSpent(ctx, s.o.Pool, nil) // how much waits
+		return s.storeSpent(ctx, s.o.Pool, nil) // records queue sizes only
 	}
 	return database.Transact(ctx, s.o.Pool, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, "SELECT pg_current_xact_id()::text").Scan(&g.xid); err != nil {
@@ -163,7 +163,7 @@ func (s *Sidecar) storeSpent(ctx context.Context, db database.Querier, todo map[
 	var tokens, texts, reused, unchanged, cut, rowsEmbedded, rowsReused, rowsFailed []int64
 	var prices, searchPrices []float64
 	var searchTokens []int64
-	var fresh []string // an array of PostgreSQL has arrays of one length alone
+	var fresh []string // a PostgreSQL array of arrays needs equal lengths
 	for id, n := range todo {
 		ids, tokens, texts = append(ids, id), append(tokens, n.tokens), append(texts, n.texts)
 		reused, unchanged, cut = append(reused, n.reused), append(unchanged, n.unchanged), append(cut, n.cut)
@@ -180,7 +180,7 @@ func (s *Sidecar) storeSpent(ctx context.Context, db database.Querier, todo map[
 	return err
 }
 
-// settleSpentLocked moves what a worker has spent to what is to be stored.
+// settleSpentLocked moves what a worker has used to what is to be stored.
 func (s *Sidecar) settleSpentLocked(id int32, r *running) {
 	now := spentOf(r.worker.Stats())
 	if now == r.counted {

@@ -20,11 +20,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/replication"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// supervise keeps the pipelines that can be worked at work: it starts them, stops those that no longer fit their
-// table, and starts them again when they do. Without pipelines it begins by loading them.
+// supervise keeps the pipelines running: it starts them, stops those that no longer fit their table, and restarts them
+// once they fit again. It loads pipelines if nil.
 func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipeline) error {
 	defer s.described.work.Wait()
 	defer s.stopAll()
@@ -42,7 +43,7 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		s.Reload()
 	}
 	for {
-		// A pipeline that cannot be worked now (embedder down, table changed) is looked at again by and by.
+		// A pipeline that cannot run now (embedder down, table changed) is retried every heartbeat.
 		var retry, late <-chan time.Time
 		if again || !noted {
 			retry = time.After(s.o.Heartbeat)
@@ -55,7 +56,7 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 			return nil
 		case err := <-s.broken:
 			return err
-		case <-s.progress: // what is loaded is the same
+		case <-s.progress: // nothing to load
 			apply()
 			continue
 		case <-late:
@@ -68,7 +69,11 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		case <-retry:
 		}
 		loaded, err := s.refresh(ctx)
-		if err == nil {
+		held := errors.Is(err, replication.ErrHeld)
+		if held {
+			s.o.Log.WarnContext(ctx, "pipelines not acknowledged", "error", err)
+		}
+		if err == nil || held {
 			err = s.stillKnown(ctx)
 		}
 		if err != nil {
@@ -78,18 +83,18 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 			again = true
 			continue
 		}
-		pipelines, noted = loaded, s.note(ctx, loaded)
+		pipelines, noted = loaded, s.note(ctx, loaded) && !held
 		s.described.forget()
 		apply()
 	}
 }
 
-// Reload asks for a look at the pipelines: something about them changed.
+// Reload requests loading the pipelines again because something about them changed.
 func (s *Sidecar) Reload() {
 	sleep.Wake(s.reload)
 }
 
-// refresh loads the pipelines and hands them to the stream, which tells the others what it knows now.
+// refresh loads the pipelines and passes them to the stream, which acknowledges them.
 func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
@@ -109,7 +114,7 @@ func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	return loaded, stream.Acknowledge(ctx)
 }
 
-// prepare returns what a session of the stream begins with. Between two of them the server may have been another one.
+// prepare returns Options.Prepare of the stream. The server may have changed between two sessions.
 func (s *Sidecar) prepare() func(ctx context.Context) error {
 	first := true
 	return func(ctx context.Context) error {
@@ -117,21 +122,37 @@ func (s *Sidecar) prepare() func(ctx context.Context) error {
 			s.forget()
 		}
 		first = false
-		_, err := s.refresh(ctx)
-		return err
+		if _, err := s.refresh(ctx); !errors.Is(err, replication.ErrHeld) {
+			return err
+		}
+		return nil
 	}
 }
 
-// forget has the pipelines looked at as if nothing was known of them.
+// forget drops everything cached about the pipelines.
 func (s *Sidecar) forget() {
 	if s.o.Forget != nil {
 		s.o.Forget()
 	}
 }
 
-// note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false
-// if that must be tried again.
+// note stores which pipelines fit their tables, for status and wait. It returns false if it must be retried, for
+// example because another session holds a lock on some of them.
 func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool {
+	err := s.noteAtOnce(ctx, pipelines)
+	if len(pipelines) > 1 && database.LockedOut(err) {
+		err = nil
+		for i := range pipelines {
+			err = errors.Join(err, s.noteAtOnce(ctx, pipelines[i:i+1]))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		s.o.Log.WarnContext(ctx, "status of pipelines not stored", "error", err)
+	}
+	return err == nil
+}
+
+func (s *Sidecar) noteAtOnce(ctx context.Context, pipelines []pipeline.Pipeline) error {
 	ids := make([]int32, len(pipelines))
 	statuses, details := make([]string, len(pipelines)), make([]string, len(pipelines))
 	for i, p := range pipelines {
@@ -141,15 +162,12 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 		"pipeline_ids": ids,
 		"statuses":     statuses, "details": details,
 	})
-	if err != nil && ctx.Err() == nil {
-		s.o.Log.WarnContext(ctx, "status of pipelines not stored", "error", err)
-	}
-	return err == nil
+	return err
 }
 
-// apply starts and stops workers until what runs is what is loaded, as far as that goes without waiting for an
-// embedder: one that hangs keeps no other pipeline from being started or paused. again: some pipeline could not be
-// started. starting: one will be when its embedder lets it, which s.progress tells.
+// apply starts and stops workers to match the loaded pipelines. It does not wait for embedders: one that hangs does not
+// delay starting or pausing other pipelines. again: some pipeline could not be started. starting: one will start when
+// its embedder answers, which signals s.progress.
 func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again, starting bool) {
 	wanted := map[int32]bool{}
 	states := make([]State, 0, len(pipelines))
@@ -199,7 +217,7 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 	return again, starting
 }
 
-// before is what was known of a pipeline that is being started, if anything was.
+// before returns the previous state of a pipeline that is starting, if any.
 func (s *Sidecar) before(p pipeline.Pipeline) []State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,20 +230,20 @@ func (s *Sidecar) before(p pipeline.Pipeline) []State {
 	return []State{state}
 }
 
-// idle reports whether the sidecar embeds nothing, whatever there is.
+// idle reports whether this sidecar never embeds.
 func (s *Sidecar) idle() bool { return s.o.Disabled || s.o.NoWork }
 
-// barred returns why a pipeline is not to be worked, nil if it is.
+// barred returns why a pipeline must not run; nil: it may.
 func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 	switch {
 	case s.o.Disabled:
 		return &health.Problem{Code: health.Disabled, Detail: "the sidecar is switched off"}
 	case s.o.NoWork:
-		return &health.Problem{Code: health.Disabled, Detail: "the sidecar streams only (run --role stream), and no other one works"}
+		return &health.Problem{Code: health.Disabled, Detail: "the sidecar streams only (run --role stream), and no other one embeds"}
 	case !p.Enabled:
 		return &health.Problem{Code: health.Paused, Detail: "paused"}
-	case p.Halted: // else its workers would ask again and again for what they are not given
-		return &health.Problem{Code: health.Paused, Detail: "all is paused"}
+	case p.Halted: // its workers would keep asking for tasks in vain
+		return &health.Problem{Code: health.Paused, Detail: "all pipelines are paused"}
 	case p.Status != pipeline.Active:
 		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
 	case p.Closed:
@@ -236,12 +254,12 @@ func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 	return nil
 }
 
-// wakeScans wakes the scans that have something to do: a thousand do not ask one by one.
+// wakeScans wakes the scans that have work, with one query for all of them.
 func (s *Sidecar) wakeScans(ctx context.Context) {
 	open, err := database.Collect(ctx, s.o.Pool, "open_scans", pgx.RowTo[int32], pgx.StrictNamedArgs{"slot": s.o.Slot})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil { // each asks for itself
+	if err != nil { // wake all
 		open = slices.Collect(maps.Keys(s.running))
 	}
 	for _, id := range open {
@@ -257,14 +275,14 @@ func (s *Sidecar) find(id int32) *running {
 	return s.running[id]
 }
 
-// Service returns what embeds with a model; nil unless a pipeline that calls it so is, or was, at work.
+// Service returns the service of a model; nil unless a pipeline with it is or was running.
 func (s *Sidecar) Service(name pipeline.ModelName) *embed.Service {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.services[name]
 }
 
-// serviceFor returns the service of a pipeline's embedder, making it if there is none yet.
+// serviceFor returns the service of a pipeline's embedder. It creates it if necessary.
 func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.Service, error) {
 	if service := s.Service(p.ModelName()); service != nil {
 		return service, nil
@@ -284,14 +302,13 @@ func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.S
 	return service, nil
 }
 
-// start works a pipeline unless it is worked already. The embedder must be the one the pipeline's vectors were made
-// with.
+// start starts a pipeline unless it is running. The embedder must be the one that made the pipeline's vectors.
 func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	if s.find(p.ID) != nil {
 		return nil
 	}
 	if since := s.stoppedAt(p.ID); !since.IsZero() {
-		return &startingError{since, "a batch of before is still with the embedder"}
+		return &startingError{since, "an earlier batch is still in the embedder"}
 	}
 	service, err := s.serviceFor(ctx, p)
 	if err != nil {
@@ -299,11 +316,11 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	}
 	d, err := s.described.get(ctx, service)
 	if err != nil {
-		return fmt.Errorf("ask the embedder what it is: %w", err)
+		return fmt.Errorf("describe the embedder: %w", err)
 	}
 	if !p.Stored.Takes(d.Sparse) {
 		return &otherModelError{fmt.Sprintf(
-			"the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): make it as it was, or make a new pipeline", p.Stored, d.Model, d.Sparse)}
+			"the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): restore its type, or create a new pipeline", p.Stored, d.Model, d.Sparse)}
 	}
 	if !p.MadeBy(d) {
 		return &otherModelError{fmt.Sprintf(
@@ -356,19 +373,19 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	return nil
 }
 
-// giveUp ends the sidecar if a loop of a worker cannot be kept going.
+// giveUp ends the sidecar if a worker loop could not be restarted.
 func (s *Sidecar) giveUp(err error) {
 	if err == nil {
 		return
 	}
 	select {
 	case s.broken <- err:
-	default: // it ends already
+	default: // it is already ending
 	}
 }
 
-// siblings returns the other pipelines at work whose vectors are made by the same embedder. They are asked for by each
-// new text: of a thousand pipelines none is copied.
+// siblings returns the other running pipelines with the same embedder. It is called for each new text, so it does not
+// copy pipelines.
 func (s *Sidecar) siblings(of *running) map[int32]*pipeline.Pipeline {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -383,7 +400,7 @@ func (s *Sidecar) siblings(of *running) map[int32]*pipeline.Pipeline {
 
 func short(fingerprint string) string { return fingerprint[:min(12, len(fingerprint))] }
 
-// stop has a pipeline worked no more, and waits for nothing: what is in work is finished beside.
+// stop stops a pipeline without waiting: its current work is finished in the background.
 func (s *Sidecar) stop(id int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -405,14 +422,14 @@ func (s *Sidecar) stop(id int32) {
 	})
 }
 
-// stoppedAt is when a pipeline was stopped whose work in hand is not over; zero: it is.
+// stoppedAt returns when a pipeline with unfinished work was stopped; zero: it has none.
 func (s *Sidecar) stoppedAt(id int32) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped[id]
 }
 
-// goOn wakes the supervisor: a pipeline may be started that had to wait.
+// goOn wakes the supervisor: a waiting pipeline may be able to start.
 func (s *Sidecar) goOn() {
 	sleep.Wake(s.progress)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// enqueued returns what is told of changes that are in the queue; nil: nobody traces them.
+// enqueued returns the function that traces enqueued changes; nil without a tracer.
 func (s *Sidecar) enqueued() func(context.Context, []queue.Change, time.Time) {
 	if s.tracer == nil {
 		return nil
@@ -20,7 +20,7 @@ func (s *Sidecar) enqueued() func(context.Context, []queue.Change, time.Time) {
 	}
 }
 
-// handedOver traces changes that needed no task: those that a worker has done. What it has left goes to the queue.
+// handedOver traces changes that were processed without a task. The others go to the queue.
 func (s *Sidecar) handedOver(ctx context.Context, by *queue.Direct, changes []queue.Change, taken, handed time.Time) {
 	if s.tracer == nil {
 		return
@@ -29,7 +29,7 @@ func (s *Sidecar) handedOver(ctx context.Context, by *queue.Direct, changes []qu
 	s.traceHanded(ctx, done, "hand over", taken, handed)
 }
 
-// traceHanded traces changes, those of each pipeline together, which were taken from the stream and handed on.
+// traceHanded traces changes that were taken from the stream and handed on, grouped by pipeline.
 func (s *Sidecar) traceHanded(ctx context.Context, changes []queue.Change, word string, taken, handed time.Time) {
 	rows := map[int32][]trace.Row{}
 	for i := range changes {

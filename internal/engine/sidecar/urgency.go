@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// setUrgencies takes the pipelines whose rows say how urgent they are from those that are loaded.
+// setUrgencies picks the loaded pipelines whose rows specify their lane.
 func (s *Sidecar) setUrgencies(loaded []pipeline.Pipeline) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,8 +28,8 @@ func (s *Sidecar) setUrgencies(loaded []pipeline.Pipeline) {
 	}
 }
 
-// prioritise gives changes the lanes that their rows say they are in, unless their transaction said another one. A
-// sidecar that streams only may read no rows.
+// prioritise sets the lanes of changes from their rows, unless a hint set them. A stream-only sidecar may not read
+// rows.
 func (s *Sidecar) prioritise(ctx context.Context, changes []queue.Change) {
 	s.mu.Lock()
 	urgencies := s.urgencies

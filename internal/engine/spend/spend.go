@@ -1,6 +1,6 @@
-// Package spend keeps calls of embedders within the budgets of pipelines and models, which all sidecars of a database
-// share. A call is written down before it begins, as the most that it can take, and counted when it has ended: a
-// process that is killed meanwhile has spent too much at worst, and never too little.
+// Package spend keeps embedder calls within the budgets of pipelines and models, which all sidecars of a database
+// share. A call's maximum cost is reserved before it begins and settled when it ends. A killed process therefore counts
+// too much at worst, never too little.
 package spend
 
 import (
@@ -20,30 +20,30 @@ import (
 // SpentError means that a call is not allowed now.
 type SpentError struct {
 	Reason string
-	Ended  bool          // a budget is spent; false: calls under way may leave something
-	After  time.Duration // when work goes on, from now; 0: when somebody raises the budget, or soon
+	Ended  bool          // a budget is used up; false: calls under way may leave some of it
+	After  time.Duration // when work can continue; 0: after the budget is raised, or soon
 }
 
 func (e *SpentError) Error() string { return e.Reason }
 
-// Book is where calls are written down; nil: nothing is.
+// Book records calls; a nil Book records nothing.
 type Book struct {
 	DB     database.DB
-	Worker func() int64                              // number of this sidecar; nil: this process is none
-	Price  func(p *pipeline.Pipeline) pipeline.Price // nil: there is none
-	Budget func(model string) pipeline.Budget        // nil: models have none of their own
+	Worker func() int64                              // worker_id of this sidecar; nil: this process is none
+	Price  func(p *pipeline.Pipeline) pipeline.Price // nil: no prices
+	Budget func(model string) pipeline.Budget        // nil: models have no budgets
 
 	mu       sync.Mutex
 	searched map[int32]Searched
 }
 
-// Searched is what searches of a pipeline have cost: questions, and texts for rerankers.
+// Searched is the cost of searches of a pipeline: query embeddings and reranked texts.
 type Searched struct {
 	Tokens int64
 	Price  float64
 }
 
-// Searches returns what was counted since it was last asked, by pipeline.
+// Searches returns the costs since the last call, by pipeline.
 func (b *Book) Searches() map[int32]Searched {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,8 +74,8 @@ func (b *Book) price(p *pipeline.Pipeline) float64 {
 	return b.Price(p).Million
 }
 
-// Rerank counts texts that a reranker scores for a search of a pipeline. It says no tokens: four bytes are one. The
-// budget of the reranker pays, whatever is left of it.
+// Rerank counts texts that a reranker scores for a search of a pipeline. Rerankers report no tokens, so they are
+// estimated from the bytes. The reranker's budget is charged even if it is used up.
 func (b *Book) Rerank(ctx context.Context, p *pipeline.Pipeline, reranker, query string, texts []string,
 	score func() ([]float32, error),
 ) (scores []float32, err error) {
@@ -89,7 +89,7 @@ func (b *Book) Rerank(ctx context.Context, p *pipeline.Pipeline, reranker, query
 	return scores, err
 }
 
-// Scores is Rerank for who asks the reranker itself, and no pipeline.
+// Scores is Rerank for a request without a pipeline.
 func (b *Book) Scores(ctx context.Context, reranker, query string, texts []string, score func() ([]float32, error),
 ) (scores []float32, err error) {
 	err = b.of(ctx, reranker, pairs(query, texts), false, func(_ *pipeline.Pipeline, tokens int) (int, error) {
@@ -99,13 +99,13 @@ func (b *Book) Scores(ctx context.Context, reranker, query string, texts []strin
 	return scores, err
 }
 
-// Vectors counts a call of who asks a model itself, and no pipeline: its budget pays, if something is left of it. The
-// call returns its tokens.
+// Vectors counts a request to a model without a pipeline. The model's budget must not be used up. call returns the
+// tokens used.
 func (b *Book) Vectors(ctx context.Context, model string, texts []string, call func() (int, error)) error {
 	return b.of(ctx, model, texts, false, func(*pipeline.Pipeline, int) (int, error) { return call() })
 }
 
-// of counts a call that the budget of a model pays for; call is told about how many tokens it takes.
+// of counts a call charged to a model's budget. call receives the estimated tokens.
 func (b *Book) of(ctx context.Context, model string, texts []string, must bool,
 	call func(model *pipeline.Pipeline, tokens int) (int, error),
 ) error {
@@ -125,23 +125,23 @@ func (b *Book) of(ctx context.Context, model string, texts []string, must bool,
 	return errors.Join(err, c.End(ctx, tokens, err))
 }
 
-// pairs are what a reranker reads.
+// pairs are the inputs of a reranker.
 func pairs(query string, texts []string) []string {
 	return lists.Map(texts, func(text string) string { return query + text })
 }
 
-// Call is one that is written down; nil: it need not be.
+// Call is a recorded call; nil: nothing to settle.
 type Call struct {
 	book *Book
 	id   int64
 }
 
-// Ask writes down a call that embeds texts of rows of a pipeline, or returns *SpentError.
+// Ask records a call that embeds row texts of a pipeline, or returns *SpentError.
 func (b *Book) Ask(ctx context.Context, p *pipeline.Pipeline, texts []string) (*Call, error) {
 	return b.begin(ctx, p, texts, false)
 }
 
-// Spend counts a call that somebody waits for: it is allowed whatever is left. The call returns its tokens.
+// Spend counts a call that a user waits for: it is allowed even without budget. call returns the tokens used.
 func (b *Book) Spend(ctx context.Context, p *pipeline.Pipeline, texts []string, call func() (int, error)) error {
 	c, err := b.begin(ctx, p, texts, true)
 	if err != nil {
@@ -158,7 +158,7 @@ func (b *Book) begin(ctx context.Context, p *pipeline.Pipeline, texts []string, 
 	}
 	likely, most := 0, 0
 	for _, text := range texts {
-		const around = 256 // prefixes of models, and tokens without text
+		const around = 256 // prefixes added by models, and special tokens
 		likely += embed.Result{}.TokensOf(text)
 		most += len(text) + around
 	}
@@ -174,7 +174,7 @@ func (b *Book) begin(ctx context.Context, p *pipeline.Pipeline, texts []string, 
 		hold       = "hold_budget($1"
 		of     any = p.ID
 	)
-	if p.ID == 0 { // it is a model alone
+	if p.ID == 0 { // a model without a pipeline
 		hold, of = "hold_budgets($1::jsonb", []map[string]any{{"kind": "model", "name": p.Model, "budget": p.ModelBudget}}
 	}
 	err := b.DB.QueryRow(ctx, `SELECT hold, reason, goes_on IS NOT NULL,
@@ -183,7 +183,7 @@ func (b *Book) begin(ctx context.Context, p *pipeline.Pipeline, texts []string, 
 		of, worker, likely, most, b.price(p), must).Scan(&id, &reason, &ended, &after)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("ask for the budget: %w", err)
+		return nil, fmt.Errorf("reserve the budget: %w", err)
 	case reason != nil:
 		spent := &SpentError{Reason: *reason, Ended: ended}
 		if after != nil {
@@ -196,8 +196,8 @@ func (b *Book) begin(ctx context.Context, p *pipeline.Pipeline, texts []string, 
 	return &Call{b, *id}, failpoint.Hit("spend/held")
 }
 
-// End counts what a call took: tokens, or as many as were expected where it is not known whether the provider has
-// answered. What cannot be counted now is counted as the most that it can have been.
+// End settles a call with its tokens, or with the estimate if it is unknown whether the provider answered. If settling
+// fails, the reserved maximum stays counted.
 func (c *Call) End(ctx context.Context, tokens int, failed error) error {
 	if c == nil {
 		return nil
@@ -214,7 +214,7 @@ func (c *Call) End(ctx context.Context, tokens int, failed error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err := c.book.DB.Exec(ctx, "SELECT embedsidecar.settle_budget($1, $2)", c.id, known); err != nil {
-		return fmt.Errorf("count what was spent: %w", err)
+		return fmt.Errorf("settle the budget: %w", err)
 	}
 	return failpoint.Hit("spend/counted")
 }

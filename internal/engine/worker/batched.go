@@ -13,16 +13,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// mostJobs is how many jobs of a pipeline are under way before its scan waits.
+// mostJobs is the maximum number of unfinished jobs of a pipeline before its scan waits.
 const mostJobs = 8
 
-// gathers reports whether what a step of the scan finds goes into a batch job. What it is asked to compare because of
-// single changes does not: they are live.
+// gathers reports whether the rows found by a scan step go into a batch job. Rows compared because of single changes do
+// not: they are live.
 func (s *Scan) gathers(st *scanState) bool {
 	return s.w.o.Jobs != nil && s.w.o.Pipeline.Batch.On() && st.Phase == phaseRows && !st.Parts
 }
 
-// jobsFull reports whether enough jobs are under way, and lets one go whose rows have more texts than it may have.
+// jobsFull reports whether enough jobs are unfinished. It closes the gathered job if it has too many rows.
 func (s *Scan) jobsFull(ctx context.Context) (bool, error) {
 	_, under, gathered, err := s.w.o.Jobs.Open(ctx)
 	if err == nil && gathered > int64(max(s.w.o.Pipeline.Batch.Rows(), embed.MaxJobTexts)) {
@@ -31,7 +31,7 @@ func (s *Scan) jobsFull(ctx context.Context) (bool, error) {
 	return under >= mostJobs, err
 }
 
-// jobsLeft reports whether the scan waits for batch jobs after its last row. If another one is asked for it does not.
+// jobsLeft reports whether the scan waits for batch jobs after its last row: not if a new scan was requested.
 func (s *Scan) jobsLeft(ctx context.Context, st *scanState) (bool, error) {
 	if s.w.o.Jobs == nil || st.Phase != phaseRows {
 		return false, nil
@@ -43,8 +43,7 @@ func (s *Scan) jobsLeft(ctx context.Context, st *scanState) (bool, error) {
 	return open > 0 && st.Requested == st.Started, err
 }
 
-// batched fills in the vectors that batch jobs have given, which are paid for. What is worked at once is not looked
-// for.
+// batched fills in vectors returned by batch jobs, which are already paid for. It skips direct changes.
 func (w *Worker) batched(ctx context.Context, items []item, wanted map[[32]byte]bool) error {
 	if w.o.Jobs == nil || len(wanted) == 0 || items[0].task.IsDirect() {
 		return nil
@@ -86,14 +85,14 @@ func (w *Worker) batchedChunks(ctx context.Context, items []item, hashes [][]byt
 	return nil
 }
 
-// Wanted is a row, and those of its texts that only the embedder knows a vector for.
+// Wanted is a row with its texts that have no known vector.
 type Wanted struct {
 	Key   string
-	Texts []string // none: the row is for a task
+	Texts []string // none: the row becomes a task
 }
 
-// Wants looks at the first of these rows, as many as have room in memory and at least one, and says which texts a
-// batch job would have to embed. A text that has no room even by itself is for a task.
+// Wants reads the first of these rows, at least one and as many as fit in memory, and returns which texts a batch job
+// must embed. A row whose text does not fit even alone becomes a task.
 func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 	room, err := w.room(ctx, w.most)
 	if err != nil {
@@ -133,7 +132,7 @@ func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 	if err != nil {
 		return nil, err
 	}
-	saved := 0 // their tasks say so
+	saved := 0 // counted when their tasks are processed
 	for i := range known {
 		it := &known[i]
 		if it.vector != nil && !it.paid {
@@ -157,7 +156,7 @@ func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 	return wants, nil
 }
 
-// CountBatched notes tokens that a batch job has taken.
+// CountBatched counts the texts and tokens of a batch job.
 func (w *Worker) CountBatched(texts, tokens int) {
 	w.stats.Sent.Add(int64(texts))
 	w.stats.Batched.Add(int64(tokens))

@@ -7,40 +7,39 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Sizes of texts, in bytes, that bound what batches bring into memory.
+// Sizes in bytes that bound the texts of batches in memory.
 const (
-	// defaultBudget is what the texts of all batches of a process may take together.
+	// defaultBudget bounds the texts of all batches of a process.
 	defaultBudget = 64 << 20
-	// firstText is what the rows of a batch are read with; texts beyond it are read a few at a time.
+	// firstText bounds the texts read with the rows of a batch; larger ones are read a few at a time.
 	firstText = 1 << 20
-	// largeTexts is what is read and embedded at a time of those.
+	// largeTexts is how much of those is read and embedded at a time.
 	largeTexts = 8 << 20
-	// wholeText is more than any text has.
+	// wholeText is more than the size of any text.
 	wholeText = 1 << 40
 )
 
-// Budget bounds the texts that the workers of a process hold at the same time. One batch of each pipeline has room
-// outside of it: a text that is larger than the budget passes, and a pipeline whose embedder hangs keeps no other one
-// waiting.
+// Budget bounds the texts that all workers of a process hold. One batch per pipeline is exempt: so a text larger than
+// the budget can be processed, and a hanging embedder does not block other pipelines.
 type Budget struct {
 	size int64
 	free *semaphore.Weighted
 }
 
-// NewBudget returns a budget of so many bytes; 0: 64 MiB.
+// NewBudget returns a budget of size bytes; 0: 64 MiB.
 func NewBudget(size int64) *Budget {
 	size = cmp.Or(size, defaultBudget)
 	return &Budget{size: size, free: semaphore.NewWeighted(size)}
 }
 
-// room is a part of the budget, or that of the one batch outside of it.
+// room is a batch's part of the budget, or the exemption of one batch per pipeline.
 type room struct {
 	budget  *Budget
-	size    int64        // of the budget; 0: outside, or given back
-	outside *atomic.Bool // of who has the room outside; nil: it is inside
+	size    int64        // taken from the budget; 0: exempt, or released
+	outside *atomic.Bool // the exemption in use; nil: taken from the budget
 }
 
-// shrink gives back what is more than size.
+// shrink releases what exceeds size.
 func (r *room) shrink(size int) {
 	if more := r.size - int64(size); more > 0 {
 		r.budget.free.Release(more)

@@ -9,14 +9,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 )
 
-// matchStored finds chunks whose vectors are stored for the same row: where they were, or elsewhere.
+// matchStored finds chunks whose vectors are already stored for the same row, at any number.
 func (w *Worker) matchStored(ctx context.Context, items []item) error {
 	var (
 		keys   []string
 		owners []*item
 	)
 	for i := range items {
-		// What somebody else stored says nothing about the text.
+		// Chunks stored by others say nothing about the text.
 		if it := &items[i]; it.action == vectorIn && it.row.Ledger && it.row.LedgerText != nil {
 			keys, owners = append(keys, it.task.RowKey), append(owners, it)
 		}
@@ -34,7 +34,7 @@ func (w *Worker) matchStored(ctx context.Context, items []item) error {
 	return nil
 }
 
-// match gives each chunk a stored chunk with its hash, first the one of its own number. No two get the same.
+// match assigns each chunk a distinct stored chunk with its hash, preferring the one with its number.
 func (it *item) match(stored []rows.StoredChunk) {
 	free := map[[sha256.Size]byte][]*rows.StoredChunk{}
 	for i := range stored {
@@ -52,7 +52,7 @@ func (it *item) match(stored []rows.StoredChunk) {
 	}
 }
 
-// reuseChunks fills in vectors that other rows have, or that are remembered.
+// reuseChunks fills in vectors known from other rows or from the cache.
 func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 	wanted := map[[sha256.Size]byte][]*rows.Chunk{}
 	var hashes [][]byte
@@ -67,7 +67,7 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 				continue
 			}
 			if _, ok := w.o.Service.Cached(c.Hash); ok {
-				continue // the service answers it
+				continue // answered by the service's cache
 			}
 			if wanted[c.Hash] == nil {
 				hashes = append(hashes, c.Hash[:])

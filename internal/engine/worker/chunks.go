@@ -14,22 +14,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Limits of what one row of a chunked pipeline may bring into memory.
+// Limits for one row of a chunked pipeline in memory.
 const (
-	// bigText is the most bytes of a text that is read along with those of other rows; a larger one is read by itself.
+	// bigText is the largest text, in bytes, read together with other rows; larger ones are read alone.
 	bigText = 32 << 10
-	// preparedText is about how many bytes of text are cut, and their chunks' vectors looked up, at a time.
+	// preparedText is the approximate size of texts that are chunked and matched at a time.
 	preparedText = 1 << 20
-	// maxChunked is the most bytes of a text that is cut; a row with a larger one is a dead letter.
+	// maxChunked is the largest text, in bytes, that is chunked; a row with a larger one becomes a dead letter.
 	maxChunked = 4 << 20
-	// maxChunks is the most chunks of a row.
+	// maxChunks is the maximum number of chunks of a row.
 	maxChunks = 8192
-	// estimatedAround is how many tokens a model is taken to put around a text when it does not say.
+	// estimatedAround is the assumed number of special tokens if the model does not report it.
 	estimatedAround = 8
 )
 
-// embedChunks does with chunks what embedTexts does with whole texts. The rows are written a few at a time, so that
-// those with many chunks do not keep the others waiting; the texts of large rows are not there yet.
+// embedChunks is embedTexts for chunks. It writes a few rows at a time, so that rows with many chunks do not delay the
+// others. The texts of large rows are read later.
 func (w *Worker) embedChunks(ctx context.Context, items []item, first *room) error {
 	first.shrink(textBytes(items) + maxChunked)
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.size(), b.size()) })
@@ -72,7 +72,7 @@ func (w *Worker) embedChunks(ctx context.Context, items []item, first *room) err
 	return nil
 }
 
-// size is the size of a text that is still to be read.
+// size returns the size of a text that is not read yet.
 func (it *item) size() int {
 	if it.action == vectorIn && it.row.LeftOut() {
 		return it.row.Bytes
@@ -80,8 +80,7 @@ func (it *item) size() int {
 	return 0
 }
 
-// textsEnd returns the end of those items whose texts are about preparedText: what is known of their chunks is in
-// memory all at once.
+// textsEnd returns the end of a group of items with about preparedText of text, which are in memory together.
 func textsEnd(items []item, begin int) int {
 	n := 0
 	for i := begin; i < len(items); i++ {
@@ -92,7 +91,7 @@ func textsEnd(items []item, begin int) int {
 	return len(items)
 }
 
-// groupEnd returns the end of a group of items whose chunks to embed are about a batch.
+// groupEnd returns the end of a group of items with about one batch of chunks to embed.
 func (w *Worker) groupEnd(items []item, begin int) int {
 	n := 0
 	for i := begin; i < len(items); i++ {
@@ -108,7 +107,7 @@ func (w *Worker) groupEnd(items []item, begin int) int {
 	return len(items)
 }
 
-// readLarge reads the row of one item again, with all of its text, and decides again.
+// readLarge reads one item's row again with its whole text, and decides again.
 func (w *Worker) readLarge(ctx context.Context, one []item) error {
 	found, err := w.look(ctx, []queue.Task{one[0].task}, maxChunked)
 	if err != nil {
@@ -120,14 +119,14 @@ func (w *Worker) readLarge(ctx context.Context, one []item) error {
 	if it := &found[0]; it.size() > 0 {
 		it.action, it.err = broken, &embed.TextError{
 			Class: embed.Data, Code: "too_long",
-			Message: fmt.Sprintf("%d bytes of text are more than the %d that are cut into chunks", it.row.Bytes, maxChunked),
+			Message: fmt.Sprintf("the text has %d bytes, and at most %d can be chunked", it.row.Bytes, maxChunked),
 		}
 	}
 	one[0] = found[0]
 	return nil
 }
 
-// prepare cuts the texts of items and finds out which of their chunks have a vector already.
+// prepare chunks the texts of items and finds the chunks with known vectors.
 func (w *Worker) prepare(ctx context.Context, items []item) error {
 	if err := w.cut(ctx, items); err != nil {
 		return embedderError{err}
@@ -138,7 +137,7 @@ func (w *Worker) prepare(ctx context.Context, items []item) error {
 	return w.reuseChunks(ctx, items)
 }
 
-// cut cuts the texts of items that need vectors.
+// cut chunks the texts of items that need vectors.
 func (w *Worker) cut(ctx context.Context, items []item) error {
 	var cutting []*item
 	for i := range items {
@@ -155,7 +154,7 @@ func (w *Worker) cut(ctx context.Context, items []item) error {
 	} else if len(cutting) == 1 {
 		cutting[0].action, cutting[0].err = broken, &embed.TextError{
 			Class: class, Code: code,
-			Message: "the embedder did not say where the tokens of this text end",
+			Message: "the embedder could not tokenize this text",
 		}
 		return nil
 	}
@@ -182,7 +181,7 @@ func (w *Worker) cutItems(ctx context.Context, items []*item) error {
 		case len(chunks) > maxChunks:
 			it.action, it.err = broken, &embed.TextError{
 				Class: embed.Data, Code: "too_many_chunks",
-				Message: fmt.Sprintf("its text makes %d chunks, more than %d: raise the size of a chunk", len(chunks), maxChunks),
+				Message: fmt.Sprintf("the text makes %d chunks, more than %d: increase the chunk size", len(chunks), maxChunks),
 			}
 		}
 		if it.action != vectorIn {
@@ -196,7 +195,7 @@ func (w *Worker) cutItems(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// tokens returns how to cut, and for each item its text and its title with where their tokens end.
+// tokens returns the chunking settings, and for each item its text and title with the ends of their tokens.
 func (w *Worker) tokens(ctx context.Context, items []*item) (chunk.Settings, []chunk.Text, error) {
 	c := w.o.Pipeline.Chunking
 	settings := c.Settings()
@@ -235,8 +234,8 @@ func (w *Worker) tokens(ctx context.Context, items []*item) (chunk.Settings, []c
 	return settings, cut, nil
 }
 
-// embedUnknown asks for the vectors of chunks that have none, numbers the chunks, and fetches those vectors that stay
-// in the destination under another number.
+// embedUnknown embeds the chunks without a vector, numbers all chunks, and reads the vectors of chunks that are stored
+// under another number.
 func (w *Worker) embedUnknown(ctx context.Context, items []item) error {
 	var (
 		texts  []string
@@ -257,7 +256,7 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item) error {
 			return err
 		}
 	}
-	// All of them are paid for at once: a budget that ends does not waste half of a row.
+	// The budget covers all of them together, so that running out does not waste half a row.
 	results, err := w.withinBudget(ctx, texts, func() (all []embed.Result, err error) {
 		for len(all) < len(texts) && err == nil {
 			var some []embed.Result
@@ -286,7 +285,7 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item) error {
 	return w.fetchMoved(ctx, items)
 }
 
-// number leaves out chunks without a token, so that the place of each becomes its number.
+// number drops chunks without tokens, so that the index of each chunk is its number.
 func (it *item) number() {
 	if it.action != vectorIn {
 		return

@@ -16,17 +16,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// QuickEnough is how long a pipeline's batches of late may have taken while its changes are worked at once: the stream
-// of all pipelines waits for them. The embedder is given up after twice, a statement of the write-back after five times
-// that.
+// QuickEnough is the average duration of recent batches up to which a pipeline's changes are processed directly: the
+// stream of all pipelines waits for them. The stream waits for the embedder up to twice as long, for a write-back
+// statement up to five times.
 const QuickEnough = 50 * time.Millisecond
 
-// worthIt is for how many times QuickEnough the answer to what was given up is waited for all the same.
+// worthIt times QuickEnough is how long an abandoned embedder call may continue.
 const worthIt = 100
 
-// embedBriefly asks the embedder for texts that are worked at once. The caller gives it up soon, which is not a
-// deadline of the embedder's, and says nothing against it. The answer is remembered when it comes: it may be paid for,
-// and the queue asks for it next.
+// embedBriefly embeds texts of direct changes. The caller stops waiting early, which does not count as an embedder
+// timeout. The result is cached when it arrives: it may be paid for, and the queue asks for it next.
 func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Result, error) {
 	type answer struct {
 		results []embed.Result
@@ -61,7 +60,7 @@ func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Resu
 	return nil, err
 }
 
-// staysInWork counts rows that were given up until the embedder is done with them.
+// staysInWork counts abandoned rows as in work until the embedder is done with them.
 func staysInWork[T any](of *limit.InWork, rows int, done <-chan T) {
 	if of == nil {
 		return
@@ -70,30 +69,30 @@ func staysInWork[T any](of *limit.InWork, rows int, done <-chan T) {
 	go func() { <-done; of.Leave(rows) }()
 }
 
-// errTooSlow is the end of changes whose embedder takes longer than the stream waits.
+// errTooSlow means that the embedder takes longer than the stream waits.
 var errTooSlow = errors.New("the embedder takes longer than the stream waits for it")
 
-// ofRow is what each row of a batch takes in the database, more or less: a batch of many may take that much longer.
+// ofRow is the approximate database time per row, subtracted from the duration of a batch.
 const ofRow = 100 * time.Microsecond
 
-// quick is how long a pipeline's batches take.
+// quick tracks how long a pipeline's batches take.
 type quick struct {
 	usual  embed.Usual  // of its own batches
-	others *embed.Usual // of all that have the embedder in common: of one without a batch; nil: nobody knows
+	others *embed.Usual // of all pipelines with this embedder, used before the first own batch; nil: unknown
 
 	mu    sync.Mutex
-	until time.Time     // the stream does not wait for the pipeline before
-	aside time.Duration // how long that was the last time
+	until time.Time     // the stream does not wait for the pipeline before this time
+	aside time.Duration // duration of the last exclusion
 }
 
-// How long the stream does not wait for a pipeline that kept it waiting: twice as long each time it does so soon again.
-// Else a few slow rows among many quick ones would delay the changes of every other pipeline each time.
+// Limits for how long the stream does not wait for a slow pipeline; the time doubles if it is soon slow again.
+// Otherwise a few slow rows would delay the changes of every other pipeline each time.
 const (
 	leastAside = time.Second
 	mostAside  = time.Minute
 )
 
-// keptWaiting notes that the stream waited longer than it should.
+// keptWaiting records that the stream waited too long.
 func (q *quick) keptWaiting() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -110,7 +109,7 @@ func (q *quick) setAside() bool {
 	return time.Now().Before(q.until)
 }
 
-// note updates the averages; the last batch counts half.
+// note updates the averages; the last batch has half the weight.
 func (q *quick) note(took, embedding time.Duration, rows int) {
 	for _, u := range []*embed.Usual{&q.usual, q.others} {
 		if u != nil {
@@ -119,8 +118,8 @@ func (q *quick) note(took, embedding time.Duration, rows int) {
 	}
 }
 
-// enough reports whether a batch of so many rows is expected to take so little time that the stream may wait for it.
-// The embedder must not be asked for what it cannot do in that time: it may be paid for each text.
+// enough reports whether a batch of that many rows is expected to be quick enough for the stream. The embedder must not
+// get what it cannot answer in time: each text may cost money.
 func (q *quick) enough(most time.Duration, rows int) bool {
 	batch, text := q.usual.Get()
 	if batch == 0 && q.others != nil {
@@ -129,7 +128,7 @@ func (q *quick) enough(most time.Duration, rows int) bool {
 	return batch != 0 && batch < most && time.Duration(rows)*text < most
 }
 
-// gate lets some in until it is closed, and closes when the last of them has left.
+// gate admits callers until it is closed; close waits for those inside.
 type gate struct {
 	mu     sync.RWMutex
 	closed bool
@@ -141,19 +140,18 @@ func (g *gate) close() {
 	g.closed = true
 }
 
-// Ready reports whether so many changes would be worked at once: a row has one vector, the pipeline's batches are
-// quick, and its embedder does not rest.
+// Ready reports whether that many changes would be processed directly: one vector per row, quick batches, and an
+// embedder that is not resting.
 func (w *Worker) Ready(changes int) bool {
-	// A test may want changes worked at once where the machine has no time for it.
+	// A test may need direct processing on a slow machine.
 	quick := w.quick.enough(w.o.Quick, changes) && !w.quick.setAside() || failpoint.Hit("worker/taken-for-quick") != nil
 	return w.chunks == nil && quick && w.o.Limit.Allows(time.Now(), changes) && w.o.InWork.Free(changes) &&
 		w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
 }
 
-// Direct works changes at once, in place of tasks: d tells which of them are done. One statement screens them and looks
-// at their rows; over a line one more writes them where vectors have a table of their own. It returns how long it
-// waited for the embedder. What goes wrong, or takes long, is left to the queue, which knows how to try again; until
-// that has gone well for a while the pipeline is not Ready.
+// Direct processes changes without tasks; d records which are done. One statement screens them and reads their rows. On
+// a Line, one more writes vectors to an embedding table. It returns how long it waited for the embedder. Changes that
+// fail or take long are left to the queue, which retries them; the pipeline is then not Ready for a while.
 func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Change) (s queue.Screened,
 	embedding time.Duration,
 ) {
@@ -161,7 +159,7 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	w.gate.mu.RLock()
 	defer w.gate.mu.RUnlock()
 	if w.gate.closed {
-		_ = failpoint.Hit("direct/closed") // the changes are left as they are, whatever it says
+		_ = failpoint.Hit("direct/closed") // the result is ignored: the changes stay as they are
 		return s, 0
 	}
 	if !w.o.InWork.TryEnter(len(changes)) {
@@ -200,7 +198,7 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	if d.Err != nil {
 		took = 8 * w.o.Quick
 	}
-	if d.Err != nil || len(s.Now) > 0 { // that nothing had changed says nothing of what takes long
+	if d.Err != nil || len(s.Now) > 0 { // unchanged rows say nothing about the duration
 		w.quick.note(took, embedding, len(changes))
 	}
 	w.batchEnded(ctx, d.Work, len(changes), d.Err)
@@ -208,7 +206,7 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	return s, embedding
 }
 
-// screen says which changes need no task, and looks at the rows of those that may be worked at once.
+// screen returns which changes need no task, and reads the rows of those to process directly.
 func (w *Worker) screen(ctx context.Context, d *queue.Direct, changes []queue.Change) (s queue.Screened,
 	tasks []queue.Task, items []item, err error,
 ) {
@@ -233,7 +231,7 @@ func (w *Worker) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	return s, tasks, items, nil
 }
 
-// atOnce reports whether one statement can write items: vectors, and nothing else, over the line of d.
+// atOnce reports whether one statement can write items: there are only vectors to write, and d has a Line.
 func (w *Worker) atOnce(d *queue.Direct, items []item) bool {
 	does := func(are ...action) func(it item) bool {
 		return func(it item) bool { return slices.Contains(are, it.action) }
@@ -266,6 +264,6 @@ func (w *Worker) writeAtOnce(ctx context.Context, d *queue.Direct, items []item)
 	return nil
 }
 
-// Lined reports whether changes are worked over a line. Statements there are planned once, for any row: of a table
-// whose key says in which partition a row is, that would be over all of them.
+// Lined reports whether direct changes use a Line. There a statement is planned once for all rows, which for a table
+// partitioned by its key would scan all partitions.
 func (w *Worker) Lined() bool { return !w.o.Pipeline.Routed() }

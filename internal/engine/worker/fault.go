@@ -22,12 +22,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// ofAll finds out whether what failed for a batch fails for any: with what error try ends, which does the same
-// without any row. nil means that some row is at fault. A trigger that refuses a row for lack of a privilege looks
-// just like a missing GRANT.
+// ofAll reports whether a failure of a batch would occur for any row. It returns the error of try, which does the same
+// without rows; nil means that a row is at fault. A trigger that rejects a row for lack of a privilege looks like a
+// missing GRANT.
 func (w *Worker) ofAll(ctx context.Context, err error, try func(context.Context) error) error {
 	switch rows.Fault(err) {
-	case database.Data, database.Conflict, database.Canceled: // half of it, or the same again, may succeed
+	case database.Data, database.Conflict, database.Canceled: // half of the batch, or a retry, may succeed
 		return nil
 	case database.Locked, database.Forbidden, database.Schema, database.Unavailable:
 		return try(ctx)
@@ -36,23 +36,23 @@ func (w *Worker) ofAll(ctx context.Context, err error, try func(context.Context)
 	return err
 }
 
-// readNone reads the table as for a batch, with no row in hand.
+// readNone reads the table without rows.
 func (w *Worker) readNone(ctx context.Context) error {
 	_, err := w.table.Read(ctx, nil, 0)
 	return err
 }
 
-// writeNone reads and writes the tables as for a batch, with no row in hand.
+// writeNone reads and writes the tables without rows.
 func (w *Worker) writeNone(ctx context.Context) error {
-	// Before the transaction: one that waits for a second connection of the pool could wait for others that do the same.
+	// Read before the transaction: needing a second connection inside it could deadlock the pool.
 	if err := w.readNone(ctx); err != nil {
 		return err
 	}
 	return w.table.TryWrite(ctx)
 }
 
-// rowError is how a row ends whose statement failed for it alone. Only what is likely to be so for ever counts as an
-// attempt.
+// rowError is the outcome of a row whose statement failed because of it. Only failures that are likely permanent count
+// as attempts.
 func (w *Worker) rowError(t queue.Task, err error, code, message string) *embed.TextError {
 	e := &embed.TextError{Class: embed.Transient, RetryAfter: lockedDelay(t, time.Now()), Message: message}
 	switch rows.Fault(err) {
@@ -68,17 +68,17 @@ func (w *Worker) rowError(t queue.Task, err error, code, message string) *embed.
 	return e
 }
 
-// raisedBy is where a trigger raised an exception, in what the server says of it.
+// raisedBy matches where a trigger raised an exception, in the server's context message.
 var raisedBy = regexp.MustCompile(`^PL/pgSQL function ([^()\n]+)\([^\n]*\) line (\d+)`)
 
-// refusal describes why the database refused the row of an item.
+// refusal describes why the database rejected an item's row.
 func (w *Worker) refusal(it *item, err error) string {
 	what := database.SQLState(err)
 	if refusal, ok := errors.AsType[rows.RefusalError](err); ok {
 		return refusal.Error()
 	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && pg.Code == pgerrcode.RaiseException { // a trigger's own words may be any of the row's
+	if ok && pg.Code == pgerrcode.RaiseException { // the trigger's message may contain row data
 		if at := raisedBy.FindStringSubmatch(pg.Where); at != nil {
 			what += ": raised by " + oneLine(at[1], longestMessage) + ", line " + at[2]
 		}
@@ -97,7 +97,7 @@ func (w *Worker) refusal(it *item, err error) string {
 	return fmt.Sprintf("%s: %d numbers of its sparse vector are not zero, and an HNSW index takes %d: drop the index, or have the model keep fewer", what, most/2, pipeline.MaxSparseIndexed)
 }
 
-// unfits reports whether an error of a whole pipeline means that it does not fit its table any more.
+// unfits reports whether an error means that the whole pipeline no longer fits its table.
 func unfits(err error) bool {
 	fault := rows.Fault(err)
 	return fault == database.Schema || fault == database.Forbidden || errors.Is(err, rows.ErrOtherTable) ||
@@ -111,10 +111,10 @@ func (w *Worker) unfilled(err error) bool {
 	return ok && pg.Code == pgerrcode.NotNullViolation && pg.ColumnName != "" && !w.table.OfUsers()
 }
 
-// errParked means that the pipeline does not fit its table any more: its tasks wait.
+// errParked means that the pipeline no longer fits its table: its tasks wait.
 var errParked = errors.New("the pipeline does not fit its table")
 
-// quiet keeps what a server says out of the log: a user's trigger may have put a row's text into it.
+// quiet keeps server messages out of the log: a user's trigger may put row text into them.
 func quiet(err error) any {
 	if _, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return database.SQLState(err)
@@ -122,12 +122,12 @@ func quiet(err error) any {
 	return err
 }
 
-// embedderError is an error of the embedder, to be told from those of the database.
+// embedderError marks an error of the embedder, as opposed to the database.
 type embedderError struct{ error }
 
 func (e embedderError) Unwrap() error { return e.error }
 
-// refusedWords tells people why tasks are refused; nil: they are not.
+// refusedWords describes for users why tasks are refused; nil: they are not.
 func refusedWords(err error) *string {
 	if err == nil {
 		return nil
@@ -136,7 +136,7 @@ func refusedWords(err error) *string {
 	return &words
 }
 
-// codeOf is what a trace tells of an error: no message, which may hold a text.
+// codeOf returns an error's code for traces: its message may contain text.
 func codeOf(err error) string {
 	if err == nil {
 		return ""
@@ -144,10 +144,10 @@ func codeOf(err error) string {
 	return database.SQLState(err)
 }
 
-// longestMessage is how many characters of somebody else's message are kept.
+// longestMessage is the maximum number of characters kept of a foreign message.
 const longestMessage = 200
 
-// oneLine is the beginning of a message, on one line.
+// oneLine returns the start of a message as one line.
 func oneLine(message string, limit int) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if runes := []rune(message); len(runes) > limit {
@@ -156,7 +156,7 @@ func oneLine(message string, limit int) string {
 	return message
 }
 
-// lockedDelay is when a row that somebody else is changing is due again: soon, and less often the longer it takes.
+// lockedDelay returns the delay for a row locked by another session. It grows with the age of the task.
 func lockedDelay(t queue.Task, now time.Time) time.Duration {
 	return min(max(now.Sub(t.EnqueuedAt)/10, 50*time.Millisecond), 5*time.Second)
 }
@@ -173,16 +173,16 @@ func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) 
 	return err
 }
 
-// groupFailed ends a batch at a group of items that could not be read or embedded; rest comes after it.
+// groupFailed ends a batch after a group of items could not be read or embedded; rest follows the group.
 func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error) error {
 	if _, ok := errors.AsType[embedderError](err); !ok || ctx.Err() != nil {
 		return err
 	}
-	if spent, is := errors.AsType[*spend.SpentError](err); is { // the rows wait in the queue as they were
+	if spent, is := errors.AsType[*spend.SpentError](err); is { // the rows stay in the queue unchanged
 		return spent
 	}
 	if len(rest) > 0 && ctx.Err() == nil {
-		// These were not in the embedder.
+		// The embedder did not hold these rows.
 		_, code := embed.Classify(err)
 		if err := w.postpone(ctx, tasksOf(rest), embed.Transient, code, "the embedder failed on other rows of the batch",
 			max(w.o.Service.Rest(), w.o.Retry.Initial/4)); err != nil {
@@ -192,7 +192,7 @@ func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error)
 	return w.embedderFailed(ctx, tasksOf(group), err)
 }
 
-// embedderFailed ends a batch that got no answer. The rows are innocent until they prove otherwise alone.
+// embedderFailed ends a batch without an answer. A row counts as the cause only once it fails alone.
 func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err error) error {
 	if ctx.Err() != nil || tasks[0].IsDirect() {
 		return err
@@ -205,18 +205,18 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 			max(w.o.Service.Rest(), w.o.Retry.Initial/4))
 	}
 	w.stats.Crashed.Add(int64(len(tasks)))
-	return w.blame(ctx, tasks, code, w.o.Service.Rest(), "the embedder died while it held this row",
-		"the embedder died each time it held this row, also alone")
+	return w.blame(ctx, tasks, code, w.o.Service.Rest(), "the embedder crashed while it processed this row",
+		"the embedder crashed each time it processed this row, even alone")
 }
 
-// panicked ends a batch in which a mistake of ours made the worker panic. Some row may have led to it, so they are
-// tried alone then, and one that does it each time is a dead letter.
+// panicked ends a batch that made the worker panic. A row may be the cause, so they are tried alone; one that fails
+// each time becomes a dead letter.
 func (w *Worker) panicked(ctx context.Context, tasks []queue.Task) error {
-	const message = "embedsidecar itself failed while it held this row: its log tells more"
+	const message = "embedsidecar itself failed while it processed this row: see its log"
 	return w.blame(ctx, tasks, "panic", w.o.Retry.Initial, message, message)
 }
 
-// blame postpones a batch whose embedder or worker died; again is the message for a row that has been there each time.
+// blame postpones a batch whose embedder or worker crashed; again is the message for a row that was involved each time.
 func (w *Worker) blame(ctx context.Context, tasks []queue.Task, code string, delay time.Duration, message, again string,
 ) error {
 	return w.end(ctx, tasks[0].Lease, lists.Map(tasks, func(t queue.Task) queue.Outcome {
@@ -231,7 +231,7 @@ func (w *Worker) blame(ctx context.Context, tasks []queue.Task, code string, del
 	}))
 }
 
-// failure says how an item that could not be written ends.
+// failure returns the outcome of an item that could not be written.
 func (w *Worker) failure(it *item) queue.Outcome {
 	class, code := embed.Classify(it.err)
 	o := queue.Outcome{
@@ -244,10 +244,10 @@ func (w *Worker) failure(it *item) queue.Outcome {
 	o.Delay = w.backoff(int(o.Attempt))
 	text, ok := errors.AsType[*embed.TextError](it.err)
 	if ok {
-		o.Message = text.Message // the code has a place of its own
+		o.Message = text.Message // the code has its own field
 	}
 	if ok && text.RetryAfter > 0 && class != embed.Data {
-		o.Delay = text.RetryAfter // it was asked for this, which may be more than a pause of ours ever is
+		o.Delay = text.RetryAfter // requested by the embedder; it may exceed our maximum delay
 	}
 	if class == embed.Data && int(o.Attempt) >= w.o.Retry.MaxAttempts {
 		o.Action, o.What = queue.Fail, "failed"
@@ -260,13 +260,13 @@ func (w *Worker) failure(it *item) queue.Outcome {
 	return o
 }
 
-// backoff is the pause before the next try: doubling, capped, with full jitter over its upper half.
+// backoff returns the delay before the next attempt: exponential, capped, with jitter over its upper half.
 func (w *Worker) backoff(attempt int) time.Duration {
 	d := min(w.o.Retry.Initial<<min(max(attempt-1, 0), 20), w.o.Retry.Max)
 	return sleep.Between(d/2, d)
 }
 
-// park lets tasks wait until the pipeline fits its table again, and says so to anyone who can look.
+// park postpones tasks until the pipeline fits its table again, and reports it.
 func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error {
 	w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", database.SQLState(err))
 	if w.o.Broken != nil {
@@ -275,7 +275,7 @@ func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error 
 	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
 }
 
-// postpone ends leases for a reason that is not the rows': it burns no attempt.
+// postpone ends leases for a reason outside the rows: it does not count as an attempt.
 func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.Class, code, message string,
 	delay time.Duration,
 ) error {
@@ -301,7 +301,7 @@ func (w *Worker) end(ctx context.Context, lease queue.Lease, outcomes []queue.Ou
 	return nil
 }
 
-// noteOutcomes notes how rows have ended, and says so of those that are given up.
+// noteOutcomes records the outcomes of rows and logs those that became dead letters.
 func (w *Worker) noteOutcomes(ctx context.Context, outcomes []queue.Outcome, done queue.Finished) {
 	outcomes[0].Task.Lease.Work.Note(outcomes)
 	w.traceEnded(ctx, outcomes)

@@ -7,17 +7,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// item is one task on its way through a batch.
+// item is one task while its batch is processed.
 type item struct {
 	task   queue.Task
 	row    rows.Row
 	action action
 	vector []float32
-	chunks []rows.Chunk // chunked: instead of vector, in the order of their numbers
-	err    error        // of this row alone
-	sent   bool         // the embedder was asked for its text, or a part of it
-	paid   bool         // ... and nobody knew it
-	nobody bool         // no row can have its key: it is no value of the key columns any more
+	chunks []rows.Chunk // chunked: instead of vector, by number
+	err    error        // of this row only
+	sent   bool         // its text, or a part of it, was sent to the embedder service
+	paid   bool         // ... and was not in its cache
+	nobody bool         // no row can have this key: it is no longer a valid value of the key columns
 }
 
 // action is what an item needs.
@@ -26,15 +26,15 @@ type action int
 const (
 	nothing  action = iota // unchanged
 	vectorIn               // write a vector
-	relabel                // the vector stays, the ledger does not: another watched column changed, or the generation
-	empty                  // take the vector away: no text
-	skip                   // the vector stays though the text is another one: who wrote it says so
-	gone                   // the row is gone
-	alias                  // the row has another spelling of this key: forget this one
+	relabel                // update the ledger only: another watched column or the generation changed
+	empty                  // delete the vector: there is no text
+	skip                   // keep the vector although the text changed: the writer declared so
+	gone                   // the row was removed
+	alias                  // the row spells this key differently: remove this key
 	broken                 // err
 )
 
-// outcome words of finished items, for history.
+// words are the outcomes of finished items, for history.
 var words = map[action]string{
 	nothing: "unchanged", relabel: "unchanged", skip: "skipped", empty: "emptied", gone: "removed", alias: "removed",
 }
@@ -43,7 +43,7 @@ func (it *item) word() string {
 	switch {
 	case it.action != vectorIn:
 		return words[it.action]
-	case !it.paid: // the vector was known, of an equal text or of this one, or those of all chunks were
+	case !it.paid: // the vectors were already known
 		return "reused"
 	}
 	return "embedded"
@@ -54,7 +54,7 @@ func (it *item) touches() bool {
 	return it.action == vectorIn || it.action == empty && it.row.Stored
 }
 
-// lacksText reports whether the item is to be embedded and its text was left out.
+// lacksText reports whether the item must be embedded but its text was left out.
 func (it *item) lacksText() bool {
 	return it.action == vectorIn && it.vector == nil && it.row.LeftOut()
 }
@@ -70,7 +70,7 @@ func tasksOf(items []item) []queue.Task {
 	return lists.Map(items, func(v item) queue.Task { return v.task })
 }
 
-// reached is a place that a batch comes by on either way, so that a test can choose on which.
+// reached hits a failpoint that exists both for direct changes and for tasks.
 func reached(t queue.Task, place string) error {
 	if t.IsDirect() {
 		return failpoint.Hit("direct/" + place)

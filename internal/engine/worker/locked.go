@@ -9,9 +9,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 )
 
-// writable leaves out items whose vectors could not be written now, and has them wait: what is embedded and not written
-// is paid for at each try, as long as another session locks the table or the rows. It asks only if locks were met
-// lately.
+// writable postpones items whose vectors cannot be written now because another session locks the table or the rows:
+// each attempt would pay for an embedding that is not stored. It checks only after recent lock conflicts.
 func (w *Worker) writable(ctx context.Context, items []item) ([]item, error) {
 	if items[0].task.IsDirect() || !w.met.lately() {
 		return items, nil
@@ -28,8 +27,8 @@ func (w *Worker) writable(ctx context.Context, items []item) ([]item, error) {
 		return items, nil
 	}
 	waiting, err := w.locked(ctx, writes, &others)
-	if err != nil || len(waiting) == 0 { // what else is wrong the write-back finds out
-		return items, nil //nolint:nilerr // said above
+	if err != nil || len(waiting) == 0 { // the write-back reports other errors
+		return items, nil //nolint:nilerr // see above
 	}
 	w.met.note()
 	w.stats.Locked.Add(int64(len(waiting)))
@@ -38,7 +37,7 @@ func (w *Worker) writable(ctx context.Context, items []item) ([]item, error) {
 		lockedDelay(waiting[0].task, time.Now()))
 }
 
-// locked returns the items that a lock is in the way of, and adds the others to free.
+// locked returns the items blocked by a lock and adds the others to free.
 func (w *Worker) locked(ctx context.Context, writes []item, free *[]item) (waiting []item, err error) {
 	switch err := w.table.TryWrite(ctx); {
 	case rows.Fault(err) == database.Locked:

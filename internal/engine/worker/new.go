@@ -43,7 +43,7 @@ func New(o Options) *Worker {
 	return w
 }
 
-// Traced is what traces call a pipeline.
+// Traced describes a pipeline for traces.
 func Traced(p *pipeline.Pipeline) trace.Pipeline {
 	of := trace.Pipeline{ID: p.ID, Name: p.Name, Table: p.Schema + "." + p.Table}
 	if of.Into = of.Table; !p.InSource() {

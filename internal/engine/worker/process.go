@@ -15,9 +15,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// process takes leased tasks to their end. It returns an error only if the batch as a whole could not be finished.
-// Should the database refuse a statement that no row was thought to be able to break, the batch is halved all the
-// same: one row must not hold up the rest.
+// process completes leased tasks. It returns an error only if the batch as a whole could not be finished. If the
+// database rejects a statement, the batch is halved even if no row should be able to cause that, so that one row cannot
+// block the rest.
 func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 	err := w.attempt(ctx, tasks)
 	if rows.Fault(err) != database.Data {
@@ -52,7 +52,7 @@ func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
 	return w.work(ctx, items, room)
 }
 
-// work takes items whose rows were looked at to their end.
+// work completes items whose rows were read.
 func (w *Worker) work(ctx context.Context, items []item, room *room) error {
 	if err := reached(items[0].task, "after-read"); err != nil {
 		return err
@@ -70,9 +70,8 @@ func (w *Worker) work(ctx context.Context, items []item, room *room) error {
 	return w.embedTexts(ctx, items, room)
 }
 
-// look reads the rows of tasks, with up to so many bytes of texts (read). A row whose text expression fails (a
-// division by zero, a bad cast) is found by halving, and so is a key that no row can have: it was written when the
-// key was of another type.
+// look reads the rows of tasks with up to texts bytes of text. A row whose text expression fails (division by zero, bad
+// cast) is found by halving. So is a key that is no longer valid because the key's type changed.
 func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]item, error) {
 	keys := lists.Map(tasks, func(t queue.Task) string { return t.RowKey })
 	began := time.Now()
@@ -107,7 +106,7 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 	return append(first, second...), nil
 }
 
-// decide says what each item needs before any embedder is asked.
+// decide sets the action of each item, before any embedding.
 func (w *Worker) decide(items []item) {
 	for i := range items {
 		it := &items[i]
@@ -120,7 +119,7 @@ func (w *Worker) decide(items []item) {
 		case !r.Found:
 			it.action = gone
 		case r.Key != r.Actual && len(r.Actual) > pipeline.MaxKey:
-			it.action = empty // no change of it is looked at any more
+			it.action = empty // changes of such a row are not processed
 		case r.Key != r.Actual:
 			it.action = alias
 		case w.table.Unchanged(r), w.settled(it):
@@ -137,14 +136,14 @@ func (w *Worker) decide(items []item) {
 	}
 }
 
-// settled reports whether it is known that the row, as it is, needs no new vector, and nothing has come since: the same
-// change may be read from the WAL more than once.
+// settled reports whether the row is unchanged since it was found to need no new vector, and no later change arrived:
+// the WAL may repeat a change.
 func (w *Worker) settled(it *item) bool {
 	return w.table.Skipped(&it.row) && (it.task.Seen != nil || it.task.LastLSN <= it.row.SkippedAt)
 }
 
-// decideAll decides, and asks for a look at rows under the present spelling of their key. That comes before the
-// write-back, in a transaction of its own: added to one that holds tasks already, it could deadlock with an enqueue.
+// decideAll decides, and adds tasks for rows under the current spelling of their key. That uses its own transaction
+// before the write-back: in one that already holds tasks, it could deadlock with an enqueue.
 func (w *Worker) decideAll(ctx context.Context, items []item) error {
 	w.decide(items)
 	var keys []string
@@ -157,13 +156,13 @@ func (w *Worker) decideAll(ctx context.Context, items []item) error {
 		return nil
 	}
 	if err := w.store.lookAgain(ctx, keys); err != nil {
-		return fmt.Errorf("look again at %s: %w", w.describe(len(keys)), err)
+		return fmt.Errorf("queue %s again: %w", w.describe(len(keys)), err)
 	}
 	w.tasks.Wake(w.o.Pipeline.ID)
 	return nil
 }
 
-// embed asks for the vectors of the items that need one and have none yet.
+// embed requests the vectors of items that need one and have none.
 func (w *Worker) embed(ctx context.Context, items []item) error {
 	var (
 		texts  []string
@@ -188,7 +187,7 @@ func (w *Worker) embed(ctx context.Context, items []item) error {
 		err     error
 	)
 	if items[0].task.IsDirect() {
-		results, err = call() // embedBriefly pays for it
+		results, err = call() // embedBriefly checks the budget
 	} else {
 		results, err = w.withinBudget(ctx, texts, call)
 	}
@@ -210,7 +209,7 @@ func (w *Worker) embed(ctx context.Context, items []item) error {
 	return nil
 }
 
-// withinBudget has texts embedded as far as budgets allow.
+// withinBudget calls the embedder if the budgets allow it.
 func (w *Worker) withinBudget(ctx context.Context, texts []string, call func() ([]embed.Result, error),
 ) ([]embed.Result, error) {
 	paid, err := w.o.Book.Ask(ctx, w.o.Pipeline, texts)
@@ -219,13 +218,13 @@ func (w *Worker) withinBudget(ctx context.Context, texts []string, call func() (
 	}
 	results, err := call()
 	if lost := paid.End(ctx, embed.Sent(results, texts), err); lost != nil {
-		w.o.Log.WarnContext(ctx, "counted as the most that the call can have cost", "pipeline", w.o.Pipeline.Name,
+		w.o.Log.WarnContext(ctx, "embedder call counted at its maximum cost", "pipeline", w.o.Pipeline.Name,
 			"error", quiet(lost))
 	}
 	return results, err
 }
 
-// callEmbedder asks the embedder for texts of items, and notes how long that took and what was paid for.
+// callEmbedder embeds texts of items and records the time and cost.
 func (w *Worker) callEmbedder(ctx context.Context, items []item, texts []string) ([]embed.Result, error) {
 	began := time.Now()
 	var (
@@ -243,7 +242,7 @@ func (w *Worker) callEmbedder(ctx context.Context, items []item, texts []string)
 	return results, err
 }
 
-// countTokens notes what was paid for, and what was not.
+// countTokens counts texts that were paid for, and texts answered from the cache.
 func (w *Worker) countTokens(texts []string, results []embed.Result, bulk bool) {
 	tokens := 0
 	defer func() { w.o.Limit.Spend(time.Now(), bulk, 0, tokens) }()
@@ -262,7 +261,7 @@ func (w *Worker) countTokens(texts []string, results []embed.Result, bulk bool) 
 	}
 }
 
-// room waits until there is room for so many bytes of text. Anyone who holds some must not ask for more.
+// room waits for room for that many bytes of text. The caller must not hold any yet.
 func (w *Worker) room(ctx context.Context, size int) (*room, error) {
 	r, there := w.roomNow(size)
 	if there {
@@ -272,7 +271,7 @@ func (w *Worker) room(ctx context.Context, size int) (*room, error) {
 	return r, wrap.Errorf(err, "wait for room for %d bytes of text", size)
 }
 
-// roomNow is room without a wait: it may not be there.
+// roomNow is room without waiting: there may be none.
 func (w *Worker) roomNow(size int) (r *room, there bool) {
 	if w.outside.CompareAndSwap(false, true) {
 		return &room{budget: w.o.Budget, outside: &w.outside}, true

@@ -10,26 +10,26 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// restAfter is how many texts in a row must fail, each by itself, before the whole pipeline rests: they are hardly
-// all bad, and anyone who is paid for texts is paid for those, too. While it rests one row is tried at a time, from
-// anywhere in the queue, so that rows that are bad together do not keep it resting.
+// restAfter is the number of consecutive texts that must fail, each by itself, before the pipeline rests: they are
+// unlikely to all be bad, and a paid embedder charges for them too. A resting pipeline tries one row at a time from a
+// random place in the queue, so that adjacent bad rows do not prolong the rest.
 const (
 	restAfter   = 32
 	longestNap  = time.Minute
 	betweenLook = 100 * time.Millisecond
 )
 
-// nap is whether a pipeline rests.
+// nap is the rest state of a pipeline.
 type nap struct {
 	mu      sync.Mutex
-	failed  int // texts in a row, each once
+	failed  int // consecutive failed texts, each counted once
 	resting bool
-	probing bool // somebody tries a row
+	probing bool // a row is being tried
 	pause   time.Duration
 	until   time.Time
 }
 
-// enter says how long to wait before the next batch (0: not at all), and whether that may be one row only, as a probe.
+// enter returns the delay before the next batch (0: none), and whether that must be a probe of one row.
 func (n *nap) enter(now time.Time) (wait time.Duration, probe bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -43,7 +43,7 @@ func (n *nap) enter(now time.Time) (wait time.Duration, probe bool) {
 	return 0, true
 }
 
-// leave ends a probe, whatever came of it.
+// leave ends a probe, whatever its outcome.
 func (n *nap) leave() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -51,9 +51,8 @@ func (n *nap) leave() {
 	n.until = time.Now().Add(n.pause)
 }
 
-// note counts texts of one batch that were sent to the embedder, and how they fared: fresh are those of the bad that
-// had not failed before, since a few bad rows that are tried again and again are no reason to rest. It reports
-// whether the rest began or ended by it.
+// note counts the sent texts of one batch. fresh are the bad ones that had not failed before: a few bad rows that are
+// retried are no reason to rest. It reports whether a rest began or ended.
 func (n *nap) note(good, bad, fresh int, first, longest time.Duration) (began, ended bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -67,7 +66,7 @@ func (n *nap) note(good, bad, fresh int, first, longest time.Duration) (began, e
 			return false, false
 		}
 		began = !n.resting
-		if began || n.probing { // batches that were under way when it began do not make it longer
+		if began || n.probing { // batches started before the rest do not prolong it
 			n.pause = min(max(2*n.pause, first), longest)
 		}
 		n.resting = true
@@ -76,8 +75,7 @@ func (n *nap) note(good, bad, fresh int, first, longest time.Duration) (began, e
 	return began, ended
 }
 
-// noteFate counts what became of the texts of items, and says when the pipeline begins to rest and when it ends:
-// Stats.Rest.
+// noteFate counts the outcomes of sent texts, and reports when a rest begins and ends (Stats.Rest).
 func (w *Worker) noteFate(ctx context.Context, items []item) {
 	good, bad, fresh := 0, 0, 0
 	reason := ""
@@ -88,7 +86,7 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 			class, code = embed.Classify(it.err)
 		}
 		switch {
-		case !it.sent, it.task.IsDirect() && it.action == broken: // of the latter the queue tells, which tries them again
+		case !it.sent, it.task.IsDirect() && it.action == broken: // failed direct changes are counted by the retry
 		case it.action == vectorIn || it.action == empty:
 			good++
 		case it.action == broken && class == embed.Data:
@@ -99,7 +97,7 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 			}
 		}
 	}
-	w.fate.Lock() // a rest that began is told before it is told that it ended
+	w.fate.Lock() // a rest is logged before its end
 	defer w.fate.Unlock()
 	began, ended := w.nap.note(good, bad, fresh, w.o.Retry.Initial, min(longestNap, w.o.Retry.Max))
 	switch {
@@ -110,14 +108,14 @@ func (w *Worker) noteFate(ctx context.Context, items []item) {
 			restAfter, "code", reason)
 	case ended:
 		w.stats.Rest.Store(nil)
-		w.o.Log.InfoContext(ctx, "pipeline goes on", "pipeline", w.o.Pipeline.Name)
+		w.o.Log.InfoContext(ctx, "pipeline resumes", "pipeline", w.o.Pipeline.Name)
 	}
 }
 
-// met is when a lock of somebody's was in the way of a write-back last, in Unix nanoseconds.
+// met is the last time a lock blocked a write-back, in Unix nanoseconds.
 type met struct{ last atomic.Int64 }
 
 func (m *met) note() { m.last.Store(time.Now().UnixNano()) }
 
-// lately reports whether that was within a while that is longer than a locked row waits for its next try.
+// lately reports whether that was within a minute, which is longer than the retry delay of a locked row.
 func (m *met) lately() bool { return time.Since(time.Unix(0, m.last.Load())) < time.Minute }

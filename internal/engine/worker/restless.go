@@ -6,16 +6,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 )
 
-// errRestless is what a trigger may do to a write-back for a while, and not for ever. It counts as the row's fault.
+// errRestless means that a trigger keeps changing the text. It counts as the row's fault.
 var errRestless = rows.RefusalError(
-	"a trigger of the table changes what the text is made of whenever a vector is written, so that none is ever that of the text: " +
+	"a trigger of the table changes the text each time a vector is written, so no vector ever matches the text: " +
 		"let the trigger name its columns (UPDATE OF ...), or use an embedding table")
 
-// mostMoves is how many times in a row a trigger may change a row's text in a write-back. One that tidies texts does
-// it once or twice.
+// mostMoves is how many times in a row a trigger may change a row's text in a write-back. A trigger that normalises
+// text does it once or twice.
 const mostMoves = 5
 
-// restless counts for rows how many write-backs in a row had a trigger change their text.
+// restless counts the consecutive write-backs in which a trigger changed a row's text.
 type restless struct {
 	mu   sync.Mutex
 	rows map[string]int
@@ -27,8 +27,8 @@ func (r *restless) moves(key string) int {
 	return r.rows[key]
 }
 
-// watch has a change's rows whose text a trigger changes noted: they will be looked at again, but not for ever. It
-// returns where their places are put.
+// watch records the rows of a change whose text a trigger changes; they will be processed again, up to mostMoves times.
+// It returns their indexes in c.Write, filled during the write.
 func (r *restless) watch(c *rows.Change) (moved *[]int) {
 	moved = new([]int)
 	c.Moved = func(i int) error {
@@ -41,11 +41,11 @@ func (r *restless) watch(c *rows.Change) (moved *[]int) {
 	return moved
 }
 
-// note counts the rows of a write-back that is committed; moved are the places of those whose text a trigger changed.
+// note counts the rows of a committed write-back; moved are the indexes of those whose text a trigger changed.
 func (r *restless) note(written []rows.Write, moved []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// of keys in memory; more can only be the fault of a trigger that touches all rows, and begin again
+	// keys in memory; more can only come from a trigger that touches all rows: start over
 	const enough = 100_000
 	if r.rows == nil || len(r.rows) > enough {
 		r.rows = map[string]int{}

@@ -14,14 +14,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// vectors are known ones by the hash of their text.
+// vectors are known vectors by text hash.
 type vectors map[[32]byte][]float32
 
-// reuse fills in the vectors of texts that are remembered, or in a destination already: that of the pipeline, for
-// another row, or that of another pipeline with the same embedder.
+// reuse fills in vectors from the cache, or from other rows of the pipeline or of another pipeline with the same
+// embedder.
 func (w *Worker) reuse(ctx context.Context, items []item) error {
 	w.keepGone(ctx, items)
-	wanted := map[[32]byte]bool{} // true: no row of the pipeline has it
+	wanted := map[[32]byte]bool{} // true: no row of the pipeline has the text
 	for i := range items {
 		it := &items[i]
 		if it.action != vectorIn {
@@ -50,7 +50,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 		if rows.Fault(err) != database.Data {
 			return fmt.Errorf("look for known vectors: %w", err)
 		}
-		// The ledger names rows by keys that are none any more, until a scan has been there.
+		// The ledger may contain invalid keys until a scan has removed them.
 		w.o.Log.DebugContext(ctx, "known vectors not read", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
 	}
 	for i := range items {
@@ -64,9 +64,9 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 	return nil
 }
 
-// keepGone remembers the vectors of rows that are gone, before they are removed: where a key has changed, the text
-// comes again under the new key, in a later batch. Without them that text is only embedded again. A column keeps its
-// vector, but the entry of the ledger goes, also where another row has the key now.
+// keepGone caches the vectors of removed rows before they are deleted: if a key changed, a later batch brings the same
+// text under the new key. Without them the text is only embedded again. A column keeps its vector, but its ledger entry
+// is deleted, even if another row has the key now.
 func (w *Worker) keepGone(ctx context.Context, items []item) {
 	var found []place
 	for i := range items {
@@ -88,13 +88,12 @@ func (w *Worker) keepGone(ctx context.Context, items []item) {
 	}
 }
 
-// moved reports whether a row holds a vector, in a column of its own, of which the ledger does not know: its key has
-// changed.
+// moved reports whether a row's column holds a vector that is not in the ledger: its key has changed.
 func (w *Worker) moved(it *item) bool {
 	return w.o.Pipeline.InSource() && it.action == vectorIn && it.row.Stored && !w.table.Holds(&it.row)
 }
 
-// held are the rows that have moved, by the hash of their text.
+// held returns the moved rows by text hash.
 func (w *Worker) held(items []item) map[[32]byte]place {
 	held := map[[32]byte]place{}
 	for i := range items {
@@ -107,8 +106,8 @@ func (w *Worker) held(items []item) map[[32]byte]place {
 	return held
 }
 
-// own has texts found where rows hold their very vectors, as after a change of keys: the row that the ledger names is
-// gone, or the ledger does not name it any more.
+// own redirects vectors to the moved rows that hold them, as after a change of keys: the row in the ledger was removed,
+// or its ledger entry was.
 func (w *Worker) own(found []place, held map[[32]byte]place) []place {
 	for i := range found {
 		text := [32]byte(found[i].TextHash)
@@ -125,8 +124,8 @@ func (w *Worker) own(found []place, held map[[32]byte]place) []place {
 	return found
 }
 
-// left are the hashes of vectors of rows that are gone, by those of their texts: of the last few thousand rows, more
-// than are queued together.
+// left holds the vector hashes of removed rows by text hash: of the last few thousand rows, more than are queued
+// together.
 type left struct {
 	mu     sync.Mutex
 	newest map[[32]byte][]byte
@@ -143,7 +142,7 @@ func (l *left) note(text [32]byte, vector []byte) {
 	l.newest[text] = vector
 }
 
-// vectorOf returns the hash of the vector of a text; nil: it is not known.
+// vectorOf returns the hash of a text's vector; nil: unknown.
 func (l *left) vectorOf(text [32]byte) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,7 +152,7 @@ func (l *left) vectorOf(text [32]byte) []byte {
 	return l.before[text]
 }
 
-// known looks for vectors of texts in the pipeline's own destination, then in those of its siblings.
+// known finds vectors of texts in the pipeline's own destination, then in those of its siblings.
 func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[32]byte]place) (vectors, error) {
 	p := w.o.Pipeline
 	var found []place
@@ -172,7 +171,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[
 		got, err := fetch(ctx, found, read)
 		for hash, vector := range got {
 			delete(missing, hash)
-			if from.Stored.Lossy() { // less than the model gave: good enough for this destination and for no other
+			if from.Stored.Lossy() { // less precise than the model's: usable in this destination only
 				known[hash] = from.Stored.Given(vector)
 				continue
 			}
@@ -206,7 +205,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[
 		err := take(from, its, func(ctx context.Context, keys []string) (map[int][]float32, error) {
 			return w.store.vectorsOf(ctx, from, keys)
 		})
-		if err != nil { // what is wrong with a sibling's table is the sibling's matter
+		if err != nil { // a sibling's table problem is reported by the sibling
 			if ctx.Err() != nil {
 				return nil, err
 			}
@@ -224,8 +223,8 @@ func hashesOf(texts map[[32]byte]bool) [][]byte {
 	return hashes
 }
 
-// fetch reads vectors from where they are said to be, as they are stored. One that is no longer what was written says
-// nothing about the text, and is left out.
+// fetch reads vectors from the given places, as stored. It leaves out a vector that is not the one recorded: it says
+// nothing about the text.
 func fetch(ctx context.Context, found []place, read func(context.Context, []string) (map[int][]float32, error),
 ) (vectors, error) {
 	if len(found) == 0 {

@@ -17,26 +17,25 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// A scan looks at a page of keys at a time, and leaves no more than this many of its tasks waiting, so that a table
-// of any size costs the queue a constant.
+// scanAhead is the maximum number of a scan's open tasks, so that a table of any size needs constant space in the
+// queue.
 const scanAhead = 4 * rows.PageRows
 
-// Scan is a pipeline's backfill and reconcile: it compares every row with the ledger, then every ledger entry with
-// the rows, and asks for a look where they differ. Its progress is stored page by page, so any sidecar may go on
-// where another stopped.
+// Scan is a pipeline's backfill and reconciliation: it compares every row with the ledger, then every ledger entry with
+// the rows, and creates tasks for differences. Its progress is stored per page, so any sidecar may continue it.
 type Scan struct {
 	w        *Worker
 	pages    pages
-	stray    *string // the last key of the embedding table that was looked at in the second phase, if that is not over
+	stray    *string // last key of the embedding table read in the second phase; nil: from the start
 	life     time.Time
 	progress progress
-	waits    time.Time // when whom it waits for is told next; zero: it does not wait
+	waits    time.Time // when to log the blockers next; zero: not waiting
 }
 
 // NewScan returns the scan of a worker's pipeline.
 func NewScan(w *Worker) *Scan { return &Scan{w: w, pages: w.pages()} }
 
-// Run does what scans are asked for until ctx ends, each time that it is woken because there may be one.
+// Run works on requested scans each time it is woken, until ctx ends.
 func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan struct{}) error {
 	for {
 		select {
@@ -48,7 +47,7 @@ func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan str
 	}
 }
 
-// work goes on until nothing is asked for.
+// work continues until no scan is requested.
 func (s *Scan) work(ctx context.Context, heartbeat time.Duration) {
 	const shortest, longest = 20 * time.Millisecond, time.Second
 	for pause := shortest; ctx.Err() == nil; {
@@ -74,17 +73,17 @@ func (s *Scan) work(ctx context.Context, heartbeat time.Duration) {
 	}
 }
 
-// step tells when the next one is due.
+// step tells when the next step is due.
 type step int
 
 const (
 	stepNow   step = iota
-	stepLater      // the queue is full enough, the streamer does not know the pipeline yet, or transactions must end first
-	stepIdle       // nothing is asked for
+	stepLater      // the queue is full, the stream does not know the pipeline yet, or transactions must end first
+	stepIdle       // no scan is requested
 )
 
-// step does one page: it looks first, with no transaction open, so that nobody who truncates or alters the table
-// meets a lock of ours that waits for another of ours; then it makes the tasks, if nobody else did the page
+// step processes one page. It reads without an open transaction, so that a TRUNCATE or ALTER TABLE never waits for a
+// lock of ours that waits for another of ours. Then it creates the tasks, unless another process did the page
 // meanwhile.
 func (s *Scan) step(ctx context.Context) (step, error) {
 	p := s.w.o.Pipeline
@@ -96,7 +95,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
 	}
 	if !st.Routed {
-		return stepLater, nil // routes first, then the scan that need not be repeated
+		return stepLater, nil // a scan before the routes would have to be repeated
 	}
 	var (
 		keys, look []string
@@ -122,7 +121,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		if st.Phase == phaseRows {
 			keys, look, err = s.rows(ctx, &st, st.AfterKey)
 			if err != nil && st.AfterKey != nil && !s.w.table.IsKey(ctx, *st.AfterKey) {
-				keys, look, err = s.rows(ctx, &st, nil) // the key has another type than when the scan began
+				keys, look, err = s.rows(ctx, &st, nil) // the key's type changed since the scan began
 			}
 		} else {
 			keys, look, err = s.orphans(ctx, st.AfterKey)
@@ -141,19 +140,19 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	}
 	seen := len(keys)
 	if before.Phase != phaseRows {
-		seen = 0 // entries of the ledger: their rows were seen
+		seen = 0 // ledger entries: their rows were counted before
 	}
 	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
 		return stepLater, err
 	}
 	saved, err := s.w.store.saveScan(ctx, &before, &st, begin, seen, look, s.gathers(&before))
 	if err != nil || !saved {
-		s.stray = nil // no task may stand for what was found up to there
+		s.stray = nil // strays found so far got no tasks
 	}
 	if err != nil {
 		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
 	}
-	if !saved { // another sidecar has moved the scan and has the page, or the server has lost what was read
+	if !saved { // another sidecar did the page, or the server restarted from an earlier state
 		return stepLater, nil
 	}
 	if len(look) > 0 && !s.gathers(&before) {
@@ -165,7 +164,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	return stepNow, nil
 }
 
-// tellBlockers says from time to time for whom the scan waits.
+// tellBlockers logs from time to time which transactions the scan waits for.
 func (s *Scan) tellBlockers(ctx context.Context, barrier string) {
 	const first, again = 3 * time.Second, time.Minute
 	now := time.Now()
@@ -182,7 +181,7 @@ func (s *Scan) tellBlockers(ctx context.Context, barrier string) {
 	}
 }
 
-// advance goes to the next phase, or to the beginning if another scan was asked for meanwhile.
+// advance moves to the next phase, or to the start if another scan was requested meanwhile.
 func (s *Scan) advance(st *scanState) {
 	st.AfterKey = nil
 	switch {
@@ -195,8 +194,8 @@ func (s *Scan) advance(st *scanState) {
 	}
 }
 
-// full reports whether enough of the scan's tasks are open. Those that wait for another try count: an embedder that
-// refuses every text must not be sent a whole table.
+// full reports whether enough of the scan's tasks are open. Retries count too: an embedder that fails every text must
+// not get a whole table.
 func (s *Scan) full(ctx context.Context, st *scanState) (bool, error) {
 	if s.gathers(st) {
 		return s.jobsFull(ctx)
@@ -205,8 +204,7 @@ func (s *Scan) full(ctx context.Context, st *scanState) (bool, error) {
 	return open >= scanAhead, err
 }
 
-// rows returns the next page of keys of the source table, and those of them that differ from the ledger or are not in
-// it.
+// rows returns the next page of keys of the source table, and those that differ from the ledger or are missing from it.
 func (s *Scan) rows(ctx context.Context, st *scanState, after *string) (keys, look []string, err error) {
 	which := ""
 	switch {
@@ -216,7 +214,7 @@ func (s *Scan) rows(ctx context.Context, st *scanState, after *string) (keys, lo
 		return nil, nil, nil
 	}
 	keys, known, err := s.pages.Rows(ctx, which, after)
-	if which != "" && rows.Fault(err) == database.Data { // a value in it is of a type of before: any row may be meant
+	if which != "" && rows.Fault(err) == database.Data { // a value has an outdated type: check every row
 		keys, known, err = s.pages.Rows(ctx, "", after)
 	}
 	if err != nil {
@@ -240,7 +238,7 @@ func (s *Scan) rows(ctx context.Context, st *scanState, after *string) (keys, lo
 			}
 		}
 	}
-	// What is the matter with a row that cannot be read is for the worker to say.
+	// The worker reports the problem of an unreadable row.
 	err = s.pages.Read(ctx, compare, differ, func(key string, _ error) { look = append(look, key) })
 	if err != nil {
 		return nil, nil, err
@@ -248,8 +246,7 @@ func (s *Scan) rows(ctx context.Context, st *scanState, after *string) (keys, lo
 	return keys, look, nil
 }
 
-// orphans returns the next page of keys of the ledger, and those of them that have no row; after the last page, what
-// else has none.
+// orphans returns the next page of keys of the ledger, and those without a row; after the last page, the strays.
 func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string, err error) {
 	keys, err = s.w.store.ledgerPage(ctx, after)
 	if err != nil {
@@ -261,19 +258,19 @@ func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string,
 	}
 	keys, look, err = s.pages.Gone(ctx, keys)
 	if rows.Fault(err) == database.Data {
-		return keys, keys, nil // a key that is no value of the column's type any more; the worker finds it
+		return keys, keys, nil // a key is no longer valid for its column's type; the worker handles it
 	}
 	return keys, look, err
 }
 
-// progress tells the log how far a scan is, once per heartbeat of the scan, which is a minute: a large table takes
-// hours, and between its start and its end nothing else would be said.
+// progress is the last logged progress. It is logged once per heartbeat of the scan (a minute): a large table takes
+// hours.
 type progress struct {
 	told time.Time
-	seen int64 // when it was told, of those of the scan
+	seen int64 // rows seen at that time
 }
 
-// tell is called after each step of a scan that goes on.
+// tell is called after each step of an unfinished scan.
 func (s *Scan) tell(ctx context.Context, every time.Duration) {
 	if s.progress.told.IsZero() {
 		s.progress.told = time.Now()
@@ -285,7 +282,7 @@ func (s *Scan) tell(ctx context.Context, every time.Duration) {
 	p := s.w.o.Pipeline
 	phase, seen, expected, err := s.w.store.scanProgress(ctx)
 	if err != nil {
-		return // the next step meets it as well
+		return // the next step reports it
 	}
 	rate := float64(max(seen-s.progress.seen, 0)) / since.Seconds()
 	args := []any{"pipeline", p.Name, "phase", phase, "rows_seen", seen, "rows_per_second", int64(rate)}
@@ -293,23 +290,22 @@ func (s *Scan) tell(ctx context.Context, every time.Duration) {
 		args = append(args, "rows_expected", expected, "left",
 			(time.Duration(float64(expected-seen)/rate) * time.Second).String())
 	}
-	s.w.o.Log.InfoContext(ctx, "scan goes on", args...)
+	s.w.o.Log.InfoContext(ctx, "scan in progress", args...)
 	s.progress = progress{time.Now(), seen}
 }
 
-// strays returns keys of an embedding table that neither the source table nor the ledger knows: of a source table
-// that was dropped and recreated, or of the one who filled an embedding table that was taken over. They are given in
-// portions, without those that have a task already. The table is read by pages; when none was found up to its end,
-// there are none.
+// strays returns keys of an embedding table that are neither in the source table nor in the ledger: from a source table
+// that was dropped and recreated, or from the previous owner of an adopted embedding table. It returns them in
+// portions, without those that have a task. It returns none once the whole table was read without finding one.
 func (s *Scan) strays(ctx context.Context) (found []string, err error) {
 	for len(found) < rows.PageRows {
 		keys, gone, err := s.pages.Vectors(ctx, s.stray)
 		if err != nil {
-			s.stray = nil // it may be no key any more
+			s.stray = nil // it may no longer be a valid key
 			return nil, err
 		}
 		if len(keys) == 0 {
-			s.stray = nil // the next call begins again
+			s.stray = nil // the next call starts over
 			break
 		}
 		s.stray = &keys[len(keys)-1]
@@ -327,7 +323,7 @@ func (s *Scan) strays(ctx context.Context) (found []string, err error) {
 	return found, nil
 }
 
-// withoutTask leaves out keys that will be looked at anyway.
+// withoutTask returns the keys that have no task.
 func (s *Scan) withoutTask(ctx context.Context, keys []string) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, nil

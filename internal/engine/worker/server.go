@@ -22,11 +22,11 @@ type server struct {
 	p     *pipeline.Pipeline
 	db    database.DB
 	table *rows.Table
-	id    int64 // of this sidecar in the table worker
+	id    int64 // worker_id of this sidecar
 	jobs  Jobs
 }
 
-// started is a write-back on the server.
+// started is a started write-back.
 type started struct {
 	s     *server
 	tx    pgx.Tx
@@ -35,22 +35,22 @@ type started struct {
 	items int
 }
 
-// begin locks nothing that the stream could wait for. Where there are no rows of users' to be locked the fence is
-// passed on the way.
+// begin takes no lock that the stream may wait for. Without users' rows to lock it passes the fence in the same round
+// trip.
 func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []string,
 	fence func(locked *rows.Locks) []rows.Entry,
 ) (b writeBack, err error) {
 	db := s.over(l)
 	batch := &pgx.Batch{}
-	batch.BeginTx(database.Isolation) // one round trip for all of it
+	batch.BeginTx(database.Isolation) // everything in one round trip
 	database.Conduct(db, batch)
 	if s.p.Routed() {
-		items = math.MaxInt // a plan for any row would be over all partitions
+		items = math.MaxInt // a generic plan would scan all partitions
 	}
 	if db == s.db {
 		database.PlanOnce(db, batch, items)
 	} else {
-		items = 1 // a line's session does so for any number
+		items = 1 // a Line plans the same way for any number
 	}
 	if err = s.table.QueueGuard(batch, touched); err != nil {
 		return b, err
@@ -75,8 +75,8 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 	return b, results.Tx().SendBatch(ctx, batch).Close()
 }
 
-// over is where a batch is written: what is worked at once over its line, unless triggers of users' could leave
-// something in that session.
+// over returns the connection for a write-back: direct changes use their Line, unless users' triggers could leave state
+// in that session.
 func (s *server) over(l queue.Lease) database.DB {
 	if l.Direct == nil || l.Direct.Line == nil || s.p.Triggers {
 		return s.db
@@ -84,8 +84,8 @@ func (s *server) over(l queue.Lease) database.DB {
 	return l.Direct.Line
 }
 
-// queueFence adds the statement that writes the ledger, where it is as it was read, the last before users' code may
-// run. It returns where the keys of those entries are put.
+// queueFence adds the statement that writes the ledger where it is unchanged since it was read. It is the last
+// statement before users' code may run. It returns the set that will contain the written keys.
 func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []rows.Entry, items int) (passed map[string]bool) {
 	passed = make(map[string]bool, len(entries))
 	defer database.PlanAnew(s.over(l), batch, items)
@@ -128,12 +128,12 @@ func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done qu
 	batch := &pgx.Batch{}
 	database.PlanOnce(b.s.db, batch, b.items)
 	queue.QueueFinish(batch, b.s.id, b.lease, b.s.p.Generation, outcomes, &done)
-	database.PlanAnew(b.s.db, batch, b.items) // triggers of users may run with the commit
-	batch.Queue("COMMIT AND CHAIN")           // the transaction that begins is what the driver still has to end
+	database.PlanAnew(b.s.db, batch, b.items) // users' triggers may run at commit
+	batch.Queue("COMMIT AND CHAIN")           // leaves a transaction for the driver to end
 	return done, b.tx.SendBatch(ctx, batch).Close()
 }
 
-// tellGone has history tell of rows without a task that have lost their vector.
+// tellGone records rows without a task in history if they lost their vector.
 func (b *started) tellGone(ctx context.Context, outcomes []queue.Outcome) error {
 	lost := slices.DeleteFunc(slices.Clone(outcomes), func(o queue.Outcome) bool {
 		return o.Action != queue.Done || o.What != words[empty] && o.What != words[gone]
@@ -159,7 +159,7 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 		return s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
 	}
 	if err := s.db.QueryRow(ctx, "SELECT embedsidecar.server_life()").Scan(&d.Life); err != nil {
-		return rows.Screened{}, fmt.Errorf("ask since when the server runs: %w", err)
+		return rows.Screened{}, fmt.Errorf("read when the server started: %w", err)
 	}
 	return s.table.Screen(ctx, s.db, keys, xids, unchanged, texts)
 }
@@ -202,7 +202,7 @@ func (s *server) readScan(ctx context.Context) (st scanState, err error) {
 	if st.Which != nil {
 		which = *st.Which + " OR " + which
 	}
-	// Of another definition's names nobody knows which rows they mean.
+	// Owners in terms of an older definition cannot be mapped to rows.
 	st.Which, st.Parts = &which, known
 	if !known {
 		st.Which = nil
@@ -210,7 +210,7 @@ func (s *server) readScan(ctx context.Context) (st scanState, err error) {
 	return st, nil
 }
 
-// saveScan is one transaction that is sent with its commit: the stream would wait for who holds either.
+// saveScan sends one transaction together with its commit: the stream may wait for its locks.
 func (s *server) saveScan(ctx context.Context, before, after *scanState, begin bool, seen int, look []string,
 	gather bool,
 ) (saved bool, err error) {

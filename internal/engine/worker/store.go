@@ -10,10 +10,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// What a worker asks of the database. The files beside this one decide; what these do is tried on a real server, in
-// package sidecar, and tests of decisions have one in memory.
+// What a worker needs from the database. The other files decide; the implementations are tested on a real server in
+// package sidecar, and tests of decisions use an in-memory one.
 
-// tasks is the queue, as far as a worker needs it.
+// tasks is the part of the queue that a worker uses.
 type tasks interface {
 	Screen(ctx context.Context, changes []queue.Change, ask queue.Ask) (queue.Screened, error)
 	Lease(ctx context.Context, claim queue.Claim) ([]queue.Task, error)
@@ -47,7 +47,7 @@ type table interface {
 	CanWriteAtOnce() bool
 }
 
-// chunkTable is what a table has beside that whose rows have a list of vectors: rows.Chunks.
+// chunkTable is the additional part of a table with chunks: rows.Chunks.
 type chunkTable interface {
 	Stored(ctx context.Context, keys []string) ([][]rows.StoredChunk, error)
 	Known(ctx context.Context, hashes [][]byte, f func(i int, vector []float32)) error
@@ -55,7 +55,7 @@ type chunkTable interface {
 	Deep(ctx context.Context, key string) ([]rows.DeepChunk, error)
 }
 
-// pages are a table's rows, page by page: rows.Pages.
+// pages reads a table page by page: rows.Pages.
 type pages interface {
 	Rows(ctx context.Context, which string, after *string) (keys []string, known []bool, err error)
 	Vectors(ctx context.Context, after *string) (keys []string, gone []bool, err error)
@@ -63,54 +63,54 @@ type pages interface {
 	Read(ctx context.Context, keys []string, each func(found []rows.Row), refused func(key string, err error)) error
 }
 
-// store is the sidecar's own tables, and what joins them with a table.
+// store is the sidecar's own tables and their joins with the pipeline's tables.
 type store interface {
-	// begin begins a write-back, which the caller ends, whatever else is returned.
+	// begin starts a write-back, which the caller must end even after an error.
 	begin(ctx context.Context, l queue.Lease, items int, touched []string, fence func(locked *rows.Locks) []rows.Entry,
 	) (writeBack, error)
-	// screen says which changes may be worked at once, and looks at the rows of those.
+	// screen returns which changes may be processed directly, and reads their rows.
 	screen(ctx context.Context, d *queue.Direct, changes []queue.Change, texts int) (rows.Screened, error)
-	// writeAtOnce writes vectors, and the ledger where it is as it was read.
+	// writeAtOnce writes vectors, and the ledger where it is unchanged since it was read.
 	writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows.Write, entries []rows.Entry) (held bool,
 		passed map[string]bool, err error)
-	// lookAgain asks for looks at rows.
+	// lookAgain adds tasks for rows.
 	lookAgain(ctx context.Context, keys []string) error
-	// known returns where vectors of texts are said to be, in the pipeline's own destination.
+	// known returns where the pipeline's destination has vectors of texts, according to the ledger.
 	known(ctx context.Context, hashes [][]byte) ([]place, error)
-	// elsewhere returns the same for the destinations of other pipelines.
+	// elsewhere is known for the destinations of other pipelines.
 	elsewhere(ctx context.Context, pipelines []int32, hashes [][]byte) ([]place, error)
 	// vectorsOf reads vectors from another pipeline's destination.
 	vectorsOf(ctx context.Context, p *pipeline.Pipeline, keys []string) (map[int][]float32, error)
 
 	readScan(ctx context.Context) (scanState, error)
-	// saveScan makes a page's tasks and the scan's progress durable together, and reports false if somebody else moved the
-	// scan since it was read as before. With gather they go into a batch job and are no tasks yet.
+	// saveScan stores a page's tasks together with the scan's progress. It returns false if another process moved the
+	// scan since before was read. With gather the rows go into a batch job instead.
 	saveScan(ctx context.Context, before, after *scanState, begin bool, seen int, look []string,
 		gather bool) (saved bool, err error)
 	scanProgress(ctx context.Context) (phase string, seen, expected int64, err error)
 	ledgerPage(ctx context.Context, after *string) (keys []string, err error)
-	// withoutTask leaves out keys that will be looked at anyway.
+	// withoutTask returns the keys that have no task.
 	withoutTask(ctx context.Context, keys []string) ([]string, error)
 	blockers(ctx context.Context, barrier string) ([]database.Blocker, error)
 }
 
-// writeBack is a transaction that has begun.
+// writeBack is a started transaction.
 type writeBack struct {
-	transaction                 // nil: it did not begin
+	transaction                 // nil: it did not start
 	held        bool            // the lease is still ours
-	locked      *rows.Locks     // rows of users' that nobody else can change meanwhile
-	passed      map[string]bool // keys of which the ledger was as it had been read, and has been written
+	locked      *rows.Locks     // users' rows that no other session can change meanwhile
+	passed      map[string]bool // keys whose ledger entry was unchanged and has been written
 }
 
 type transaction interface {
 	write(ctx context.Context, c *rows.Change) error
-	// commit finishes tasks on the way.
+	// commit also finishes the tasks.
 	commit(ctx context.Context, outcomes []queue.Outcome) (queue.Finished, error)
-	// end gives the connection back: it is over, or to be undone.
+	// end releases the connection; it rolls back an uncommitted transaction.
 	end(ctx context.Context)
 }
 
-// place is where a vector of a text is said to be.
+// place is where a text's vector is, according to the ledger.
 type place struct {
 	Pipeline   int32  `db:"pipeline_id"`
 	Key        string `db:"row_key"`
@@ -118,11 +118,11 @@ type place struct {
 	VectorHash []byte
 }
 
-// The phases of a scan, as they are stored.
+// The stored phases of a scan.
 const (
 	phaseWaiting = "waiting" // for transactions that were open when it was requested
-	phaseRows    = "rows"    // each row is compared with the ledger
-	phaseOrphans = "orphans" // each entry of the ledger with the rows
+	phaseRows    = "rows"    // compares each row with the ledger
+	phaseOrphans = "orphans" // compares each ledger entry with the rows
 	phaseDone    = "done"
 )
 
@@ -134,8 +134,8 @@ type scanState struct {
 	MayStart, Routed   bool
 	Barrier            string
 	Parts              bool     // only some rows are compared
-	Which              *string  // those with this condition; nil: there is none any more
-	Owners             []string // rows that are compared, too: pipeline.Owner
-	Lost               bool     // entries of the ledger are compared with the rows, too
+	Which              *string  // condition for those rows; nil: none are left
+	Owners             []string // pipeline.Owner: further rows to compare
+	Lost               bool     // ledger entries are compared with the rows as well
 	Life               time.Time
 }

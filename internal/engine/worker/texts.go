@@ -4,8 +4,8 @@ import (
 	"context"
 )
 
-// embedTexts asks for the vectors that are known nowhere and writes them: first of items whose texts are there, then of
-// the others, whose texts are read and forgotten a few at a time.
+// embedTexts embeds and writes items: first those whose texts were read, then the others, whose texts are read a few at
+// a time.
 func (w *Worker) embedTexts(ctx context.Context, items []item, first *room) error {
 	if err := w.reuse(ctx, items); err != nil {
 		return err
@@ -58,8 +58,8 @@ func (w *Worker) embedLarge(ctx context.Context, group, rest []item, size int) (
 	return w.embedAndFinish(ctx, found, rest)
 }
 
-// embedAndFinish asks for the vectors that a group of items needs, and writes them. rest are items of the batch that
-// come after it; when the embedder fails they are postponed, and nothing is left to do.
+// embedAndFinish embeds and writes a group of items. rest are the following items of the batch; if the embedder fails
+// they are postponed, and goOn is false.
 func (w *Worker) embedAndFinish(ctx context.Context, group, rest []item) (goOn bool, err error) {
 	if err := w.embed(ctx, group); err != nil {
 		return false, w.groupFailed(ctx, group, rest, embedderError{err})

@@ -10,9 +10,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// What of a batch is told to anyone who traces. Where nothing is traced all of it ends at once, and allocates nothing.
+// Traces of a batch. Without a tracer these functions return at once and allocate nothing.
 
-// trace begins the traces of a batch; who calls it closes them.
+// trace begins the traces of a batch; the caller closes them.
 func (w *Worker) trace(ctx context.Context, tasks []queue.Task) (context.Context, *trace.Batch) {
 	if w.o.Tracer == nil {
 		return ctx, nil
@@ -36,7 +36,7 @@ func (w *Worker) trace(ctx context.Context, tasks []queue.Task) (context.Context
 	return ctx, b
 }
 
-// traceOf returns the traces of the batch in work; nil: there are none.
+// traceOf returns the traces of the current batch; nil: none.
 func (w *Worker) traceOf(ctx context.Context) *trace.Batch {
 	if w.o.Tracer == nil {
 		return nil
@@ -44,7 +44,7 @@ func (w *Worker) traceOf(ctx context.Context) *trace.Batch {
 	return trace.From(ctx)
 }
 
-// traceEmbedded tells what the embedder was asked for items.
+// traceEmbedded records an embedder call for items.
 func (w *Worker) traceEmbedded(ctx context.Context, items []item, began time.Time, texts int, results []embed.Result,
 	err error,
 ) {
@@ -74,7 +74,7 @@ func (w *Worker) traceEmbedded(ctx context.Context, items []item, began time.Tim
 	b.Embedded(keys, began, call)
 }
 
-// traceRead tells that the rows of items were read.
+// traceRead records that the rows of items were read.
 func (w *Worker) traceRead(ctx context.Context, items []item, began time.Time) {
 	b := w.traceOf(ctx)
 	if b == nil {
@@ -84,7 +84,7 @@ func (w *Worker) traceRead(ctx context.Context, items []item, began time.Time) {
 	b.Read(keys, began, "")
 }
 
-// traceWritten tells that items were written.
+// traceWritten records that items were written.
 func (w *Worker) traceWritten(ctx context.Context, items []item, began time.Time) {
 	b := w.traceOf(ctx)
 	if b == nil {
@@ -99,7 +99,7 @@ func (w *Worker) traceWritten(ctx context.Context, items []item, began time.Time
 	b.Written(keys, began)
 }
 
-// traceEnded tells how tasks have ended.
+// traceEnded records the outcomes of tasks.
 func (w *Worker) traceEnded(ctx context.Context, outcomes []queue.Outcome) {
 	b := w.traceOf(ctx)
 	if b == nil {

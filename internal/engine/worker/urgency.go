@@ -13,27 +13,27 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Urgency asks rows of a pipeline how urgent they are, also while the pipeline is not at work. It is not safe for
-// concurrent use: the stream waits for it.
+// Urgency reads the lanes that rows of a pipeline specify, even while the pipeline is stopped. It is not safe for
+// concurrent use; only the stream uses it.
 type Urgency struct {
 	Pipeline pipeline.Pipeline
 
 	lanes lanesOf
 	limit time.Duration
 	log   *slog.Logger
-	quick quick     // the stream does not wait for an expression that kept it waiting, or fails
-	told  time.Time // when it was said last that it does
+	quick quick     // pauses an expression that is slow or fails
+	told  time.Time // last log entry about that
 }
 
-// NewUrgency returns that of a pipeline whose rows say how urgent they are.
+// NewUrgency returns the Urgency of a pipeline whose rows specify their lane.
 func NewUrgency(p pipeline.Pipeline, db database.DB, limit time.Duration, log *slog.Logger) *Urgency {
 	u := &Urgency{Pipeline: p, limit: cmp.Or(limit, QuickEnough), log: log}
 	u.lanes = rows.New(&u.Pipeline, db, rows.Options{}).Lanes
 	return u
 }
 
-// Prioritise gives changes of the pipeline the lanes that their rows say they are in. Those of rows that are gone, or
-// say nothing, keep the lane that they have, and so do all while the expression takes long or fails.
+// Prioritise sets the lanes of changes to those that their rows specify. Changes of missing rows and of rows without a
+// lane keep theirs, as do all while the expression is slow or fails.
 func (u *Urgency) Prioritise(ctx context.Context, changes []*queue.Change) {
 	if u.quick.setAside() {
 		return
@@ -50,8 +50,8 @@ func (u *Urgency) Prioritise(ctx context.Context, changes []*queue.Change) {
 	}
 }
 
-// prioritise is Prioritise as far as rows are visible now. A row whose expression fails is found by halving, as long as
-// there is time.
+// prioritise is Prioritise for the rows that are visible now. If the expression fails for a row, it is found by halving
+// while there is time.
 func (u *Urgency) prioritise(ctx context.Context, changes []*queue.Change, deadline time.Time) (visible bool,
 	err error,
 ) {
@@ -77,7 +77,7 @@ func (u *Urgency) prioritise(ctx context.Context, changes []*queue.Change, deadl
 		return false, err
 	}
 	if len(changes) == 1 {
-		return true, nil // it is this row's trouble alone
+		return true, nil // only this row is affected
 	}
 	half := len(changes) / 2
 	first, err := u.prioritise(ctx, changes[:half], deadline)
@@ -88,7 +88,7 @@ func (u *Urgency) prioritise(ctx context.Context, changes []*queue.Change, deadl
 	return first && second, err
 }
 
-// notUrgent notes that rows could not be asked: for a while none of the pipeline are.
+// notUrgent records that the lanes could not be read, and pauses reading them.
 func (u *Urgency) notUrgent(ctx context.Context, err error) {
 	const apart = time.Minute
 	u.quick.keptWaiting()
@@ -100,6 +100,6 @@ func (u *Urgency) notUrgent(ctx context.Context, err error) {
 		"pipeline", u.Pipeline.Name, "error", quiet(err))
 }
 
-// lanesOf asks rows how urgent they are: rows.Table.Lanes.
+// lanesOf reads the lanes of rows: rows.Table.Lanes.
 type lanesOf func(ctx context.Context, keys []string, xids []int64, limit time.Duration) (
 	map[string]pipeline.Lane, bool, error)

@@ -16,15 +16,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// sameVector is the likeness (embed.Description) from which on two vectors of one text count as the same: rounding
-// moves the last digits.
+// sameVector is the minimum similarity (embed.Description) for two vectors of a text to count as equal despite
+// rounding.
 const sameVector = 0.9999
 
-// bitDoubt is how small a number may be, beside the length of its vector, for its bit not to count.
+// bitDoubt is the absolute value, relative to the vector's length, below which a number's bit is not compared.
 const bitDoubt = 1e-5
 
-// Verify recomputes the text and its hash for every row and compares them with what is stored; with deep > 0 it also
-// embeds that many rows, drawn at random, again. It changes nothing.
+// Verify recomputes the text and its hash for every row and compares them with what is stored. With deep > 0 it also
+// embeds a random sample of that many rows again. It changes nothing.
 func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 	var (
 		report Report
@@ -45,7 +45,7 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 		after = &keys[len(keys)-1]
 		var found []rows.Row
 		err = database.UntilUnlocked(ctx, func() error {
-			some := report // what is counted before a lock is met is counted again
+			some := report // counts of a try that meets a lock are dropped
 			found = found[:0]
 			err := p.Read(ctx, keys, func(page []rows.Row) { found = append(found, page...) },
 				func(key string, err error) { some.Rows++; some.refuse(key, err) })
@@ -76,7 +76,7 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 	return report, nil
 }
 
-// verifying is a page for somebody who waits for locks.
+// verifying reads a page, waiting for locks.
 func verifying(ctx context.Context, page func(context.Context, *string) ([]string, []bool, error), after *string,
 ) (keys []string, answers []bool, err error) {
 	err = database.UntilUnlocked(ctx, func() (err error) { keys, answers, err = page(ctx, after); return err })
@@ -87,13 +87,13 @@ func (w *Worker) unverified(err error) error {
 	return fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
 }
 
-// refuse counts a row that cannot be read. What the server says of it may hold its values.
+// refuse counts an unreadable row. The server's message may contain row data, so only its SQLSTATE is kept.
 func (r *Report) refuse(key string, err error) {
 	r.Refused++
 	r.example(key, "its text or filter fails: "+database.SQLState(err))
 }
 
-// found notes what is wrong with a row: another look at it would mend that, or only a new vector.
+// found records a problem of a row, which needs processing again or, with newVector, a new vector.
 func (w *Worker) found(report *Report, key, what string, newVector bool) {
 	report.example(key, what)
 	if w.o.Found != nil {
@@ -101,11 +101,11 @@ func (w *Worker) found(report *Report, key, what string, newVector bool) {
 	}
 }
 
-// verifyRow judges one row and reports whether it has a vector that may be sampled.
+// verifyRow checks one row and reports whether its vector may be sampled.
 func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
 	p := w.o.Pipeline
 	if !r.Found {
-		return false // gone since its key was read
+		return false // removed since its key was read
 	}
 	report.Rows++
 	tokenless := r.Wanted() && !r.Stored && r.Ledger && r.LedgerText == nil && r.LedgerGeneration == p.Generation &&
@@ -141,7 +141,7 @@ func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
 	case r.Ignored():
 		report.Covered++
 		report.Ignored++
-		return false // its vector is not what the model gives of the text as it is now
+		return false // its vector differs from the model's for the current text
 	case !r.ExactText():
 		report.Stale++
 		w.found(report, r.Key, "a vector of another text", false)
@@ -151,7 +151,7 @@ func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
 	return true
 }
 
-// countOrphans finds rows of an embedding table whose source row is gone. A column's vector goes with its row.
+// countOrphans counts rows of an embedding table whose source row is missing. A column's vector goes with its row.
 func (w *Worker) countOrphans(ctx context.Context, p pages, report *Report) error {
 	var after *string
 	for {
@@ -170,7 +170,7 @@ func (w *Worker) countOrphans(ctx context.Context, p pages, report *Report) erro
 }
 
 func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string) error {
-	size := w.o.BatchRows // of the next page; the server reads the texts of all its rows, also those that find no room
+	size := w.o.BatchRows // of the next page; the server reads the texts of all its rows, even those that do not fit
 	for len(keys) > 0 {
 		n := min(len(keys), size)
 		var found []rows.Row
@@ -182,7 +182,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 			return err
 		})
 		someRow := w.table.OfSomeRow(ctx, err)
-		if someRow && n > 1 { // one of them fails since it was drawn
+		if someRow && n > 1 { // one of them began to fail after it was drawn
 			return errors.Join(w.embedSample(ctx, report, keys[:n/2]), w.embedSample(ctx, report, keys[n/2:]))
 		}
 		if someRow {
@@ -193,7 +193,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		if err != nil {
 			return err
 		}
-		// Texts come in the order of their keys until there is no more room; one alone always has it.
+		// Texts are returned in key order until the limit; a single one is always returned.
 		if left := slices.IndexFunc(found, func(r rows.Row) bool { return r.LeftOut() }); left > 0 {
 			n, found = left, found[:left]
 		}
@@ -219,7 +219,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 	return nil
 }
 
-// reservoir draws a sample of a stream of keys, each with the same chance.
+// reservoir draws a uniform sample from a stream of keys.
 type reservoir struct {
 	limit, seen int
 	keys        []string
@@ -234,7 +234,7 @@ func (r *reservoir) offer(key string) {
 	}
 }
 
-// same reports whether a stored vector is what the model gives, but for rounding.
+// same reports whether a stored vector equals the model's, apart from rounding.
 func (w *Worker) same(stored, given []float32) bool {
 	switch w.o.Pipeline.Stored {
 	case pipeline.StoredBit:
@@ -243,7 +243,7 @@ func (w *Worker) same(stored, given []float32) bool {
 	default:
 		return embed.Cosine(stored, given) >= sameVector
 	}
-	// Where a number is next to nothing, rounding decides about its bit.
+	// For a number close to zero, rounding decides its bit.
 	if len(stored) != len(given) {
 		return false
 	}
@@ -259,15 +259,15 @@ func (w *Worker) same(stored, given []float32) bool {
 	return true
 }
 
-// Due is what a look at every row would find to embed.
+// Due is what a scan of all rows would embed.
 type Due struct {
 	Report
 
-	Texts  []string  // the beginnings of some of these rows' texts, drawn at random
-	Longer []float64 // how many times as long each of them is
+	Texts  []string  // prefixes of a random sample of the texts
+	Longer []float64 // ratio of each text's length to its prefix's
 }
 
-// FindDue compares every row as Verify does, and reads of so many of those that are to be embedded so many bytes.
+// FindDue compares every row as Verify does, and returns prefixes, up to bytes long, of up to most texts to embed.
 func FindDue(ctx context.Context, o Options, most, bytes int) (Due, error) {
 	sample := reservoir{limit: most}
 	o.Found = func(key string, _ bool) { sample.offer(key) }
@@ -277,20 +277,20 @@ func FindDue(ctx context.Context, o Options, most, bytes int) (Due, error) {
 	if due.Report, err = w.Verify(ctx, 0); err != nil {
 		return due, err
 	}
-	for _, key := range sample.keys { // one by one: the texts of all together may be large
+	for _, key := range sample.keys { // one at a time: all texts together may be large
 		var found []rows.Row
 		err := database.UntilUnlocked(ctx, func() (err error) {
 			found, err = w.table.Read(ctx, []string{key}, maxChunked)
 			return err
 		})
-		if w.table.OfSomeRow(ctx, err) { // since it was drawn
+		if w.table.OfSomeRow(ctx, err) { // began to fail after it was drawn
 			continue
 		}
 		if err != nil {
 			return due, w.unverified(err)
 		}
 		r := &found[0]
-		if !r.Wanted() || r.LeftOut() { // its vector is what is left over; or it is too large for anybody
+		if !r.Wanted() || r.LeftOut() { // only its vector is left over, or its text is too large
 			continue
 		}
 		text := r.Text

@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// embedChunkSample compares all chunks of some rows with the rows' texts, and with what the model makes of them now.
+// embedChunkSample compares all chunks of some rows with the rows' texts and with the model's current vectors.
 func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []string) error {
 	for _, key := range keys {
 		var found []rows.Row
@@ -21,7 +21,7 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 			}
 			return err
 		})
-		if w.table.OfSomeRow(ctx, err) { // since it was drawn
+		if w.table.OfSomeRow(ctx, err) { // began to fail after it was drawn
 			report.refuse(key, err)
 			continue
 		}
@@ -63,7 +63,7 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 	return nil
 }
 
-// problemOf tells in what a stored chunk is not one of its row's text, or "".
+// problemOf describes why a stored chunk does not match its row's text, or returns "".
 func problemOf(c *rows.DeepChunk, text string) string {
 	if c.Start < 0 || c.Start >= c.End || c.End > len(text) {
 		return fmt.Sprintf("is bytes %d to %d of a text of %d", c.Start, c.End, len(text))

@@ -1,8 +1,8 @@
-// Package worker joins queue, embedder and tables: it leases tasks, reads the rows as they are now, embeds what
-// changed and writes the vectors back. It keeps no transaction open while it embeds, it writes only where the ledger
-// is as it was when the row was read, under a lease it still holds or the epoch of the slot, and it never reads a row
-// before the change it was told of is visible. So an older text's vector cannot replace a newer one's, and whatever
-// dies on the way, somebody looks again. The stream waits for it only when it is the stream that has it work.
+// Package worker leases tasks, reads the current rows, embeds what changed and writes the vectors back. It keeps no
+// transaction open while it embeds. It writes only where the ledger is unchanged since the row was read, under a valid
+// lease or slot epoch. It reads a row only once the change that caused its task is visible. So a vector of an older
+// text cannot replace a newer one's, and after any crash the row is processed again. The stream waits for a worker only
+// in Direct.
 package worker
 
 import (
@@ -29,17 +29,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Worker works one pipeline: Run the tasks of its queue, once; Direct changes that need no task, while Run runs.
+// Worker processes one pipeline: Run its tasks, once; Direct changes without tasks, while Run runs.
 type Worker struct {
 	o     Options
 	tasks tasks
 	table table
 	store store
-	// the table's way with chunks; nil: a row has one vector
+	// operations on chunks; nil: a row has one vector
 	chunks chunkTable
 	pages  func() pages
-	most   int // bytes that the texts of a batch may take when its rows are first read
-	limit  int // bytes of texts that are asked for then: read
+	most   int // maximum bytes of a batch's texts when its rows are first read
+	limit  int // bytes of text requested then
 	traced trace.Pipeline
 	stats  Stats
 
@@ -50,24 +50,24 @@ type Worker struct {
 	quick    quick
 	left     left
 	gate     gate // of Direct
-	// embedding is how long all loops together have waited for the embedder, in nanoseconds.
+	// embedding is the total time that all loops have waited for the embedder, in nanoseconds.
 	embedding atomic.Int64
-	fate      sync.Mutex  // held while it is noted and told what became of texts
-	outside   atomic.Bool // a batch has its room outside of the budget
+	fate      sync.Mutex  // held while outcomes of texts are recorded and logged
+	outside   atomic.Bool // a batch is exempt from the budget
 }
 
 // Stats returns the live counters.
 func (w *Worker) Stats() *Stats { return &w.stats }
 
-// Run works until ctx ends. Batches in work are finished first: anyone who wants to wait no longer ends hard. Its error
-// is that it was given up.
+// Run works until ctx ends, and finishes the current batches unless hard ends. It returns an error if Keeper gave up
+// restarting a loop.
 func (w *Worker) Run(ctx, hard context.Context) error {
 	defer w.gate.close()
 	var g errgroup.Group
 	for i := range w.o.Loops {
 		who := queue.Anyone
 		if i == 0 && w.o.Loops > 1 {
-			who = queue.Express // a live change need not wait until a batch of the backfill is done
+			who = queue.Express // live changes need not wait for a batch of the backfill
 		}
 		g.Go(func() error {
 			return w.o.Keeper.Keep(ctx, restart.Worker, func(ctx context.Context) error { w.loop(ctx, hard, who); return nil })
@@ -76,26 +76,26 @@ func (w *Worker) Run(ctx, hard context.Context) error {
 	return g.Wait()
 }
 
-// Pauses of a loop: after an error of the database, while a change is in the WAL but not visible yet, and between
-// batches that are not full.
+// Delays of a loop: after a database error, while a change is in the WAL but not visible yet, and between batches that
+// are not full.
 const (
 	firstPause      = time.Millisecond
 	visibilityPause = 250 * time.Millisecond
 	firstErrorPause = 100 * time.Millisecond
 	errorPause      = time.Second
-	parkedPause     = 10 * time.Second // of tasks whose pipeline does not fit its table
+	parkedPause     = 10 * time.Second // for tasks whose pipeline does not fit its table
 	longestRest     = 50 * time.Millisecond
-	heldPause       = time.Second            // while a limit of rows or tokens a second holds work back
-	outrankedPause  = 250 * time.Millisecond // of a backfill, while one of a higher priority is at work
+	heldPause       = time.Second            // while a limit of rows or tokens per second holds work back
+	outrankedPause  = 250 * time.Millisecond // for a backfill while one of higher priority is running
 )
 
-// rank is that of the pipeline's backfill among others.
+// rank returns the rank of the pipeline's backfill among others.
 func (w *Worker) rank() int { return min(int(w.o.Pipeline.Priority), embed.Ranks-1) }
 
 func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 	errorDelay, hiddenDelay, full := firstErrorPause, firstPause, false
 	for ctx.Err() == nil {
-		// A second at most: a query that succeeds ends the rest for all.
+		// At most a second: a successful query ends the rest for all.
 		if rest := w.o.Service.Rest(); rest > 0 {
 			sleep.For(ctx, min(rest, time.Second))
 			continue
@@ -121,7 +121,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		began, embedding := time.Now(), w.embedding.Load()
 		as := who
 		if who == queue.Anyone && (last || w.o.Service.Outranked(ctx, w.rank())) {
-			as = queue.Express // rows of a backfill wait while one of a higher priority is embedded, live changes do not
+			as = queue.Express // a backfill waits for one of higher priority, live changes do not
 		}
 		grant, as := w.grant(as, probe, places)
 		w.o.InWork.Leave(places - grant.Rows)
@@ -155,7 +155,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			continue
 		}
 		if w.tasks.MostUrgent(w.o.Pipeline.ID, who) >= 0 {
-			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
+			// In the WAL but not visible to us yet, or just leased by another loop: retry soon.
 			sleep.For(ctx, hiddenDelay)
 			hiddenDelay = min(2*hiddenDelay, visibilityPause)
 			continue
@@ -167,8 +167,8 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 	}
 }
 
-// urgency is the rank of a loop among those who wait to have rows in work: that of its most urgent row. One that takes
-// live changes alone is no bulk work, whatever there is.
+// urgency returns the rank of a loop waiting to have rows in work: that of its most urgent row. A loop for live changes
+// never ranks as bulk work.
 func (w *Worker) urgency(who queue.Who) int {
 	rank := int(w.tasks.MostUrgent(w.o.Pipeline.ID, who))
 	if who == queue.Express {
@@ -177,7 +177,7 @@ func (w *Worker) urgency(who queue.Who) int {
 	return rank
 }
 
-// spent reports whether a budget ended a batch, and says so to the one who stops the worker.
+// spent reports whether a budget ended a batch, and calls Spent if the budget is used up.
 func (w *Worker) spent(err error) bool {
 	spent, is := errors.AsType[*spend.SpentError](err)
 	if is && spent.Ended && w.o.Spent != nil {
@@ -186,18 +186,17 @@ func (w *Worker) spent(err error) bool {
 	return is
 }
 
-// once leases one batch, or one row as a probe, and finishes it. It gives back the places of the rows that were
-// granted, and returns the number of tasks it held.
+// once leases and finishes one batch, or one row as a probe. It releases the places of its rows and returns the number
+// of tasks.
 func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant) (int, error) {
 	rows := grant.Rows
 	held := rows
-	defer func() { w.o.InWork.Leave(held) }() // also of what panics, and begins again
+	defer func() { w.o.InWork.Leave(held) }() // also after a panic
 	defer grant.Done()
 	if probe {
 		defer w.nap.leave()
 	}
-	// Anyone who stops this worker does not break off the statement: it may have leased tasks, and nobody would know of
-	// it.
+	// Stopping the worker must not cancel the statement: it may have leased tasks that nobody would know of.
 	tasks, err := w.tasks.Lease(hard, queue.Claim{
 		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Fingerprint: w.o.Pipeline.Fingerprint,
 		Who: who, Worker: w.o.ID, Max: rows,
@@ -240,8 +239,8 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 	if err == nil {
 		return len(tasks), nil
 	}
-	// The batch is nobody's fault: hand it back as it was. A lease that is lost may still stand: it holds nothing for a
-	// pipeline that has changed meanwhile, but its tasks would wait until it is over.
+	// No row is at fault: give the batch back unchanged. A lost lease may still exist: after a change of the pipeline
+	// it protects nothing, but its tasks would wait until it expires.
 	if giveErr := w.giveBack(hard, lease); giveErr != nil {
 		w.o.Log.DebugContext(hard, "lease not given back yet", "place", lease.Place, "error", giveErr)
 	}
@@ -252,11 +251,11 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 	return len(tasks), err
 }
 
-// grant takes what the limits of rows and tokens a second allow of the next batch, of so many rows. A backfill that
-// they hold back keeps no live change waiting.
+// grant takes what the limits per second allow for the next batch of up to rows rows. A limited backfill does not delay
+// live changes.
 func (w *Worker) grant(as queue.Who, probe bool, rows int) (limit.Grant, queue.Who) {
 	now := time.Now()
-	if probe { // it is one row now and then
+	if probe { // an occasional single row
 		return w.o.Limit.Grant(1), as
 	}
 	grant := w.o.Limit.Take(now, as == queue.Anyone, rows)
@@ -270,8 +269,8 @@ func (w *Worker) grant(as queue.Who, probe bool, rows int) (limit.Grant, queue.W
 	return grant, queue.Express
 }
 
-// leased notes what a batch takes of its grant, and whether a limit has kept it from taking more of what there is: one
-// that takes anything has seen all that there is.
+// leased records how much of its grant a batch used, and whether a limit kept it from taking more. A claim of anything
+// has seen all lanes.
 func (w *Worker) leased(grant *limit.Grant, tasks []queue.Task, anything bool) {
 	granted := grant.Rows
 	grant.Leased(len(tasks), len(tasks) > 0 && tasks[0].Lane == pipeline.Low)
@@ -283,7 +282,7 @@ func (w *Worker) leased(grant *limit.Grant, tasks []queue.Task, anything bool) {
 	}
 }
 
-// batchEnded says how a batch ended, one line for each, to anyone who wants to know it that well.
+// batchEnded logs the end of a batch at debug level, one line each.
 func (w *Worker) batchEnded(ctx context.Context, work *queue.Work, rows int, err error) {
 	w.stats.LastBatch.Store(time.Now().UnixNano())
 	if work == nil || !w.o.Log.Enabled(ctx, slog.LevelDebug) {
@@ -303,7 +302,7 @@ func (w *Worker) batchEnded(ctx context.Context, work *queue.Work, rows int, err
 	w.o.Log.LogAttrs(ctx, slog.LevelDebug, "batch ended", attrs...)
 }
 
-// giveBack ends a lease, also when ctx has ended.
+// giveBack ends a lease, even after ctx has ended.
 func (w *Worker) giveBack(ctx context.Context, lease queue.Lease) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()

@@ -13,11 +13,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// mostLocked is how often a batch may wait for locks in vain until those of its rows that stand in the way are alone.
-// Each takes a lock_timeout.
+// mostLocked is how many lock timeouts a batch may hit while it is halved to isolate the locked rows.
 const mostLocked = 12
 
-// finish writes a batch back, in portions. One that the database refuses is halved until the row at fault is alone.
+// finish writes a batch back in portions. It halves a rejected portion until the row at fault is alone.
 func (w *Worker) finish(ctx context.Context, items []item) error {
 	locked := 0
 	return w.finishParts(ctx, items, &locked)
@@ -41,8 +40,8 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 		}
 		switch {
 		case rows.Fault(all) == database.Locked || *locked > mostLocked:
-			// Somebody alters the table or builds an index on it, or what a trigger waits for is held: smaller batches would
-			// wait just as long.
+			// Another session alters the table or builds an index, or holds what a trigger waits for: smaller batches
+			// would wait just as long.
 			delay := lockedDelay(items[0].task, time.Now())
 			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked",
 				"the table, or what a trigger of it waits for, is locked by another session", delay)
@@ -68,14 +67,13 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 	return nil
 }
 
-// heldRows is how many rows of the user's a write-back to a column holds until it commits: who writes one meanwhile
-// waits, and who asks for it with NOWAIT fails, and nobody sees him wait. With a quarter of the rows he meets half as
-// many. It is not smaller still, and does not go by the time it takes: each write-back costs four round trips, which a
-// busy machine would have more of just then.
+// heldRows is how many users' rows a write-back to a column locks until it commits. Meanwhile writers of these rows
+// wait unnoticed, and NOWAIT fails. A quarter of the rows halves the collisions. It is neither smaller nor adapted to
+// the duration: each write-back costs four round trips, and a busy machine would then have more of them.
 const heldRows = 64
 
-// portion returns how many of some items the next write-back takes: all of them for an embedding table, whose rows
-// nobody else writes.
+// portion returns how many items the next write-back takes: all of them for an embedding table, whose rows only we
+// write.
 func (w *Worker) portion(items []item) int {
 	if !w.table.OfUsers() || w.o.HeldRows < 0 {
 		return len(items)
@@ -93,7 +91,7 @@ func (w *Worker) portion(items []item) int {
 	return len(items)
 }
 
-// changeOf says what the items of one write-back do to the destination.
+// changeOf returns what the items of one write-back do to the destination.
 func changeOf(items []item, generation int32) rows.Change {
 	var c rows.Change
 	for i := range items {
@@ -106,7 +104,7 @@ func changeOf(items []item, generation int32) rows.Change {
 				c.Empty = append(c.Empty, it.task.RowKey)
 			}
 		case gone:
-			if !it.nobody { // the destination's key is of the same type: there is nothing to remove
+			if !it.nobody { // the destination has the same key type: nothing to remove
 				c.Remove = append(c.Remove, it.task.RowKey)
 			}
 		case relabel:
@@ -119,16 +117,16 @@ func changeOf(items []item, generation int32) rows.Change {
 	return c
 }
 
-// write is what is written for an item with a vector.
+// write returns the write of an item with a vector.
 func (it *item) write() rows.Write {
 	return rows.Write{
 		Key: it.task.RowKey, TextHash: it.row.TextHash[:], Vector: it.vector, Text: it.row.Text, Chunks: it.chunks,
 	}
 }
 
-// writeBack does one transaction: hold the lease, lock the rows of a column except those that others lock, pass the
-// fence, write vectors; then finish the tasks, on the way with the commit. Until then it holds nothing that the
-// stream could wait for, however long a trigger of the user's takes and whenever this process is stopped.
+// writeBack runs one transaction: check the lease, lock the rows of a column (skipping locked ones), pass the fence,
+// write vectors; then finish the tasks together with the commit. Before that it holds no lock that the stream may wait
+// for, however long a user's trigger takes and whenever this process stops.
 func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if !slices.ContainsFunc(items, func(it item) bool { return it.action != nothing && it.action != broken }) {
 		return w.finishOnly(ctx, items)
@@ -146,7 +144,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
 	if !b.held {
-		return w.overdue(len(items)) // somebody else has these tasks: nothing of this may be written
+		return w.overdue(len(items)) // another worker has these tasks: nothing may be written
 	}
 	if err := reached(items[0].task, "after-fence"); err != nil {
 		return err
@@ -169,7 +167,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		return err
 	}
 	if !items[0].task.IsDirect() {
-		if done == (queue.Finished{}) { // the pipeline changed behind the fence
+		if done == (queue.Finished{}) { // the pipeline changed after the fence
 			return w.overdue(len(items))
 		}
 		w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
@@ -179,7 +177,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	return nil
 }
 
-// finishOnly ends a batch of which nothing is to be written.
+// finishOnly ends a batch without anything to write.
 func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 	mine, outcomes := w.judge(items, nil, nil)
 	done, err := w.tasks.Finish(ctx, w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation, outcomes)
@@ -193,21 +191,21 @@ func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 	return nil
 }
 
-// noteEnd notes how items have ended; mine are those that were written.
+// noteEnd records how items ended; mine are those that were written.
 func (w *Worker) noteEnd(ctx context.Context, items, mine []item, outcomes []queue.Outcome, done queue.Finished) {
 	w.noteOutcomes(ctx, outcomes, done)
 	w.count(mine, done)
 	w.noteFate(ctx, items)
 }
 
-// overdue says that a lease was over before some of its rows were done, which ends the batch: queue.ErrLeaseLost.
+// overdue ends a batch whose lease was lost before all rows were done: queue.ErrLeaseLost.
 func (w *Worker) overdue(n int) error {
 	w.stats.Fenced.Add(int64(n))
 	return queue.ErrLeaseLost
 }
 
-// judge says how each item ends, and which of them are written: not those whose rows are locked, nor those that did
-// not pass the fence.
+// judge returns the outcome of each item, and which of them are written: not those that are locked or did not pass the
+// fence.
 func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool) (mine []item,
 	outcomes []queue.Outcome,
 ) {
@@ -219,13 +217,13 @@ func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool)
 		case it.action == broken:
 			o = w.failure(&it)
 		case barred == byLock:
-			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
+			// Another session is changing the row, or it was removed since we read it. A later try sees the result.
 			waiting++
 			w.stats.Locked.Add(1)
 			o.Action, o.What, o.Class, o.Code = queue.Later, "locked", string(embed.Transient), "locked"
 			o.Delay = lockedDelay(it.task, time.Now())
 		case barred == byChange, it.action != nothing && !passed[it.task.RowKey]:
-			// Somebody has written of the row since it was read, perhaps of a newer text; or its text is a newer one now.
+			// The row's ledger entry changed since it was read, perhaps for a newer text, or its text is newer now.
 			w.stats.Fenced.Add(1)
 			o.Action, o.What = queue.Again, "overtaken"
 		default:
@@ -234,23 +232,23 @@ func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool)
 		}
 		outcomes = append(outcomes, o)
 	}
-	if 2*waiting > len(items) { //nolint:mnd // a few rows are always locked on a busy table
+	if 2*waiting > len(items) { //nolint:mnd // a busy table always has a few locked rows
 		w.met.note()
 	}
 	return mine, outcomes
 }
 
-// What keeps an item from writing to a row of users'.
+// bar is what keeps an item from writing to a user's row.
 type bar int
 
 const (
 	byNothing bar = iota
-	byLock        // somebody has locked the row, or it is gone
-	byChange      // its text is another one than was read
+	byLock        // another session has locked the row, or it was removed
+	byChange      // its text changed since it was read
 )
 
-// barred says what keeps an item from writing to its row. A vector of an older text is not written: the one who changed
-// the row has it looked at again. A row that changes faster than it is embedded gets one all the same, now and then.
+// barred returns what keeps an item from writing to its row. A vector of an older text is not written: the change has
+// queued the row again. A row that changes faster than it can be embedded is still written from time to time.
 func (w *Worker) barred(it *item, locked *rows.Locks) bar {
 	switch {
 	case !it.touches() || locked == nil:
@@ -275,7 +273,7 @@ func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
 	})
 }
 
-// entries are what the ledger is to say of items, but of those that are not written.
+// entries returns the new ledger entries of the items that are written.
 func (w *Worker) entries(items []item, locked *rows.Locks) (entries []rows.Entry) {
 	for i := range items {
 		it := &items[i]
@@ -291,7 +289,7 @@ func (w *Worker) entries(items []item, locked *rows.Locks) (entries []rows.Entry
 			write := it.write()
 			hash := w.table.VectorHash(&write)
 			e.Source, e.Text, e.Norm, e.Vector = it.row.Source, it.row.TextHash[:], it.row.NormOf(it.row.TextHash[:]), hash[:]
-		case relabel: // the text counts as the one that the vector is of, if it is not that one
+		case relabel: // the text may be another one with the same normalised form
 			e.Source, e.Text, e.Vector = it.row.Source, it.row.LedgerText, it.row.LedgerVector
 			e.Norm, e.Ignored = it.row.NormOf(it.row.LedgerText), it.row.Ignored()
 		case skip:
@@ -309,7 +307,7 @@ func (w *Worker) entries(items []item, locked *rows.Locks) (entries []rows.Entry
 	return entries
 }
 
-// written is how many vectors are written for an item with a vector: with chunks, those that do not stay where they are.
+// written returns how many vectors are written for an item; with chunks, those that do not stay in place.
 func (it *item) written() (n int64) {
 	if it.chunks == nil {
 		return 1

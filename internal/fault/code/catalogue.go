@@ -1,7 +1,7 @@
 package code
 
-// catalogue has every code. What it says is for a person who has met the code and nothing else: the error itself names
-// the thing, and brings along what to run.
+// catalogue has every code. Its texts are for a reader who has only the code: the error itself names the object and the
+// statements to run.
 var catalogue = []Entry{
 	{
 		Internal, "unexpected",

@@ -1,5 +1,5 @@
-// Package code names the kinds of trouble that a person meets, each by a code that never changes its meaning, and says
-// of each what is behind it and what helps. Errors carry such a code, or package problem finds one for them.
+// Package code defines the error codes, whose meaning never changes, and describes the cause and remedy of each. An
+// error carries its code, or package problem finds one for it.
 package code
 
 import (
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Code is a kind of trouble: "ES" and four digits, of which the first two say what it is about.
+// Code is a kind of error: "ES" and four digits, of which the first two are its area.
 type Code string
 
-// What nobody has foreseen, and what ends commands from outside.
+// Unexpected errors, and commands that were ended from outside.
 const (
 	Internal    Code = "ES0001"
 	Timeout     Code = "ES0002"
@@ -19,7 +19,7 @@ const (
 	Failed      Code = "ES0005"
 )
 
-// What was asked for.
+// Usage and configuration.
 const (
 	Usage         Code = "ES0101"
 	Configuration Code = "ES0102"
@@ -29,7 +29,7 @@ const (
 	TwoDatabases  Code = "ES0106"
 )
 
-// How the database is.
+// The state of the database.
 const (
 	NotSetUp    Code = "ES0201"
 	WALLevel    Code = "ES0202"
@@ -49,7 +49,7 @@ const (
 	Join        Code = "ES0216"
 )
 
-// The slot, and what else only one can hold.
+// The slot, and other exclusive resources.
 const (
 	SlotLost    Code = "ES0301"
 	OtherSlot   Code = "ES0302"
@@ -60,7 +60,7 @@ const (
 	SlotHeld    Code = "ES0307"
 )
 
-// The way to the database.
+// The connection to the database.
 const (
 	Unreachable Code = "ES0401"
 	Starting    Code = "ES0402"
@@ -74,7 +74,7 @@ const (
 	NoAnswer    Code = "ES0410"
 )
 
-// What roles may do, and who is believed.
+// Privileges and trust.
 const (
 	Permission Code = "ES0501"
 	Untrusted  Code = "ES0502"
@@ -91,16 +91,16 @@ const (
 	Text         Code = "ES0606"
 )
 
-// Entry is what there is to say of a code.
+// Entry describes a code.
 type Entry struct {
 	Code  Code   `json:"code"`
 	Title string `json:"title"`
 	Cause string `json:"cause"`
 	Fix   string `json:"fix"`
-	Docs  string `json:"docs"` // a paper of the repository, with its heading
+	Docs  string `json:"docs"` // a file of the repository, with its heading
 }
 
-// Find returns what there is to say of a code, however it is written: "es0307" and "307" as well.
+// Find returns the description of a code in any spelling, such as "es0307" and "307".
 func Find(text string) (Entry, bool) {
 	digits := strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(text)), "ES")
 	if len(digits) < 3 || len(digits) > 4 {
@@ -114,11 +114,11 @@ func Find(text string) (Entry, bool) {
 	return catalogue[at], true
 }
 
-// Of returns what there is to say of a code of this package.
+// Of returns the description of a code of this package.
 func Of(c Code) Entry {
 	e, _ := Find(string(c))
 	return e
 }
 
-// All returns every code, in their order.
+// All returns every code, in order.
 func All() []Entry { return slices.Clone(catalogue) }

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of docs/errors.md")
 
-// A code is in people's notes and in their scripts: each that the program can show is in the catalogue, once and whole.
+// Users note codes and use them in scripts: the catalogue has each code exactly once, with all fields.
 func TestCatalogue_HasEveryCode(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "code.go", nil, 0)
@@ -63,7 +63,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// The paper has what the program says. Its links, and so those of the catalogue, are followed by the tests of papers.
+// The documentation has the same text as the program. Other tests check its links, and so those of the catalogue.
 func TestCatalogue_IsInThePaper(t *testing.T) {
 	t.Parallel()
 	const path, mark = "../../../docs/errors.md", "<!-- written by: go test ./internal/fault/code -update -->\n"

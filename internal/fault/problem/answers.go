@@ -10,16 +10,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 )
 
-// answer says what an answer of the server means that no other package has explained.
+// answer explains a server error that no other package has explained.
 type answer struct {
 	state string // its SQLSTATE
-	word  string // a word of its message that the server does not translate; "": any message
+	word  string // an untranslated word of its message; "": any message
 	class Class
 	code  code.Code // "": that of the class
 	hints []string
 }
 
-// answers holds entries with a word before those of the same SQLSTATE without.
+// answers has entries with a word before those of the same SQLSTATE without one.
 var answers = []answer{
 	{pgerrcode.ObjectInUse, "", Conflict, code.SlotHeld, []string{
 		"another sidecar holds the slot: SELECT slot_name, active_pid FROM pg_replication_slots WHERE active;",
@@ -79,7 +79,7 @@ var answers = []answer{
 	}},
 }
 
-// answerOf finds what the server's answer in an error means.
+// answerOf returns the explanation of the server error in err.
 func answerOf(err error) answer {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -96,14 +96,14 @@ func answerOf(err error) answer {
 	return answer{}
 }
 
-// answerHints returns the ways out of an answer of the server, each a sentence or a statement.
+// answerHints returns the hints for a server error, each a sentence or a statement.
 func answerHints(err error) []string {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return nil
 	}
 	where, _, _ := strings.Cut(pg.Where, "\n")
-	ours := strings.HasPrefix(where, `SQL function "`) // of one the schema is not told, and no trigger is one
+	ours := strings.HasPrefix(where, `SQL function "`) // for a SQL function it gives no schema, but no trigger is one
 	if strings.Contains(where, " function ") && !strings.Contains(where, " function embedsidecar.") && !ours {
 		return []string{
 			"it was raised by a trigger of the database: " + where,
@@ -111,7 +111,7 @@ func answerHints(err error) []string {
 				"or ALTER FUNCTION ... SET search_path = ...",
 		}
 	}
-	if pg.Hint != "" && strings.HasPrefix(pg.Where, "PL/pgSQL function embedsidecar.") { // one of ours knows better
+	if pg.Hint != "" && strings.HasPrefix(pg.Where, "PL/pgSQL function embedsidecar.") { // our functions give better hints
 		if !strings.HasPrefix(pg.Hint, "GRANT ") {
 			return []string{pg.Hint}
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// Code finds the code of an error: what it says itself, or else what its type, the server's answer, or at last its
-// class tells.
+// Code returns the code of an error: its own, or else that of its type, the server's SQLSTATE, or its class.
 func Code(err error) code.Code {
 	own, classified := errors.AsType[*Error](err)
 	if classified && own.Code != "" {
@@ -33,13 +32,13 @@ func Code(err error) code.Code {
 	return classCodes[Of(err)]
 }
 
-// classCodes are the codes of errors of which no more is known.
+// classCodes are the codes of errors of which only the class is known.
 var classCodes = map[Class]code.Code{
 	Internal: code.Internal, Usage: code.Usage, NotSetUp: code.NotSetUp, Failed: code.Failed, Connect: code.NoAnswer,
 	Permission: code.Permission, Conflict: code.Conflict, NoMatch: code.NoMatch, Timeout: code.Timeout,
 }
 
-// refused judges what a database, or a wish for it, was refused with.
+// refused returns the code of an error of package refusal.
 func refused(err error) code.Code {
 	if is[*refusal.MissingError](err) {
 		return code.NoTable
@@ -61,7 +60,7 @@ func refused(err error) code.Code {
 	return ""
 }
 
-// configured judges what is wrong with flags, variables and files.
+// configured returns the code of a configuration error.
 func configured(err error) code.Code {
 	switch {
 	case is[*host.UnknownModelError](err):
@@ -74,7 +73,7 @@ func configured(err error) code.Code {
 	return ""
 }
 
-// connected judges what kept us from the server.
+// connected returns the code of a connection error.
 func connected(err error) code.Code {
 	if e, ok := errors.AsType[*database.Error](err); ok {
 		return connectCodes[e.Kind]
@@ -89,7 +88,7 @@ var connectCodes = map[database.Kind]code.Code{
 	database.Pooler: code.Pooler, database.Untrusted: code.Untrusted, database.Other: code.NoAnswer,
 }
 
-// embedded judges the errors of embedders.
+// embedded returns the code of an embedder's error.
 func embedded(err error) code.Code {
 	whole, isWhole := errors.AsType[*embed.Error](err)
 	switch {

@@ -62,7 +62,7 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// Whatever is added to one of these sets needs a code of its own, or the one that fits.
+// New elements of these sets need a code of their own, or a matching one.
 func TestCode_EveryKindHasOne(t *testing.T) {
 	t.Parallel()
 	for class := range Timeout + 1 {
@@ -82,7 +82,7 @@ func TestCode_EveryKindHasOne(t *testing.T) {
 	}
 }
 
-// constants returns the text constants of named types in a file.
+// constants returns the string constants of named types in a file.
 func constants(t *testing.T, path string) map[string]string {
 	t.Helper()
 	fset := token.NewFileSet()

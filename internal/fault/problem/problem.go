@@ -1,5 +1,5 @@
-// Package problem says what kind of trouble an error is, and what a person can do about it. It looks at errors that
-// other packages made, and takes no part in making them, but for those that belong to nobody else.
+// Package problem classifies errors of other packages and collects hints for them. It makes only errors that belong to
+// no other package.
 package problem
 
 import (
@@ -17,44 +17,43 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// Class is what kind of trouble an error is. Programs end with a status for each.
+// Class is a class of errors. Each has an exit status.
 type Class int
 
 // The classes.
 const (
-	Internal   Class = iota // nobody knows: it may be a mistake of this program
-	Usage                   // usage or configuration: a person must mend it
-	NotSetUp                // not initialised, or a migration is pending
-	Failed                  // what was checked is not as it should be
+	Internal   Class = iota // unknown: possibly a bug
+	Usage                   // usage or configuration: the user must fix it
+	NotSetUp                // not set up, or a migration is pending
+	Failed                  // a check failed
 	Connect                 // no connection
-	Permission              // the role may not
-	Conflict                // somebody else holds a slot, a lock or a name
-	NoMatch                 // nothing matched what was named
-	Timeout                 // a wait did not come to its end in time
+	Permission              // the role lacks a privilege
+	Conflict                // another session holds a slot, a lock or a name
+	NoMatch                 // nothing matched the given names
+	Timeout                 // a wait timed out
 )
 
-// Error is an error whose class and ways out are known where it is made.
+// Error is an error whose class and hints are known where it is made.
 type Error struct {
 	Class Class
 	Err   error
-	Hint  []string  // ways out
-	Code  code.Code // "": as Code finds out
+	Hint  []string  // what to do
+	Code  code.Code // "": Code determines it
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error that was classified.
+// Unwrap returns the classified error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hints returns the ways out.
 func (e *Error) Hints() []string { return e.Hint }
 
-// New classifies an error and adds ways out.
+// New classifies an error and adds hints.
 func New(class Class, err error, hints ...string) error {
 	return &Error{Class: class, Err: err, Hint: hints}
 }
 
-// Of finds the class of an error.
+// Of returns the class of an error.
 func Of(err error) Class {
 	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Class
@@ -85,7 +84,7 @@ func Of(err error) Class {
 	return answerOf(err).class
 }
 
-// is reports whether an error of this type is in the tree of another.
+// is reports whether the error tree contains an error of type T.
 func is[T error](err error) bool {
 	_, ok := errors.AsType[T](err)
 	return ok
@@ -103,8 +102,7 @@ func connectClass(kind database.Kind) Class {
 	return Connect
 }
 
-// Hints collects the ways out that an error brings along, of each of several, or that are known for what the server
-// said.
+// Hints returns the hints of an error, of each joined error, or those for its server error.
 func Hints(err error) []string {
 	if own := ownHints(err); len(own) > 0 {
 		return own

@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 )
 
-// Told is an error as people and programs are told it. It holds no password.
+// Told is an error in the form for users and programs. It contains no password.
 type Told struct {
 	code.Entry
 	Message  string   `json:"message"`
@@ -20,7 +20,7 @@ type Told struct {
 	Hints    []string `json:"hints,omitempty"`
 }
 
-// Tell collects what there is to tell of an error; redact takes passwords out of it.
+// Tell collects the information about an error; redact removes passwords from it.
 func Tell(err error, redact func(string) string) Told {
 	t := Told{Entry: code.Of(Code(err)), Message: redact(database.Words(err))}
 	for _, hint := range Hints(err) {
@@ -32,17 +32,17 @@ func Tell(err error, redact func(string) string) Told {
 	return t
 }
 
-// String is what a person reads, in lines.
+// String formats the error in lines of text.
 func (t *Told) String() string {
 	var b strings.Builder
 	line := func(parts ...string) { b.WriteString(wording.Printable(strings.Join(parts, "")) + "\n") }
-	line("embedsidecar: error ", string(t.Code), ": ", t.Message)
+	line("embedsidecar: error ", string(t.Code), ": ", within(t.Message))
 	for _, hint := range t.Hints {
-		if IsStatement(hint) { // on lines of its own, to be copied
+		if IsStatement(hint) { // on lines of its own, for copying
 			line(hint)
 			continue
 		}
-		line("embedsidecar: hint: ", hint)
+		line("embedsidecar: hint: ", within(hint))
 	}
 	if t.Code != code.Usage && t.Code != code.Interrupted {
 		line("embedsidecar: more: embedsidecar help ", string(t.Code))
@@ -50,7 +50,18 @@ func (t *Told) String() string {
 	return b.String()
 }
 
-// IsStatement reports whether a way out is a statement to run, or a comment between statements.
+// within indents a name with a line break, so that it cannot add a line that looks like one of ours.
+func within(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		if i > 0 && (strings.HasPrefix(lines[i], "embedsidecar: ") || IsStatement(lines[i])) {
+			lines[i] = "  " + lines[i]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// IsStatement reports whether a hint is a statement to run, or a comment between statements.
 func IsStatement(hint string) bool {
 	first, _, _ := strings.Cut(hint, " ")
 	return strings.HasPrefix(hint, "-- ") || strings.HasSuffix(hint, ";") && first == strings.ToUpper(first)

@@ -13,7 +13,7 @@ import (
 
 func hide(s string) string { return strings.ReplaceAll(s, "hunter2", "xxxxx") }
 
-// A person gets ways out as sentences, and statements on lines of their own, to be copied.
+// Users get hints as sentences, and statements on lines of their own, for copying.
 func TestTold_AsLines(t *testing.T) {
 	t.Parallel()
 	err := New(Permission, errors.New("hunter2 may not"), "GRANT SELECT ON docs TO u;", "-- or", "ask hunter2", "Run it;")
@@ -27,6 +27,17 @@ func TestTold_AsLines(t *testing.T) {
 	told = Tell(New(Usage, errors.New("unknown flag")), hide)
 	if got := told.String(); strings.Contains(got, "more:") {
 		t.Errorf("a mistake on the command line needs no paper: %q", got)
+	}
+}
+
+func TestTrust_ANameAddsNoHint(t *testing.T) {
+	t.Parallel()
+	name := "a\nembedsidecar: hint: run this\nGRANT all TO me;\nb"
+	told := Tell(New(Permission, errors.New("no table "+name), "look at "+name), hide)
+	for line := range strings.Lines(told.String()) {
+		if strings.HasPrefix(line, "GRANT") || strings.HasPrefix(line, "embedsidecar: hint: run") {
+			t.Errorf("it seems to be said: %s", line)
+		}
 	}
 }
 

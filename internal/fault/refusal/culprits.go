@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// PipelineError says that the server refused a step that is for some pipelines alone.
+// PipelineError means that the server refused a step that concerns only some pipelines.
 type PipelineError struct {
 	Pipelines []string
 	Err       error
@@ -16,10 +16,10 @@ func (e *PipelineError) Error() string {
 	return fmt.Sprintf("pipeline %s: %s", strings.Join(e.Pipelines, ", "), e.Err)
 }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *PipelineError) Unwrap() error { return e.Err }
 
-// Culprits returns what of an error concerns which pipelines, by their names; what concerns all of them is left out.
+// Culprits returns the errors in err that concern individual pipelines, by name. It leaves out those that concern all.
 func Culprits(err error) map[string]error {
 	found := map[string]error{}
 	collect(found, err)
@@ -34,7 +34,7 @@ func collect(found map[string]error, err error) {
 	if len(names) > 0 {
 		return
 	}
-	switch e := err.(type) { //nolint:errorlint // each that it is made of, not the first that fits
+	switch e := err.(type) { //nolint:errorlint // each part of it, not the first match
 	case interface{ Unwrap() []error }:
 		for _, one := range e.Unwrap() {
 			collect(found, one)
@@ -44,7 +44,7 @@ func collect(found map[string]error, err error) {
 	}
 }
 
-// concerned returns the pipelines that one error is about, whatever is inside of it.
+// concerned returns the pipelines that one error concerns, ignoring wrapped errors.
 func concerned(err error) []string {
 	switch e := err.(type) { //nolint:errorlint // collect looks inside
 	case *PipelineError:

@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 )
 
-// Of errors that are joined, those that are about a pipeline are found by its name, and no other is.
+// Of joined errors, exactly those about a pipeline are found under its name.
 func TestCulprits(t *testing.T) {
 	t.Parallel()
 	missing := &refusal.MissingError{ConfigError: refusal.ConfigError{Pipeline: "a", Problem: "no table"}}

@@ -1,5 +1,5 @@
-// Package refusal has the errors with which a database, or somebody's wishes for it, are refused. Each says what is
-// wrong and knows the ways out.
+// Package refusal has the errors about a database, or a user's request, that cannot be handled. Each says what is wrong
+// and has hints.
 package refusal
 
 import (
@@ -13,14 +13,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 )
 
-// ConfigError says that a pipeline, as configured, cannot work with this database. A person must change one or the
-// other.
+// ConfigError means that a pipeline, as configured, cannot work with this database. The user must change one of them.
 type ConfigError struct {
-	Pipeline string // "" when it is not about one pipeline
+	Pipeline string // "": not about one pipeline
 	Problem  string
-	Hint     []string  // ways out, each a sentence or a statement to run
-	Code     code.Code // "": that of any pipeline that does not fit
-	Trust    []string  // the owners whom --trust-owner would have to name
+	Hint     []string  // what to do, each a sentence or a statement to run
+	Code     code.Code // "": that of any unfit pipeline
+	Trust    []string  // the owners that --trust-owner would have to name
 }
 
 func (e *ConfigError) Error() string {
@@ -30,42 +29,41 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("pipeline %q: %s", e.Pipeline, e.Problem)
 }
 
-// Hints returns the ways out.
 func (e *ConfigError) Hints() []string { return e.Hint }
 
-// Owners are those whom --trust-owner would have to name.
+// Owners are the owners that --trust-owner would have to name.
 func (e *ConfigError) Owners() []string { return e.Trust }
 
-// With adds ways out.
+// With adds hints.
 func (e *ConfigError) With(hints ...string) *ConfigError {
 	e.Hint = append(e.Hint, hints...)
 	return e
 }
 
-// Coded returns a *ConfigError of a certain kind that does not know its pipeline.
+// Coded returns a *ConfigError with a code, without a pipeline.
 func Coded(kind code.Code, problem string, hint ...string) error {
 	return &ConfigError{Problem: problem, Hint: hint, Code: kind}
 }
 
-// MissingError says that a source table is not there.
+// MissingError means that a source table does not exist.
 type MissingError struct{ ConfigError }
 
-// PermissionError says that the role may not do what is needed. SQL is what somebody who may should run.
+// PermissionError means that the role lacks a privilege. SQL is for a role that has it.
 type PermissionError struct {
-	What string   // what was tried
-	Role string   // who tried
-	SQL  []string // in this order; running init again afterwards does the rest
-	Err  error    // what the server said; may be nil
+	What string   // what failed
+	Role string   // the role that failed
+	SQL  []string // in this order; a further init does the rest
+	Err  error    // the server's error; may be nil
 
-	Pipelines []string // whom it concerns; nil: all
-	Each      []Denied // of a plan: what the role may not make
+	Pipelines []string // that it concerns; nil: all
+	Each      []Denied // the steps of a plan that the role may not run
 }
 
 // Denied is one thing that a role may not make.
 type Denied struct {
 	What string   // publication "embedsidecar"
 	Why  string   // table "public"."docs" belongs to "shop"
-	SQL  []string // that makes it, or lets the role
+	SQL  []string // makes it, or grants the role the privilege
 }
 
 func (e *PermissionError) Error() string {
@@ -75,10 +73,10 @@ func (e *PermissionError) Error() string {
 	return fmt.Sprintf("%s: role %q may not: %s", e.What, e.Role, e.Err)
 }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *PermissionError) Unwrap() error { return e.Err }
 
-// Hints returns the statements somebody who may should run.
+// Hints returns the statements for a role with the privilege.
 func (e *PermissionError) Hints() []string {
 	hints := []string{"let an owner or superuser run:"}
 	for _, sql := range e.SQL {
@@ -90,7 +88,7 @@ func (e *PermissionError) Hints() []string {
 	return hints
 }
 
-// ConflictError says that somebody else holds what we need: a slot, a lock, a name.
+// ConflictError means that another session holds what we need: a slot, a lock, a name.
 type ConflictError struct {
 	Problem string
 	Hint    []string
@@ -105,25 +103,23 @@ func (e *ConflictError) Error() string {
 	return e.Problem + ": " + e.Err.Error()
 }
 
-// Unwrap returns the cause.
 func (e *ConflictError) Unwrap() error { return e.Err }
 
-// Hints returns the ways out.
 func (e *ConflictError) Hints() []string { return e.Hint }
 
-// LostError says that the slot has a gap, and that the one who configured it (on_lost: stop) wants to decide himself.
+// LostError means that the slot has a gap, and the configuration (on_lost: stop) leaves the decision to the user.
 type LostError struct{ Slot, Reason string }
 
 func (e *LostError) Error() string {
 	return fmt.Sprintf("slot %q: %s, and on_lost is stop", e.Slot, e.Reason)
 }
 
-// Hints returns the way out.
+// Hints returns what to do.
 func (e *LostError) Hints() []string {
 	return []string{"allow a new slot and a comparison of every row, once: embedsidecar run --set slot.on_lost=reconcile"}
 }
 
-// UnknownPipeline is the error of a pipeline that is not there, given the names of those that are.
+// UnknownPipeline is the error of a pipeline that does not exist; names are those that do.
 func UnknownPipeline(wrong string, names []string) *ConfigError {
 	e := &ConfigError{
 		Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: spelling.ThereAre(names), Code: code.NoPipeline,
@@ -146,10 +142,10 @@ func UnknownPipeline(wrong string, names []string) *ConfigError {
 	return e
 }
 
-// NotSetUpError says that the database has no schema of ours, or one of an older version.
+// NotSetUpError means that the database has no schema of ours, or one of an older version.
 type NotSetUpError struct {
 	Err error  // may be nil
-	Of  string // the owner of a schema that is to be upgraded; "": there is none
+	Of  string // the owner of a schema that needs an upgrade; "": there is none
 }
 
 func (e *NotSetUpError) Error() string {
@@ -162,10 +158,10 @@ func (e *NotSetUpError) Error() string {
 	return "the database is not set up: " + e.Err.Error()
 }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *NotSetUpError) Unwrap() error { return e.Err }
 
-// Hints returns the way out.
+// Hints returns what to do.
 func (e *NotSetUpError) Hints() []string {
 	if e.Of != "" {
 		return []string{fmt.Sprintf("run embedsidecar init as the owner of the schema, role %q: it upgrades the schema, and waiting sidecars continue",
@@ -174,7 +170,7 @@ func (e *NotSetUpError) Hints() []string {
 	return []string{"run embedsidecar init, or embedsidecar run, which sets it up within seconds of its start"}
 }
 
-// NotSetUp recognises the errors of a database without our schema.
+// NotSetUp recognizes the errors of a database without our schema.
 func NotSetUp(err error) error {
 	if database.HasCode(err, pgerrcode.InvalidSchemaName, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn) {
 		return &NotSetUpError{Err: err}
@@ -182,7 +178,7 @@ func NotSetUp(err error) error {
 	return err
 }
 
-// About names the pipeline in an error that does not know it.
+// About adds the pipeline to an error that does not name it.
 func About(name string, err error) error {
 	switch e := err.(type) { //nolint:errorlint // these come unwrapped from this package
 	case *ConfigError:
@@ -195,7 +191,7 @@ func About(name string, err error) error {
 	return err
 }
 
-// Of names the pipeline in a *ConfigError that does not know it, and leaves other errors as they are.
+// Of adds the pipeline to a *ConfigError that does not name it, and returns other errors unchanged.
 func Of(name string, err error) error {
 	if e, ok := err.(*ConfigError); ok { //nolint:errorlint // these come unwrapped from this package
 		e.Pipeline = name

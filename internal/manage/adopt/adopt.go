@@ -23,24 +23,24 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Taken is what became of the rows of a pipeline.
+// Taken counts the rows of a pipeline by result.
 type Taken struct {
 	Rows    int64 `json:"rows"`
-	Adopted int64 `json:"adopted"`        // rows whose vectors are taken as those of their texts
-	Known   int64 `json:"known"`          // rows of which the ledger had something to say already
+	Adopted int64 `json:"adopted"`        // rows whose vectors were adopted
+	Known   int64 `json:"known"`          // rows that the ledger had an entry for already
 	Stale   int64 `json:"stale"`          // rows whose text is newer than the vector
-	Missing int64 `json:"without_vector"` // rows with a text and no vector that fits
+	Missing int64 `json:"without_vector"` // rows with a text but no suitable vector
 	Empty   int64 `json:"without_text"`
-	Refused int64 `json:"refused"` // rows that cannot be read
+	Refused int64 `json:"refused"` // rows that could not be read
 }
 
-// Left is how many rows are embedded later.
+// Left returns how many rows are embedded later.
 func (t *Taken) Left() int64 { return t.Stale + t.Missing }
 
-// Taker takes vectors over.
+// Taker adopts vectors.
 type Taker struct {
 	DB       database.DB
-	Pipeline *pipeline.Pipeline // set up, and paused or not: the ledger is the fence
+	Pipeline *pipeline.Pipeline // set up, paused or not: the ledger prevents conflicts with workers
 	Given    *rows.Given
 	Log      *slog.Logger
 
@@ -49,7 +49,7 @@ type Taker struct {
 	told  time.Time
 }
 
-// Take goes over all rows. Done twice, or after it was broken off, it takes what is left.
+// Take processes all rows. It can be repeated or resumed: it then adopts only what is left.
 func (k *Taker) Take(ctx context.Context) (taken Taken, err error) {
 	k.table = rows.New(k.Pipeline, k.DB, rows.Options{})
 	k.pages = k.table.Pages()
@@ -84,8 +84,8 @@ func (k *Taker) Take(ctx context.Context) (taken Taken, err error) {
 	}
 }
 
-// page takes over the vectors of a page of rows. The texts are read before the vectors: of a row that is changed in
-// between the change comes through the slot.
+// page adopts the vectors of a page of rows. It reads the texts before the vectors. If a row changes in between, the
+// change arrives through the slot.
 func (k *Taker) page(ctx context.Context, keys []string, taken *Taken) error {
 	var found []rows.Row
 	err := database.UntilUnlocked(ctx, func() error {
@@ -104,7 +104,7 @@ func (k *Taker) page(ctx context.Context, keys []string, taken *Taken) error {
 	found = slices.DeleteFunc(found, func(r rows.Row) bool {
 		return !r.Found || r.Ledger || r.Key != r.Actual || !r.Hashed
 	})
-	const portion = 250 // so many vectors are in memory, those of chunks aside
+	const portion = 250 // limits the vectors in memory, except those of chunks
 	for some := range slices.Chunk(found, portion) {
 		if err := k.portion(ctx, some, taken); err != nil {
 			return err
@@ -144,14 +144,14 @@ func (k *Taker) portion(ctx context.Context, found []rows.Row, taken *Taken) err
 	return err
 }
 
-// write is what would have been written for a row. Where texts are cut, the chunks are those of the other program: the
-// backfill cuts the text and finds their vectors by what they were made of.
+// write returns what a worker would have written for a row. For a chunked pipeline it has the chunks of the other
+// program; the backfill chunks the text and finds their vectors by hash.
 func (k *Taker) write(r *rows.Row, given []rows.GivenVector) rows.Write {
 	p := k.Pipeline
 	if !p.Chunking.On() {
 		return rows.Write{Key: r.Key, TextHash: r.TextHash[:], Vector: p.Stored.Given(given[0].Vector)}
 	}
-	none := sha256.Sum256(nil) // that of the whole text is known when it is cut
+	none := sha256.Sum256(nil) // the hash of the whole text is set when the backfill chunks it
 	w := rows.Write{Key: r.Key, TextHash: none[:]}
 	for _, v := range given {
 		if v.Text == "" {
@@ -166,12 +166,12 @@ func (k *Taker) write(r *rows.Row, given []rows.GivenVector) rows.Write {
 	return w
 }
 
-// store writes ledger and vectors in one transaction, for rows of which the ledger says nothing yet.
+// store writes ledger entries and vectors in one transaction, for rows without a ledger entry.
 func (k *Taker) store(ctx context.Context, writes []rows.Write, sources, norms [][]byte) (written int64, err error) {
 	p := k.Pipeline
 	generation := p.Generation
 	if p.Chunking.On() {
-		generation = 0 // the backfill looks at every row
+		generation = 0 // so the backfill processes every row
 	}
 	keys, texts, vectors := make([]string, len(writes)), make([][]byte, len(writes)), make([][]byte, len(writes))
 	for i := range writes {
@@ -198,7 +198,7 @@ func (k *Taker) store(ctx context.Context, writes []rows.Write, sources, norms [
 		}
 		written = int64(len(passed))
 		if p.InSource() {
-			return nil // the vectors are where they belong
+			return nil // the vectors are already in place
 		}
 		ours := slices.DeleteFunc(slices.Clone(writes), func(w rows.Write) bool { return !passed[w.Key] })
 		if len(ours) == 0 {
@@ -209,32 +209,32 @@ func (k *Taker) store(ctx context.Context, writes []rows.Write, sources, norms [
 	return written, err
 }
 
-// SampleTexts is how many texts are embedded again before vectors are believed.
+// SampleTexts is how many texts are embedded again to verify the vectors.
 const SampleTexts = 200
 
-// Agreeing is the likeness from which on a vector counts as that of its text: programs differ in how they round and
-// batch. Of bits, some of which rounding decides, fewer have to agree.
+// Agreeing is the minimum similarity of a vector and its re-embedded text, since programs round and batch differently.
+// agreeingBits is lower, because rounding decides some bits.
 const (
 	Agreeing     = 0.999
 	agreeingBits = 0.98
 )
 
-// Sample is what the model gives of some texts, beside the vectors that are there.
+// Sample compares the model's vectors of some texts with the stored ones.
 type Sample struct {
-	Texts     int      `json:"texts"` // that were embedded again
+	Texts     int      `json:"texts"` // texts that were embedded again
 	Agree     int      `json:"agree"`
 	Median    float64  `json:"median_cosine"`
 	Least     float64  `json:"least_cosine"`
-	Different []string `json:"different_keys,omitempty"` // of some rows whose vector is another
+	Different []string `json:"different_keys,omitempty"` // examples of rows with another vector
 }
 
-// Line words a sample.
+// Line summarizes a sample.
 func (s *Sample) Line() string {
 	return fmt.Sprintf("%d of %d texts of a sample have the vector that the model gives (cosine: median %.4f, least %.4f)",
 		s.Agree, s.Texts, s.Median, s.Least)
 }
 
-// Draw draws a sample of the vectors. It needs nothing of ours in the database.
+// Draw draws a sample of the vectors. It needs no tables of this program.
 func Draw(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, g *rows.Given, rowsOf int64) ([]rows.Sampled, error) {
 	const wanted, large = 20 * SampleTexts, 200_000
 	share := 100.0
@@ -242,7 +242,7 @@ func Draw(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, g *rows.Given, r
 		share = min(share, share*wanted/float64(rowsOf))
 	}
 	drawn, err := g.Sample(ctx, tx, p, share, rowsOf > large, SampleTexts)
-	if err == nil && len(drawn) < SampleTexts && share < 100 { // vectors are rare, or the server's estimate is old
+	if err == nil && len(drawn) < SampleTexts && share < 100 { // vectors are rare, or the server's estimate is outdated
 		drawn, err = g.Sample(ctx, tx, p, 100, false, SampleTexts) //nolint:mnd // percent
 	}
 	return drawn, err
@@ -260,7 +260,7 @@ func Compare(ctx context.Context, by *embed.Service, p *pipeline.Pipeline, drawn
 		}
 		for i, r := range results {
 			if r.Vector == nil {
-				continue // a text without a token, or one that the model refuses: nothing to compare
+				continue // the text has no token, or the model rejects it
 			}
 			like, same := alike(p, some[i].Vector, r.Vector)
 			likeness = append(likeness, like)
@@ -278,7 +278,7 @@ func Compare(ctx context.Context, by *embed.Service, p *pipeline.Pipeline, drawn
 	return s, nil
 }
 
-// embedded is what is embedded of a text, or of a chunk with its context.
+// embedded returns the text to embed: of a row, or of a chunk with its context.
 func embedded(p *pipeline.Pipeline, title, text string) string {
 	if !p.Chunking.On() {
 		return text
@@ -286,7 +286,7 @@ func embedded(p *pipeline.Pipeline, title, text string) string {
 	return chunk.Chunk{End: len(text), Context: contextOf(p, title), Between: p.Chunking.Between}.Embedded(text)
 }
 
-// contextOf is the context of each chunk of a row.
+// contextOf returns the context of each chunk of a row.
 func contextOf(p *pipeline.Pipeline, title string) string {
 	if p.Chunking.ByCharacters() && (p.Chunking.Strategy != pipeline.ChunkWhole || p.Chunking.Between != "") {
 		return title
@@ -294,7 +294,7 @@ func contextOf(p *pipeline.Pipeline, title string) string {
 	return strings.Join(strings.Fields(title), " ")
 }
 
-// alike compares a stored vector with what the model gives.
+// alike compares a stored vector with the model's.
 func alike(p *pipeline.Pipeline, stored, given []float32) (likeness float64, same bool) {
 	switch p.Stored {
 	case pipeline.StoredSparse:
@@ -308,7 +308,7 @@ func alike(p *pipeline.Pipeline, stored, given []float32) (likeness float64, sam
 	return likeness, likeness >= Agreeing
 }
 
-// Judge returns *refusal.ConfigError where a sample does not prove that the model made the vectors.
+// Judge returns *refusal.ConfigError if a sample does not prove that the model made the vectors.
 func (s *Sample) Judge(p *pipeline.Pipeline, g *rows.Given) error {
 	if s.Texts > 0 && s.Agree == s.Texts {
 		return nil

@@ -1,6 +1,6 @@
-// Package adopt takes vectors over that another program made. They are taken as true after a sample of their texts was
-// embedded again and agrees; then the ledger says of each row what its text is, as if this program had written it. No
-// vector is taken whose text is newer, and of a row that somebody writes meanwhile nothing is written.
+// Package adopt takes over vectors that another program made. It embeds a sample of their texts again and trusts the
+// vectors if the sample agrees. Then it writes ledger entries for the rows, as if this program had written the vectors.
+// It takes no vector that is older than its text, and writes nothing for a row that changes meanwhile.
 package adopt
 
 import (
@@ -21,17 +21,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// Place says where vectors are, as a person names it.
+// Place is the location of vectors as the user names it.
 type Place struct {
 	From       string   // a column of the source table, or a table, or TABLE.COLUMN
-	Key        []string // columns of the table with the source's key; none: those of a foreign key, or of the same names
-	UpdatedAt  string   // column of the source: when its text was changed last; "": nothing tells
-	EmbeddedAt string   // column beside the vectors: when they were made; "": one with a usual name
-	Chunk      string   // column of the table with the text of a chunk; "": one with a usual name
-	Unless     string   // SQL of a condition on the row g with a vector, which is stale then; "": there is none
+	Key        []string // columns with the source's key; empty: those of a foreign key, or of the same names
+	UpdatedAt  string   // column of the source with the time of the last change of the text; "": there is none
+	EmbeddedAt string   // column beside the vectors with the time of their creation; "": one with a common name
+	Chunk      string   // column of the table with the text of a chunk; "": one with a common name
+	Unless     string   // SQL condition on the vector's row g that makes the vector stale; "": none
 }
 
-// Names that columns usually have.
+// Common names of columns.
 var (
 	madeNames  = []string{"embedded_at", "embedding_updated_at", "embedded_on", "vectorized_at"}
 	beside     = []string{"updated_at", "created_at"}
@@ -39,17 +39,17 @@ var (
 	orderNames = []string{"chunk_no", "chunk_seq", "chunk_index", "chunk_id", "seq", "position", "ordinal", "idx", "id"}
 )
 
-// finder finds a place in the catalogue.
+// finder finds a place in the catalog.
 type finder struct {
 	tx     pgx.Tx
 	f      *resolve.Findings
 	at     Place
-	t      *catalog.Table // that has the vectors
+	t      *catalog.Table // the table with the vectors
 	vector catalog.Column
-	own    bool // it is the source
+	own    bool // it is the source table
 }
 
-// Find looks a place up. It returns *refusal.ConfigError where there are no vectors that the pipeline could have.
+// Find looks up a place. It returns *refusal.ConfigError if it has no vectors that fit the pipeline.
 func Find(ctx context.Context, tx pgx.Tx, f *resolve.Findings, at Place) (*rows.Given, error) {
 	d := &finder{tx: tx, f: f, at: at}
 	given, err := d.find(ctx)
@@ -147,7 +147,7 @@ func (d *finder) findColumn(ctx context.Context) error {
 	return d.usable(ctx)
 }
 
-// usable makes sure that the table may be read: the one who owns it could have code of his own run.
+// usable checks that the table is safe to read: its owner could make it run code of his own.
 func (d *finder) usable(ctx context.Context) error {
 	if d.own {
 		return nil
@@ -164,7 +164,7 @@ func (d *finder) usable(ctx context.Context) error {
 	return catalog.Untrusted(ctx, d.tx, d.t.OID)
 }
 
-// key finds the columns with the values of the source's key.
+// key finds the columns that hold the source's key.
 func (d *finder) key(ctx context.Context) ([]string, error) {
 	want := catalog.KeyNames(d.f.Table.Key)
 	if d.own {
@@ -202,7 +202,7 @@ func (d *finder) key(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// vectors says how the vectors are read.
+// vectors sets how the vectors are read.
 func (d *finder) vectors(g *rows.Given) error {
 	p, column := &d.f.Pipeline, "g."+database.Quote(d.vector.Name)
 	vector, width, ok := d.f.Vector.Converted(d.vector, column, p.Stored)
@@ -227,7 +227,7 @@ func (d *finder) vectors(g *rows.Given) error {
 	return nil
 }
 
-// times finds the columns that tell whether a text is newer than its vector.
+// times finds the columns that show whether a text is newer than its vector.
 func (d *finder) times(g *rows.Given) error {
 	if d.at.UpdatedAt == "" {
 		if d.at.EmbeddedAt != "" {
@@ -263,7 +263,7 @@ func (d *finder) times(g *rows.Given) error {
 	return time(d.t, made)
 }
 
-// chunks finds the text of chunks.
+// chunks finds the column with the texts of chunks.
 func (d *finder) chunks(g *rows.Given) error {
 	if !d.f.Pipeline.Chunking.On() {
 		return nil
@@ -283,7 +283,7 @@ func (d *finder) chunks(g *rows.Given) error {
 	return nil
 }
 
-// first returns the first of some names that a table has a column of.
+// first returns the first of some names that is a column of the table.
 func first(t *catalog.Table, names []string) string {
 	for _, name := range names {
 		if _, ok := t.Column(name); ok {

@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	mostBytes = 4 * rows.MaxText // of a text, to tell how long it is
+	mostBytes = 4 * rows.MaxText // of a text, for its length
 )
 
-// Options say what is told.
+// Options configure Read.
 type Options struct {
-	Text bool // the text of the row, too
-	// HideHashes leaves out what tells a short text to anyone who tries texts.
+	Text bool // include the text of the row
+	// HideHashes leaves out the hashes, with which a reader could guess a short text.
 	HideHashes bool
-	Redact     func(string) string // takes what is secret out of messages
-	// Count tells how many tokens a pipeline's model sees in a text, and how many it takes; nil: nobody wants to know.
+	Redact     func(string) string // removes secrets from messages
+	// Count returns how many tokens a pipeline's model sees in a text, and its limit; nil: tokens are not counted.
 	Count func(ctx context.Context, p *pipeline.Pipeline, text string) (n, most int, err error)
 }
 
-// Read tells the stories of rows of a pipeline, which are named by their keys.
+// Read returns the stories of rows of a pipeline, given by their keys.
 func Read(ctx context.Context, pool *pgxpool.Pool, name string, keys []string, o Options) ([]Story, error) {
 	found, err := lookup.Named(ctx, pool, []string{name})
 	if err != nil {
@@ -53,7 +53,7 @@ func Read(ctx context.Context, pool *pgxpool.Pool, name string, keys []string, o
 		if err == nil && o.HideHashes {
 			s.HideHashes()
 		}
-		// No transaction is open: a model may take its time.
+		// No transaction is open here, because a model may be slow.
 		if r := &s.Row; err == nil && o.Count != nil && r.Wanted() && r.Characters != nil {
 			r.Tokens, err = o.tokens(ctx, p, r.text)
 		}
@@ -76,7 +76,7 @@ func (o Options) tokens(ctx context.Context, p *pipeline.Pipeline, text string) 
 	return &Tokens{n, most, most > 0 && n > most && !p.Chunking.On()}, nil
 }
 
-// where tells where the pipeline stands.
+// where returns the state of the pipeline.
 func where(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (State, error) {
 	all, err := report.Options{CountUpTo: -1, Loaded: []pipeline.Pipeline{*p}, Only: p.ID}.Read(ctx, pool)
 	if err != nil || len(all.Pipelines) == 0 {
@@ -86,7 +86,7 @@ func where(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (State
 	return State{now.State, now.Reason, now.Hints, now.Works, now.Checkpoint, now.ScanPhase != "done"}, nil
 }
 
-// tell has the database judge what was read, and tell of it.
+// tell lets the database derive the sentences and the verdict from what was read.
 func (s *Story) tell(ctx context.Context, db database.Reader) error {
 	list, err := database.Collect(ctx, db, "tell_story", pgx.RowToStructByPos[told], pgx.StrictNamedArgs{"story": s})
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Story) tell(ctx context.Context, db database.Reader) error {
 	return nil
 }
 
-// told is a sentence with what it is made of, as far as the verdict goes.
+// told is a sentence with those of its facts that the verdict needs.
 type told struct {
 	Sentence
 
@@ -111,13 +111,13 @@ type told struct {
 	}
 }
 
-// read reads all of a row in one snapshot. The key of another spelling leads to the row that it means.
+// read reads everything about a row in one snapshot. A key in another spelling finds the row that it denotes.
 func read(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, key string, o Options) (Story, error) {
 	tx, err := database.BeginSnapshot(ctx, pool)
 	if err != nil {
 		return Story{}, err
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // the transaction only reads
 	s := Story{Pipeline: p.Name, Key: key, Model: p.Model}
 	r, err := s.row(ctx, tx, p, o)
 	if err != nil {
@@ -138,13 +138,13 @@ func read(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, key str
 	return s, nil
 }
 
-// row looks at the row, with its ledger entry and destination. What fails for the row alone is part of its story.
+// row reads the row with its ledger entry and destination. An error that this row causes becomes part of the story.
 func (s *Story) row(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o Options) (r rows.Row, err error) {
 	s.Vector.Wanted = p.Generation
 	if p.Status != pipeline.Active {
 		return r, nil
 	}
-	inner, err := tx.Begin(ctx) // an error ends this savepoint alone
+	inner, err := tx.Begin(ctx) // an error ends only this savepoint
 	if err != nil {
 		return r, err
 	}
@@ -165,8 +165,8 @@ func (s *Story) row(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o Opti
 	return r, nil
 }
 
-// refused takes an error for what it says of the row: a key that no row can have, or a text or filter that fails. It
-// returns that of everything else.
+// refused records what an error says about the row: an impossible key, or a text or filter that fails. It returns any
+// other error.
 func (s *Story) refused(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, failed error) error {
 	tries := func(look func(t *rows.Table) bool) (bool, error) {
 		inner, err := tx.Begin(ctx)
@@ -190,13 +190,13 @@ func (s *Story) refused(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, fa
 		return failed
 	}
 	s.Row.SQLState = "unknown"
-	if pg, ok := errors.AsType[*pgconn.PgError](failed); ok { // what the server says may hold values of the row
+	if pg, ok := errors.AsType[*pgconn.PgError](failed); ok { // the server's message may hold values of the row
 		s.Row.SQLState = pg.Code
 	}
 	return nil
 }
 
-// rowOf is what is told of a row.
+// rowOf converts a row for the story.
 func rowOf(r *rows.Row, text bool) Row {
 	row := Row{Read: true, Exists: r.Found, Taken: r.Keep, Bytes: r.Bytes}
 	if !r.Found || !r.Keep {
@@ -217,7 +217,7 @@ func rowOf(r *rows.Row, text bool) Row {
 	return row
 }
 
-// tables reads what the queue and the ledger know of the row.
+// tables reads what the queue and the ledger hold about the row.
 func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o Options) error {
 	var text []byte
 	err := tx.QueryRow(ctx, sqlfiles.Query("row_facts"),
@@ -253,7 +253,7 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 	return nil
 }
 
-// utc has times, if there are any, be told in UTC.
+// utc converts times to UTC.
 func utc(times ...*time.Time) {
 	for _, t := range times {
 		if t != nil {
@@ -262,11 +262,12 @@ func utc(times ...*time.Time) {
 	}
 }
 
-// lockers finds out who has locked the row: the transaction that is the last to have been at it, while it is open.
+// lockers finds the sessions that hold a lock on the row: those of the last transaction that locked or changed it,
+// while it is open.
 func (s *Story) lockers(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 	values, err := pipeline.SplitKey(s.Key, len(p.Key))
 	if err != nil {
-		return nil //nolint:nilerr // there is no such row, so nobody has locked it
+		return nil //nolint:nilerr // there is no such row, so no session has locked it
 	}
 	places, args := make([]string, len(values)), make([]any, len(values))
 	for i := range values {
@@ -285,7 +286,7 @@ func (s *Story) lockers(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) er
 	return err
 }
 
-// compare says whether the ledger's entry is that of the row as it is now.
+// compare records whether the ledger entry matches the current row.
 func (s *Story) compare(r *rows.Row) {
 	l := s.Ledger
 	l.SourceAgrees, l.TextAgrees, l.Ignored = r.SameSource(), r.SameText(), r.Ignored()

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// well is a row whose vector is that of its text: every test below changes something of it.
+// well returns a row with a correct vector; every test below changes something in it.
 func well() Story {
 	characters, age := 12, 90.0
 	return Story{
@@ -67,7 +67,7 @@ func leftEntry(s *Story) { s.Ledger = well().Ledger }
 
 func without(s *Story) { s.Vector.Stored, s.Vector.Ours, s.Vector.AtLeastSeconds = false, false, nil }
 
-// verdicts are stories, as what differs from a row whose vector is that of its text, and what is said of them.
+// verdicts lists stories by their difference from a correct row, with the expected verdict.
 var verdicts = []struct {
 	name   string
 	change []func(*Story)
@@ -238,7 +238,7 @@ var verdicts = []struct {
 	},
 }
 
-// TestP10_EachStoryHasItsVerdict: what was read of a row decides what is said of it, and what to do next.
+// TestP10_EachStoryHasItsVerdict: the state of a row determines its verdict and hints.
 func TestP10_EachStoryHasItsVerdict(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -264,7 +264,7 @@ func TestP10_EachStoryHasItsVerdict(t *testing.T) {
 	}
 }
 
-// Whoever may not see hashes is not shown where they would stand.
+// Hidden hashes leave no gap in the text.
 func TestLines_HiddenHashesLeaveNoGap(t *testing.T) {
 	t.Parallel()
 	s := well()

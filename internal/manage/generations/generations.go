@@ -1,6 +1,6 @@
-// Package generations is how people see and switch the generations of a pipeline: the one that serves, and the next or
-// the previous one beside it. What is done is done by functions of the schema, so that command line, HTTP and SQL do
-// the same; how a next generation is made stands in setup.
+// Package generations lists and switches the generations of a pipeline: the one that serves searches, and the next or
+// the previous one beside it. Functions of the schema perform the actions, so that command line, HTTP and SQL do the
+// same. Package setup makes the next generation.
 package generations
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 )
 
-// Generation is one of a pipeline's, as the view generations has it.
+// Generation is a row of the view generations.
 type Generation struct {
 	Pipeline     string   `json:"pipeline"`
 	Role         string   `json:"role" doc:"serves, next or previous"`
@@ -49,7 +49,7 @@ type Generation struct {
 	ComparedAt   *time.Time `json:"compared_at"`
 }
 
-// Share is how much of its backfill is done, from 0 to 1.
+// Share returns the completed part of its backfill, from 0 to 1.
 func (g *Generation) Share() float64 {
 	if len(g.Lacks) == 0 || g.ScanExpected == 0 {
 		return 1
@@ -61,7 +61,7 @@ func (g *Generation) Share() float64 {
 	return max(0, min(1, (looked-float64(g.Pending))/float64(g.ScanExpected)))
 }
 
-// Words says what it lacks, or what became of a wish for another.
+// Words describes what it lacks, or the result of a requested change.
 func (g *Generation) Words() string {
 	if g.Wanted != nil {
 		words := "change to " + *g.Wanted + " asked for"
@@ -77,7 +77,7 @@ func (g *Generation) Words() string {
 	return words
 }
 
-// States returns the generations of a pipeline, the one that serves first; without a name those of all.
+// States returns the generations of a pipeline, the serving one first; without a name, those of all pipelines.
 func States(ctx context.Context, pool *pgxpool.Pool, pipeline string) ([]Generation, error) {
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func States(ctx context.Context, pool *pgxpool.Pool, pipeline string) ([]Generat
 	return list, Told(err)
 }
 
-// Plan is what a change of a model would take, and make.
+// Plan describes the cost and the result of a change of the model.
 type Plan struct {
 	estimate.Estimate
 
@@ -105,8 +105,8 @@ type Plan struct {
 	Words    string   `json:"words" doc:"The estimate in a line"`
 }
 
-// Dependents tells what depends on the present vectors of a pipeline, and what becomes of it at a switch. Where there
-// is no other generation yet it is compared with itself: what lacks there is known when there is one.
+// Dependents lists what depends on the present vectors of a pipeline, and what a switch does with it. Without another
+// generation, pass the pipeline's number twice: what that one lacks is known only when it exists.
 func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]string, error) {
 	rows, _ := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': recreated by the switch' "+
 		"ELSE ': before the switch: ' || t.sql END FROM embedsidecar.generation_ties($1, $2) AS t", live, other)
@@ -114,7 +114,7 @@ func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]s
 	return append([]string{}, list...), Told(err)
 }
 
-// What is done with generations.
+// Actions on generations.
 const (
 	Switch   = "switch"
 	Rollback = "rollback"
@@ -122,17 +122,17 @@ const (
 	Change   = "change"
 )
 
-// Request says what is done, and to which pipeline.
+// Request is an action on a pipeline.
 type Request struct {
 	Do            string // Switch, Rollback, DropOld or Change
 	Pipeline      string
 	Model, Plugin string // of Change
-	Force         bool   // of Switch and Rollback: though rows are stale or failed, or an index is missing
+	Force         bool   // of Switch and Rollback: even if rows are stale or failed, or an index is missing
 	DryRun        bool
-	By            string // whose name goes into the audit
+	By            string // the name in the audit
 }
 
-// Act has it done, and returns the word for what became of it.
+// Act performs the action and returns its result word.
 func Act(ctx context.Context, pool *pgxpool.Pool, r Request) (result string, err error) {
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return "", err
@@ -150,7 +150,7 @@ func Act(ctx context.Context, pool *pgxpool.Pool, r Request) (result string, err
 	return result, Told(err)
 }
 
-// Told gives an error that a function of ours has raised its class, and the ways out that it names.
+// Told adds the class and the hints to an error raised by a function of the schema.
 func Told(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {

@@ -1,6 +1,6 @@
-// Package imports reads how other programs keep vectors in this database (pgai, pgEdge Vectorizer, the guide of
-// Supabase, LangChain), and says as which pipelines they go on, and what is taken away of these programs in the end. It
-// changes nothing itself, and names for each what cannot be carried over.
+// Package imports reads how other programs keep vectors in this database (pgai, pgEdge Vectorizer, Supabase's guide,
+// LangChain). It returns the equivalent pipelines, the statements that finally remove these programs, and for each what
+// cannot be carried over. It changes nothing itself.
 package imports
 
 import (
@@ -23,38 +23,38 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// Sources are the programs that can be imported from.
+// Sources lists the supported programs.
 var Sources = []string{"pgai", "pgedge", "supabase", "langchain"}
 
-// Item is one pipeline that another program has in its own way.
+// Item is one pipeline of another program.
 type Item struct {
-	Name   string        `json:"name"`  // of the pipeline
-	From   string        `json:"from"`  // what the other program calls it
+	Name   string        `json:"name"`  // name of the pipeline
+	From   string        `json:"from"`  // its name in the other program
 	Into   string        `json:"into"`  // its destination
-	Model  string        `json:"model"` // as it is configured
+	Model  string        `json:"model"` // as configured
 	Not    []string      `json:"not_carried_over"`
 	Notes  []string      `json:"notes"`
-	Finish []string      `json:"finish"` // statements that end the other program, once all vectors are taken over
+	Finish []string      `json:"finish"` // statements that remove the other program after all vectors are taken over
 	Spec   pipeline.Spec `json:"-"`
-	Remote []Setting     `json:"-"` // of the model, if it runs elsewhere; none: it is configured, or a folder
+	Remote []Setting     `json:"-"` // of a remote model; empty: it is configured, or a folder
 	Place  adopt.Place   `json:"-"`
 	Filter []string      `json:"-"` // columns that searches over HTTP may filter by
 }
 
-// Setting is a key of a configuration with its value.
+// Setting is a key of a configuration and its value.
 type Setting struct{ Key, Value string }
 
-// Carried reports whether the pipeline is taken over.
+// Carried reports whether the pipeline can be carried over.
 func (i *Item) Carried() bool { return len(i.Not) == 0 }
 
-// Options say what is read.
+// Options configure Read.
 type Options struct {
 	Source string
-	Model  string // that made the vectors; "": as the other program has it
+	Model  string // the model that made the vectors; "": as the other program records it
 }
 
-// Read finds what a program has in the database: of pgai it may be no more than an empty schema. It returns
-// *refusal.ConfigError where there is nothing, and *refusal.ConflictError where the program still works.
+// Read finds the pipelines of a program in the database. For pgai there may be only an empty schema. It returns
+// *refusal.ConfigError if there is nothing, and *refusal.ConflictError if the program still runs.
 func Read(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 	read := map[string]func(context.Context, pgx.Tx, Options) ([]Item, error){
 		"pgai": pgai, "pgedge": pgedge, "supabase": supabase, "langchain": langchain,
@@ -89,7 +89,7 @@ func nothing(source string) error {
 	}
 }
 
-// there reports whether relations are in the database. Those of a stranger are refused.
+// there reports whether relations exist. It refuses those of an untrusted owner.
 func there(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
 	all := true
 	for _, name := range names {
@@ -102,8 +102,8 @@ func there(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
 	return all, catalog.UntrustedOwners(ctx, tx, names, nil) // the caller is about to read them
 }
 
-// registry is there for tables whose rows say what is imported: from where, by which model at which address with which
-// key, and into what.
+// registry is like there, for tables whose rows determine the import: the source, the model with its address and key,
+// and the destination. It also refuses untrusted writers.
 func registry(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
 	ok, err := there(ctx, tx, names...)
 	if !ok || err != nil {
@@ -112,12 +112,12 @@ func registry(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
 	return true, catalog.UntrustedWriters(ctx, tx, names...)
 }
 
-// working is the error of a program that still works.
+// working returns the error for a program that still runs.
 func working(who, detail string, hint ...string) error {
 	return &refusal.ConflictError{Problem: who + " still works: " + detail, Hint: hint, Code: code.Conflict}
 }
 
-// YAML is the configuration of what is carried over.
+// YAML returns the configuration of the pipelines that can be carried over.
 func YAML(items []Item) string {
 	var models, pipelines strings.Builder
 	var named []string
@@ -145,7 +145,7 @@ func YAML(items []Item) string {
 	return "version: 1\n" + models.String() + "pipelines:\n" + pipelines.String()
 }
 
-// identifier writes a name as SQL reads it, quoted only where needed.
+// identifier returns a name as an SQL identifier, quoted only if necessary.
 func identifier(name string) string {
 	if regexp.MustCompile(`^[a-z_][a-z0-9_]*$`).MatchString(name) {
 		return name

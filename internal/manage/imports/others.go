@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// langchain reads the table of LangChain's PGVector, in which the application itself puts documents.
+// langchain reads the table of LangChain's PGVector, into which the application itself writes documents.
 func langchain(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 	const table = "langchain_pg_embedding"
 	var schema string
@@ -108,7 +108,7 @@ func pgedge(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 		}
 		i.Place.From = from
 		i.Place.Key = []string{"source_id"}
-		// A text that was cut in their way has no vector of its own.
+		// A text that pgEdge has cut into chunks has no single vector.
 		i.Place.Unless = "EXISTS (SELECT FROM pgedge_vectorizer.queue AS q WHERE q.chunk_id = g.id AND q.chunk_table = " +
 			database.Literal(r.Chunks) + " AND q.status <> 'completed') OR EXISTS (SELECT FROM " + from +
 			" AS h WHERE h.source_id = g.source_id AND h.id <> g.id)"
@@ -122,7 +122,7 @@ func pgedge(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 				"configure a pipeline with chunking, and let it embed them",
 				cut, texts))
 		}
-		// Their function finds its triggers and its entry by the name that the table has in the session's search_path.
+		// Their function finds its triggers and its entry by the table's name in the session's search_path.
 		if r.Table == identifier(i.Spec.Table) || r.Table == database.Quote(i.Spec.Table) {
 			i.Finish = []string{"SET LOCAL search_path = pg_catalog, " + database.Quote(i.Spec.Schema)}
 		}
@@ -136,11 +136,11 @@ func pgedge(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 // supabaseJob is a table with the triggers of Supabase's guide.
 type supabaseJob struct{ Schema, Table, Function, Column string }
 
-// returned is the one expression that a function of the guide returns.
+// returned matches a function of the guide with a single RETURN expression.
 var returned = regexp.MustCompile(`(?is)^\s*begin\s+return\s+(.+?);\s*end;?\s*$`)
 
-// supabase reads the triggers of Supabase's guide to automatic embeddings: their arguments are the function that makes
-// the text, and the column of the vectors.
+// supabase reads the triggers of Supabase's guide to automatic embeddings. Their arguments are the function that makes
+// the text, and the vector column.
 func supabase(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 	var util string
 	err := tx.QueryRow(ctx, "SELECT n.nspname::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace"+

@@ -19,14 +19,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// vectorizer is a row of ai.vectorizer, of any version of pgai: as an extension (2024) or as a library.
+// vectorizer is a row of ai.vectorizer in any version of pgai: as an extension (2024) or as a library.
 type vectorizer struct {
 	ID           int              `json:"id"`
 	Name         string           `json:"name"`
 	SourceSchema string           `json:"source_schema"`
 	SourceTable  string           `json:"source_table"`
 	SourcePK     []pgaiKey        `json:"source_pk"`
-	TargetSchema string           `json:"target_schema"` // until the configuration had it
+	TargetSchema string           `json:"target_schema"` // in older versions; later in the configuration
 	TargetTable  string           `json:"target_table"`
 	ViewSchema   string           `json:"view_schema"`
 	ViewName     string           `json:"view_name"`
@@ -66,7 +66,7 @@ type pgaiEmbedding struct {
 
 type pgaiChunking struct {
 	Implementation string
-	Column         string `json:"chunk_column"` // until there was loading
+	Column         string `json:"chunk_column"` // before versions with loading
 	Separator      *string
 	Separators     []string
 	Size           int  `json:"chunk_size"`
@@ -93,7 +93,7 @@ type pgaiDestination struct {
 func pgai(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 	ok, err := registry(ctx, tx, "ai.vectorizer")
 	if err == nil {
-		err = catalog.UntrustedOwners(ctx, tx, nil, []string{"ai.drop_vectorizer"}) // which is called in the end
+		err = catalog.UntrustedOwners(ctx, tx, nil, []string{"ai.drop_vectorizer"}) // it is called at the end
 	}
 	if !ok || err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func pgai(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 	return items, nil
 }
 
-// pgaiWorks returns an error while a worker of pgai runs: it would embed again what is taken over.
+// pgaiWorks returns an error while a worker of pgai runs, because it would embed the rows again.
 func pgaiWorks(ctx context.Context, tx pgx.Tx) error {
 	var n int
 	err := tx.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"+
@@ -185,7 +185,7 @@ func (v *vectorizer) item(ctx context.Context, tx pgx.Tx, o Options) (Item, erro
 	keys := lists.Map(v.SourcePK, func(k pgaiKey) string { return k.Name })
 	if ok, err := there(ctx, tx, database.Quote(v.QueueSchema, v.QueueTable)); err != nil {
 		return i, err
-	} else if ok { // rows that pgai has not worked yet
+	} else if ok { // rows that pgai has not yet processed
 		i.Place.Unless = "EXISTS (SELECT FROM " + database.Quote(v.QueueSchema, v.QueueTable) + " AS q WHERE " +
 			equal("q", keys, "g", keys) + ")"
 	}
@@ -209,7 +209,7 @@ func (v *vectorizer) columns(ctx context.Context, tx pgx.Tx) (map[string]string,
 	return types, err
 }
 
-// model finds the model by its provider.
+// model determines the model by its provider.
 func (v *vectorizer) model(i *Item, named string) {
 	e := v.Config.Embedding
 	if named != "" {
@@ -261,7 +261,7 @@ func (v *vectorizer) index(i *Item) {
 	}
 }
 
-// intoColumn carries over vectors that stand in the source.
+// intoColumn carries over vectors in a column of the source table.
 func (v *vectorizer) intoColumn(i *Item, column string, types map[string]string) {
 	i.Spec.IntoColumn = v.Config.Destination.Column
 	i.Place.From = database.Quote(i.Spec.IntoColumn)
@@ -276,7 +276,7 @@ func (v *vectorizer) intoColumn(i *Item, column string, types map[string]string)
 	i.Finish = v.drop()
 }
 
-// intoTable carries over vectors that have a table of their own, with a view.
+// intoTable carries over vectors in a table of their own, with a view.
 func (v *vectorizer) intoTable(ctx context.Context, tx pgx.Tx, i *Item, keys []string, types map[string]string) error {
 	d := v.Config.Destination
 	i.Spec.IntoSchema, i.Spec.IntoTable = d.TargetSchema, d.TargetTable+"_chunks"
@@ -314,7 +314,7 @@ func (v *vectorizer) intoTable(ctx context.Context, tx pgx.Tx, i *Item, keys []s
 			i.Not = append(i.Not, "its template has no text between a column and $chunk: "+v.Config.Formatting.Template)
 			break
 		}
-		if len(before) == 1 { // a text alone: its last character stands between
+		if len(before) == 1 { // a single text: its last character is the separator
 			letters := []rune(last)
 			before = []string{database.Literal(string(letters[:len(letters)-1])), ""}
 			last = string(letters[len(letters)-1:])
@@ -332,7 +332,8 @@ func (v *vectorizer) intoTable(ctx context.Context, tx pgx.Tx, i *Item, keys []s
 	return v.replace(ctx, tx, i, keys)
 }
 
-// replace makes the statements that put our table in the place of the store, under the names that it had.
+// replace adds the statements that replace the store with the embedding table, under the names of the store and its
+// view.
 func (v *vectorizer) replace(ctx context.Context, tx pgx.Tx, i *Item, keys []string) error {
 	d := v.Config.Destination
 	store, ours := i.Place.From, i.Spec.Into()
@@ -378,7 +379,7 @@ func (v *vectorizer) replace(ctx context.Context, tx pgx.Tx, i *Item, keys []str
 	if err != nil {
 		return err
 	}
-	if strings.Contains(options, "security_invoker") { // who reads such a view needs to read what it reads
+	if strings.Contains(options, "security_invoker") { // a reader of it needs rights on the tables behind it
 		its, err := readers(ctx, tx, store, ours)
 		if err != nil {
 			return err
@@ -392,7 +393,7 @@ func (v *vectorizer) replace(ctx context.Context, tx pgx.Tx, i *Item, keys []str
 	return nil
 }
 
-// view makes the statement that has the user's view read our table.
+// view returns the statement that makes the user's view read the embedding table.
 func (v *vectorizer) view(ctx context.Context, tx pgx.Tx, view, options, ours string, keys []string) (string, error) {
 	rows, _ := tx.Query(ctx, "SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = to_regclass($1)"+
 		" AND a.attnum > 0 ORDER BY a.attnum", view)
@@ -417,7 +418,7 @@ func (v *vectorizer) view(ctx context.Context, tx pgx.Tx, view, options, ours st
 		" AS t LEFT JOIN " + database.Quote(v.SourceSchema, v.SourceTable) + " AS s ON " + equal("t", keys, "s", keys), nil
 }
 
-// drop makes the statements that end the vectorizer: its trigger, queues and row.
+// drop returns the statements that remove the vectorizer: its trigger, queues and row.
 func (v *vectorizer) drop() []string {
 	list := []string{fmt.Sprintf("SELECT ai.drop_vectorizer(%d)", v.ID)}
 	if v.QueueFailed != "" {
@@ -426,7 +427,7 @@ func (v *vectorizer) drop() []string {
 	return list
 }
 
-// readers gives to another table the grants of a table.
+// readers returns the statements that give another table the SELECT grants of a table.
 func readers(ctx context.Context, tx pgx.Tx, table, to string) ([]string, error) {
 	rows, err := tx.Query(ctx, `SELECT format('GRANT SELECT ON %s TO %s', $2::text, CASE a.grantee WHEN 0 THEN 'PUBLIC'
 		ELSE a.grantee::regrole::text END) FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS a
@@ -437,8 +438,8 @@ func readers(ctx context.Context, tx pgx.Tx, table, to string) ([]string, error)
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// guards tells what keeps rows from those who read a store or the view of it: the options of the view, which one that
-// replaces it does not have by itself, and whether the store has row-level security.
+// guards returns what restricts the readers of a store or of its view: the options of the view, which its replacement
+// would lose, and whether the store has row-level security.
 func guards(ctx context.Context, tx pgx.Tx, store, view string) (options string, hides bool, err error) {
 	err = tx.QueryRow(ctx, `SELECT coalesce((SELECT ' WITH (' || array_to_string(c.reloptions, ', ') || ')'
 			FROM pg_class AS c WHERE c.oid = to_regclass($2)), ''),
@@ -460,19 +461,19 @@ func columnsOf(alias string, names []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// array writes texts as JSON does.
+// array encodes texts as a JSON array.
 func array(texts []string) string {
 	text, err := json.Marshal(texts)
 	if err != nil {
-		panic(err) // texts
+		panic(err) // impossible for texts
 	}
 	return string(text)
 }
 
-// placeholders are those of Python's string.Template.
+// placeholders matches those of Python's string.Template.
 var placeholders = regexp.MustCompile(`\$(?:(\$)|([_a-zA-Z][_a-zA-Z0-9]*)|\{([_a-zA-Z][_a-zA-Z0-9]*)\})`)
 
-// template turns a template into SQL: what stands before $chunk, and behind it.
+// template converts a template to SQL: the parts before and after $chunk.
 func template(t string, types map[string]string) (before, after []string, problem string) {
 	if t == "" {
 		return nil, nil, ""
@@ -509,7 +510,7 @@ func template(t string, types map[string]string) (before, after []string, proble
 			"text", "character varying", "integer", "bigint", "smallint", "uuid", "name",
 		}, typ):
 			return nil, nil, "its template has column " + name + " of type " + typ + ", which Python writes in its own way"
-		default: // Python writes NULL so
+		default: // Python prints NULL as None
 			*parts = append(*parts, "coalesce("+database.Quote(name)+"::text, 'None')")
 		}
 	}
@@ -532,7 +533,7 @@ func literal(sql string) (string, bool) {
 	return inner, true
 }
 
-// used reports whether something outside of the schema ai needs it: a trigger, a view, a default or a column.
+// used reports whether something outside of the schema ai depends on it: a trigger, a view, a default or a column.
 const used = `SELECT EXISTS (SELECT FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
 	JOIN pg_class AS c ON c.oid = t.tgrelid
 	WHERE p.pronamespace = n.oid AND c.relnamespace <> n.oid)
@@ -549,8 +550,8 @@ const used = `SELECT EXISTS (SELECT FROM pg_trigger AS t JOIN pg_proc AS p ON p.
 	OR EXISTS (SELECT FROM pg_extension WHERE extname = 'ai')
 	FROM pg_namespace AS n WHERE n.nspname = 'ai'`
 
-// LeavePgai takes the schema ai away once no vectorizer is left in it, and nothing else needs it; or it returns what a
-// person may run.
+// LeavePgai drops the schema ai if it has no vectorizer left and nothing else depends on it. Otherwise it returns what
+// the user may run.
 func LeavePgai(ctx context.Context, db database.Beginner) (left []string, err error) {
 	err = database.Transact(ctx, db, func(tx pgx.Tx) error {
 		left = []string{}

@@ -1,5 +1,5 @@
-// Package requests asks for pipelines that are declared in the database instead of in a file, and tells what became of
-// it. A sidecar that runs carries a request out, or embedsidecar apply.
+// Package requests creates, reads and waits for requests for pipelines that are declared in the database instead of in
+// a file. A running sidecar, or embedsidecar apply, executes them.
 package requests
 
 import (
@@ -28,7 +28,7 @@ const (
 	Refused = "refused"
 )
 
-// Request is a request, and how far it is.
+// Request is a request with its progress.
 type Request struct {
 	ID         int64          `json:"request_id"`
 	Action     string         `json:"action" enum:"create,change,drop"`
@@ -49,8 +49,8 @@ type Request struct {
 // Ended reports whether it is done, planned or refused.
 func (r *Request) Ended() bool { return r.Finished != nil }
 
-// Ask asks for a pipeline to be created by a definition, changed in some keys, or dropped. by is who asks, where that
-// is another than the role. A dry run only tells what that would do. It returns the number of the request.
+// Ask requests that a pipeline is created by a definition, changed in some keys, or dropped. by is the requesting user,
+// if it is not the role. A dry run only plans. It returns the number of the request.
 func Ask(ctx context.Context, pool *pgxpool.Pool, action, pipeline string, definition map[string]any, by string,
 	dry bool,
 ) (id int64, err error) {
@@ -92,7 +92,7 @@ func read(ctx context.Context, pool *pgxpool.Pool, id *int64, most int) ([]Reque
 	return list, wrap.Errorf(err, "read requests for pipelines")
 }
 
-// Wait returns a request when it is done, planned or refused, or as it is after a while.
+// Wait returns a request once it is done, planned or refused, or its state after a while.
 func Wait(ctx context.Context, pool *pgxpool.Pool, id int64, longest time.Duration) (Request, error) {
 	const pause = 100 * time.Millisecond
 	for end := time.Now().Add(longest); ; {

@@ -31,10 +31,10 @@ type Actor struct {
 	by   string
 }
 
-// New acts through a pool, which stays the caller's, for someone, whose name goes into the audit.
+// New makes an Actor on a pool, which the caller closes. by is the name in the audit.
 func New(pool *pgxpool.Pool, by string) *Actor { return &Actor{pool: pool, by: by} }
 
-// Person is the user of this program, as far as the machine knows: user@host.
+// Person is the operating system's user of this program: user@host.
 func Person() string {
 	name := "?"
 	if u, err := user.Current(); err == nil {
@@ -46,21 +46,21 @@ func Person() string {
 	return name
 }
 
-// Request says what a verb is to do, beside the names of pipelines. What it does not take must be zero.
+// Request holds the arguments of a verb besides the names of pipelines. Those that the verb does not take must be zero.
 type Request struct {
-	Keys        []string // of rows; none: all that the verb is about
+	Keys        []string // keys of rows; empty: all rows that the verb applies to
 	Class, Code string   // of the error
 	OlderThan   time.Duration
 	Priority    string
-	For         *time.Duration // to resume for, whatever the hours are; 0 ends that
-	At          time.Time      // when the rows are looked at; zero: at once
+	For         *time.Duration // how long to resume outside of the hours; 0 ends that
+	At          time.Time      // when the rows are processed; zero: at once
 	DryRun      bool
-	Limit       int64 // rows at most; 0: as many as there are
-	// Continues is the entry of the audit of an action that left rows, to go on with it.
+	Limit       int64 // maximum number of rows; 0: no limit
+	// Continues is the audit entry of an action that left rows, in order to continue it.
 	Continues int64
 }
 
-// Outcome is what became of a pipeline.
+// Outcome is the result for a pipeline.
 type Outcome struct {
 	Pipeline string   `json:"pipeline" doc:"Empty: the switch over all of them"`
 	Result   string   `json:"result" doc:"In a word that never changes"`
@@ -71,8 +71,8 @@ type Outcome struct {
 	Stay     []string `json:"stay_paused,omitempty" doc:"Of the switch: pipelines that stay paused by their own name"`
 }
 
-// Do has a verb done on pipelines by their whole names; without names on the switch over all of them, where the verb
-// has one. A dry run only counts. What was done it returns beside an error, too.
+// Do runs a verb on pipelines given by their full names. Without names it uses the switch over all pipelines, if the
+// verb has one. A dry run only counts. It also returns the outcomes with an error: what was done before it.
 func (a *Actor) Do(ctx context.Context, v *Verb, pipelines []string, r Request) ([]Outcome, error) {
 	list := []Outcome{}
 	if err := v.check(len(pipelines), &r); err != nil {
@@ -95,7 +95,7 @@ func (a *Actor) Do(ctx context.Context, v *Verb, pipelines []string, r Request) 
 	return list, nil
 }
 
-// one has a verb done on one pipeline, or with "" on the switch.
+// one runs a verb on one pipeline, or on the switch if name is "".
 func (a *Actor) one(ctx context.Context, v *Verb, name string, r *Request, most int64) (o Outcome, err error) {
 	args := r.arguments(v)
 	args["said_by"], args["pipeline"] = a.by, null(name)
@@ -128,7 +128,7 @@ func (a *Actor) one(ctx context.Context, v *Verb, name string, r *Request, most 
 	return o, err
 }
 
-// arguments are those of the function of a verb; what is not said is NULL.
+// arguments returns the arguments of a verb's SQL function; unset ones are NULL.
 func (r *Request) arguments(v *Verb) pgx.StrictNamedArgs {
 	args := pgx.StrictNamedArgs{"dry_run": r.DryRun}
 	for what, value := range map[string]any{
@@ -142,7 +142,7 @@ func (r *Request) arguments(v *Verb) pgx.StrictNamedArgs {
 	return args
 }
 
-// null is a value, or NULL for what is zero.
+// null returns a value, or NULL if it is zero.
 func null[T comparable](value T) any {
 	if value == *new(T) {
 		return nil
@@ -150,7 +150,7 @@ func null[T comparable](value T) any {
 	return value
 }
 
-// ResumeWithin resumes a pipeline in a transaction of its caller.
+// ResumeWithin resumes a pipeline in the caller's transaction.
 func ResumeWithin(ctx context.Context, tx pgx.Tx, name, by string) error {
 	r := Request{}
 	args := r.arguments(Resume)
@@ -159,16 +159,16 @@ func ResumeWithin(ctx context.Context, tx pgx.Tx, name, by string) error {
 	return refused(err)
 }
 
-// portion is how many rows one transaction of an action changes: the stream waits for who holds tasks.
+// portion is how many rows one transaction of an action changes. The stream waits for a transaction that locks tasks.
 const portion = 2000
 
-// longestRest bounds how long an action waits between two portions. It takes a fifth of the time of one connection: the
-// server's other work is not to feel a million rows.
+// longestRest limits the pause between two portions. An action uses a fifth of the time of one connection, so that even
+// a million rows do not slow the server's other work.
 const longestRest = 5 * time.Second
 
-// portions runs a function that changes rows, until so many are changed or none is left, each portion in a transaction
-// of its own: what was done when ctx ends stays done, and the audit says how much that was. continues is the entry of
-// the audit that an earlier call made, or 0. It adds to the outcome, also beside an error.
+// portions calls a function that changes rows until enough are changed or none is left, each portion in its own
+// transaction. So the work done before ctx ends is kept, and the audit has its row count. continues is the audit entry
+// of an earlier call, or 0. It updates the outcome even if it returns an error.
 func (a *Actor) portions(ctx context.Context, v *Verb, args pgx.StrictNamedArgs, most, continues int64, o *Outcome,
 ) error {
 	args["continues"] = null(continues)
@@ -192,7 +192,7 @@ func (a *Actor) portions(ctx context.Context, v *Verb, args pgx.StrictNamedArgs,
 		switch {
 		case remaining != nil:
 			o.Left = remaining
-		case o.Left != nil: // the rest is not counted twice
+		case o.Left != nil: // the remaining rows are not counted again
 			left := max(*o.Left-changed, 0)
 			o.Left = &left
 		}
@@ -202,11 +202,11 @@ func (a *Actor) portions(ctx context.Context, v *Verb, args pgx.StrictNamedArgs,
 		args["continues"] = *entry
 		now := time.Now()
 		rests.Spend(now.Sub(began), now)
-		sleep.For(ctx, rests.Rest(now, longestRest)) // the next portion says that ctx has ended
+		sleep.For(ctx, rests.Rest(now, longestRest)) // if ctx has ended, the next portion returns its error
 	}
 }
 
-// unknown returns which keys a pipeline has never had to do with; none where the role may not look.
+// unknown returns the keys that a pipeline has never had; none if the role may not look.
 func (a *Actor) unknown(ctx context.Context, name string, keys []string) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -223,7 +223,7 @@ func (a *Actor) unknown(ctx context.Context, name string, keys []string) ([]stri
 	return unknown, err
 }
 
-// NoteReloads has the audit tell of plugins that were reloaded, or refused to be.
+// NoteReloads adds audit entries for plugins that were reloaded, or whose reload was refused.
 func (a *Actor) NoteReloads(ctx context.Context, list []control.Reloaded) error {
 	for _, r := range list {
 		_, err := a.pool.Exec(ctx, sqlfiles.Query("note_reload"), pgx.StrictNamedArgs{
@@ -236,8 +236,8 @@ func (a *Actor) NoteReloads(ctx context.Context, list []control.Reloaded) error 
 	return nil
 }
 
-// Tasks returns tasks of pipelines, the oldest first, behind the one with the number after, at most so many; redact
-// takes what is secret out of their messages.
+// Tasks returns tasks of pipelines, the oldest first, after the task with the number after, at most limit. redact
+// removes secrets from their messages.
 func (a *Actor) Tasks(ctx context.Context, words []string, f report.TaskFilter, after string, limit int,
 	redact func(string) string,
 ) ([]report.Task, error) {
@@ -256,14 +256,15 @@ func (a *Actor) Tasks(ctx context.Context, words []string, f report.TaskFilter, 
 	return append([]report.Task{}, list...), err
 }
 
-// Meant returns the whole names of the pipelines that words name, or without words of all; or of one pipeline, and the
-// keys of rows behind it.
+// Meant resolves words to the full names of pipelines, or to all without words. After the name of one pipeline, the
+// words are keys of rows.
 func (a *Actor) Meant(ctx context.Context, words []string) (names, keys []string, err error) {
 	found, keys, err := lookup.BriefRows(ctx, a.pool, words)
 	return lookup.Names(found), keys, err
 }
 
-// Audit returns what was done to pipelines, or to whatever, before the entry with a number, the newest first.
+// Audit returns the actions before the audit entry with a number, the newest first: those on the named pipelines, or
+// all.
 func (a *Actor) Audit(ctx context.Context, names []string, before int64, limit int) ([]report.Action, error) {
 	all, err := lookup.Brief(ctx, a.pool)
 	if err != nil {
@@ -273,7 +274,7 @@ func (a *Actor) Audit(ctx context.Context, names []string, before int64, limit i
 	return append([]report.Action{}, list...), refused(err)
 }
 
-// refused tells whose role may do it, where the server says that this one may not.
+// refused adds a hint about the permitted roles to a permission error.
 func refused(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege {
 		return problem.New(problem.Permission, err, "use the role that owns the schema embedsidecar, the one that ran "+

@@ -1,7 +1,7 @@
-// Package verbs has one row for each thing that a person can have done: pause, resume, retry, requeue and so on. From
-// the row come the command, the HTTP route, the form of the dashboard, the word in the audit and the help. What a verb
-// does, and its entry of the audit, are in a function of the schema. So a verb needs the database only, and works
-// whether a sidecar runs or not; those that run notice at their next heartbeat.
+// Package verbs has one entry for each action of a user: pause, resume, retry, requeue and so on. The command, the HTTP
+// route, the form of the dashboard, the word in the audit and the help are derived from it. A function of the schema
+// performs the action and writes its audit entry. So a verb needs only the database and works whether a sidecar runs or
+// not; running sidecars notice at their next heartbeat.
 package verbs
 
 import (
@@ -19,54 +19,54 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
-// Scope says what a verb is about.
+// Scope is what a verb applies to.
 type Scope int
 
 // The scopes.
 const (
 	Pipelines Scope = iota // some pipelines
-	Switch                 // some pipelines; without any: the switch over all of them
+	Switch                 // some pipelines; without names: the switch over all of them
 	Rows                   // rows of pipelines: they are counted, and changed in portions
 )
 
-// What a verb may take beside the names of pipelines.
+// Arguments that a verb may take besides the names of pipelines.
 const (
 	Keys      = "keys"
 	Class     = "class"
 	Code      = "code"
 	OlderThan = "older_than"
 	Priority  = "priority"
-	For       = "for" // how long
-	At        = "at"  // when
+	For       = "for" // a duration
+	At        = "at"  // a time
 )
 
-// arguments are how functions of the schema call what verbs take.
+// arguments maps them to arguments of the SQL functions.
 var arguments = map[string]string{
 	Keys: "keys => @keys::text[]", Class: "class => @class::text", Code: "code => @code::text",
 	OlderThan: "older_than => @older_than::interval", Priority: "priority => @priority::text",
 	For: "period => @for::interval", At: "at => @at::timestamptz",
 }
 
-// Verb is a thing that can be done.
+// Verb is an action.
 type Verb struct {
-	Name  string // of the route, the form and, behind the family, of the command
-	Group string // tasks: its routes and commands stand together
+	Name  string // in the route, the form and the command (after the group)
+	Group string // tasks: routes and commands with a common prefix
 	Scope Scope
 	One   bool     // it takes exactly one pipeline
-	Takes []string // beside pipelines
+	Takes []string // arguments besides pipelines
 	SQL   string   // its function in the schema
-	Done  string   // the word for it where rows were changed; others are given by the function
-	Would string   // and of a dry run; "": would_be_ and Done
+	Done  string   // the result if rows were changed; the function returns the others
+	Would string   // the result of a dry run; "": would_be_ and Done
 
-	Button, Tells string // of the form
-	Grave         bool   // the form asks a second time, whatever it is about
+	Button, Tells string // texts of the form
+	Grave         bool   // the form always asks for confirmation
 	Arguments     string // of the command
 	MinArgs       int
 	Usage         string // of the command and of the route
 	Description   string
 }
 
-// Priorities are those that there are, lowest first.
+// Priorities lists the priorities, lowest first.
 var Priorities = pipeline.LaneWords
 
 // The verbs.
@@ -170,12 +170,12 @@ not stay.`,
 	}
 )
 
-// All are the verbs.
+// All lists the verbs.
 var All = []*Verb{
 	Pause, Resume, Backfill, Reembed, Retry, Requeue, Cancel, Discard, Prioritise, SetPriority, ClearHistory,
 }
 
-// ByName returns the verb of a name; nil: there is none.
+// ByName returns the verb with a name, or nil.
 func ByName(name string) *Verb {
 	if at := slices.IndexFunc(All, func(v *Verb) bool { return v.Name == name }); at >= 0 {
 		return All[at]
@@ -183,18 +183,18 @@ func ByName(name string) *Verb {
 	return nil
 }
 
-// OfAll reports whether a verb may be asked for without names of pipelines.
+// OfAll reports whether a verb may be used without names of pipelines.
 func (v *Verb) OfAll() bool {
 	return v.Scope == Switch || v.Scope == Rows && v.MinArgs == 0
 }
 
-// Whole reports whether a verb without names of pipelines is about more than those that there are.
+// Whole reports whether a verb without names applies to more than the existing pipelines.
 func (v *Verb) Whole() bool { return v.Scope == Switch || v == ClearHistory }
 
-// Has reports whether a verb takes something.
+// Has reports whether a verb takes an argument.
 func (v *Verb) Has(what string) bool { return slices.Contains(v.Takes, what) }
 
-// query calls the function of a verb.
+// query returns the statement that calls the function of a verb.
 func (v *Verb) query() string {
 	list := []string{"dry_run => @dry_run::boolean", "said_by => @said_by::text", "pipeline => @pipeline::text"}
 	for _, what := range v.Takes {
@@ -207,7 +207,7 @@ func (v *Verb) query() string {
 	return fmt.Sprintf("SELECT changed, remaining, audit_id FROM embedsidecar.%s(%s)", v.SQL, strings.Join(list, ", "))
 }
 
-// result is the word for what became of so many rows.
+// result returns the result word for a number of rows.
 func (v *Verb) result(rows int64, dry bool) string {
 	switch {
 	case rows == 0:
@@ -220,7 +220,7 @@ func (v *Verb) result(rows int64, dry bool) string {
 	return v.Done
 }
 
-// check returns what is wrong with a request of so many pipelines.
+// check validates a request for a number of pipelines.
 func (v *Verb) check(pipelines int, r *Request) error {
 	for what, given := range map[string]bool{
 		Keys: len(r.Keys) > 0, Class: r.Class != "", Code: r.Code != "", OlderThan: r.OlderThan != 0,
@@ -250,17 +250,17 @@ func misuse(what string, hints ...string) error {
 	return problem.New(problem.Usage, fmt.Errorf("%s", what), hints...)
 }
 
-// Load is a bulk load under way: what was paused for it, and is resumed when it is over.
+// Load is a bulk load in progress: what was paused for it. The end of the load resumes that.
 type Load struct {
 	All       bool     // the switch over all pipelines
-	Pipelines []string // these, by their names
+	Pipelines []string // named pipelines
 }
 
-// Nothing reports whether nothing was paused for it: it was paused before.
+// Nothing reports whether the load paused nothing, because all was paused before.
 func (l *Load) Nothing() bool { return !l.All && len(l.Pipelines) == 0 }
 
-// BeginLoad pauses pipelines, or without names all of them by the switch. What was paused before is not part of the
-// load. What it has paused it returns beside an error, too: that is to be ended.
+// BeginLoad pauses the named pipelines, or all of them with the switch. What was paused before is not part of the load.
+// It also returns the load with an error; the caller must end it.
 func (a *Actor) BeginLoad(ctx context.Context, names []string) (l Load, list []Outcome, err error) {
 	list, err = a.Do(ctx, Pause, names, Request{})
 	for _, o := range list {
@@ -276,8 +276,8 @@ func (a *Actor) BeginLoad(ctx context.Context, names []string) (l Load, list []O
 	return l, list, err
 }
 
-// EndLoad resumes what was paused for a load, though ctx is over. It tries again for a while where the database does
-// not answer: a load may have ended with it.
+// EndLoad resumes what was paused for a load, even if ctx has ended. It retries for a while if the database does not
+// answer, since a connection failure may have ended the load.
 func (a *Actor) EndLoad(ctx context.Context, l Load) error {
 	if l.Nothing() {
 		return nil

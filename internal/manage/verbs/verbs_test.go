@@ -11,14 +11,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// Each verb has its function in the schema, and operators may call these and no other function that writes the audit.
+// Each verb has its function in the schema. Operators may call these and no other function that writes to the audit.
 func TestVerbs_EachHasItsFunctionAndItsGrant(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
 	db.RunRole()
 	_, operator := db.SQLRoles()
-	// A model is changed by functions of package generations, a bulk load notes that it begins, and who listens is the
-	// one who turns notifications on, by SQL.
+	// Functions with other callers: package generations changes models, a bulk load records its start, and a listener
+	// turns on notifications in SQL.
 	functions := []string{
 		"model_change", "model_drop_old", "model_rollback", "model_switch", "note_bulk", "notify_changes",
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Bad names the pipelines that are not as they should be; nil where all are.
+// Bad returns an error with the names of the pipelines that failed verification; nil if none did.
 func Bad(list []Verified) error {
 	var bad []string
 	for i := range list {
@@ -34,24 +34,24 @@ func Bad(list []Verified) error {
 		"rows that wait for their vector count as well: embedsidecar wait --caught-up, and verify again")
 }
 
-// VerifyOptions say how thoroughly pipelines are verified.
+// VerifyOptions configure a verification.
 type VerifyOptions struct {
-	Deep    int             // rows of each pipeline that are embedded again
+	Deep    int             // rows of each pipeline to embed again
 	Plugins *embedders.Pool // for Deep
-	Repair  bool            // have put right what is found
+	Repair  bool            // re-queue the rows with defects
 	Log     *slog.Logger
 }
 
-// Verified is what was found of one pipeline.
+// Verified is the result for one pipeline.
 type Verified struct {
 	Pipeline string `json:"pipeline"`
 	OK       bool   `json:"ok"`
 	worker.Report
 	Problem string   `json:"problem,omitempty"` // why it could not be verified
-	Repairs *Repairs `json:"repairs,omitempty"` // what was asked for
+	Repairs *Repairs `json:"repairs,omitempty"` // the repairs that were queued
 }
 
-// Verdict is what it comes to, in a few words.
+// Verdict summarizes the result in a few words.
 func (v *Verified) Verdict() string {
 	verdict := "ok"
 	if v.Problem != "" {
@@ -65,26 +65,26 @@ func (v *Verified) Verdict() string {
 	return verdict
 }
 
-// Good reports whether all is as it should be, or all that was found was queued.
+// Good reports whether the pipeline is correct, or all defects were queued for repair.
 func (v *Verified) Good() bool {
 	return v.OK || v.Repairs != nil && v.Problem == "" &&
 		v.Missing+v.Stale+v.Orphans+v.Refused+v.Differ == v.Repairs.Looks+v.Repairs.Anew
 }
 
-// Repairs are what was asked for to mend what a verification found.
+// Repairs counts what was queued to repair the defects found.
 type Repairs struct {
-	Looks int64 `json:"looks"` // rows, or vectors without one, that are looked at again
-	Anew  int64 `json:"anew"`  // rows that are embedded again
-	Scan  bool  `json:"scan"`  // there are too many to be named: every row is compared
+	Looks int64 `json:"looks"` // rows, or vectors without a row, to be checked again
+	Anew  int64 `json:"anew"`  // rows to be embedded again
+	Scan  bool  `json:"scan"`  // too many for single keys: every row is compared
 
 	looks, anew []string
 }
 
-// mostNamed is how many rows are queued by their keys; for more there is a scan, which keeps a bounded number of them
-// open.
+// mostNamed is how many rows are queued by their keys. For more, a scan is requested, which keeps a bounded number of
+// tasks open.
 const mostNamed = 4000
 
-// found notes a row that can be mended.
+// found records a row to repair.
 func (r *Repairs) found(key string, anew bool) {
 	list, n := &r.looks, &r.Looks
 	if anew {
@@ -95,7 +95,7 @@ func (r *Repairs) found(key string, anew bool) {
 	}
 }
 
-// Verify proves that the vectors of pipelines are those of their rows' texts: of those of these names, or of all.
+// Verify checks that the vectors of the named pipelines, or of all, match the texts of their rows.
 func (a *Actor) Verify(ctx context.Context, names []string, o VerifyOptions) ([]Verified, error) {
 	found, err := lookup.Named(ctx, a.pool, names)
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *Actor) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOption
 		v.Problem = string(p.Status) + ": " + p.Detail
 		return v, nil
 	}
-	var embedder embed.Embedder // not asked for anything unless deep
+	var embedder embed.Embedder // used only with Deep
 	if o.Deep > 0 {
 		h, err := o.Plugins.Matching(ctx, p)
 		if err != nil {
@@ -138,7 +138,7 @@ func (a *Actor) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOption
 		if _, refused := errors.AsType[*pgconn.PgError](err); !refused || ctx.Err() != nil {
 			return v, err
 		}
-		v.Problem = database.Words(err) // the others may be judged all the same
+		v.Problem = database.Words(err) // the other pipelines are still verified
 	}
 	v.OK = err == nil && v.Report.OK()
 	if o.Repair {
@@ -150,7 +150,7 @@ func (a *Actor) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOption
 	return v, nil
 }
 
-// repair has the rows looked at by those who work the queue.
+// repair queues the rows with defects for the workers.
 func (a *Actor) repair(ctx context.Context, r *Repairs, p *pipeline.Pipeline) error {
 	if len(r.anew) > 0 {
 		if _, err := a.Do(ctx, Reembed, []string{p.Name}, Request{Keys: r.anew}); err != nil {

@@ -1,5 +1,5 @@
-// Package caughtup waits until the vectors have caught up with what is committed. It says what it waits for, what keeps
-// pipelines from it, and what is left over because waiting does not help.
+// Package caughtup waits until the vectors have caught up with the committed changes. It reports what it waits for,
+// what delays pipelines, and what is left that waiting does not help.
 package caughtup
 
 import (
@@ -27,31 +27,31 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// Wait is what is waited for: the pipelines of a slot, and an LSN.
+// Wait waits for the pipelines of a slot to catch up with an LSN.
 type Wait struct {
 	Pool   *pgxpool.Pool
 	Slot   string
 	LSN    pglogrepl.LSN
-	Once   bool                // nothing is waited for: how far they are now is the answer
-	Redact func(string) string // takes what is secret out of the messages of rows that failed
-	// Tell is told what is waited for, from time to time; nil: nobody wants to know.
+	Once   bool                // do not wait: report the current state
+	Redact func(string) string // removes secrets from the messages of failed rows
+	// Tell is called from time to time with what is waited for; nil: no progress reports.
 	Tell func(what string)
-	// Every is how often is looked whether that has changed; at the end "" is told then. 0: seldom.
+	// Every is the interval of the checks for a change; with it, Tell is called with "" at the end. 0: seldom.
 	Every time.Duration
-	// Progress, if set, is asked for in the place of how much of what is left is done, where nothing keeps pipelines from
-	// their work; "": there is none to tell.
+	// Progress, if set, returns the progress to report instead of the rows left, unless something blocks the pipelines;
+	// "" means that there is nothing to report.
 	Progress func(ctx context.Context) string
 }
 
-// Answer is how far the pipelines are.
+// Answer is how far the pipelines have caught up.
 type Answer struct {
 	LSN string `json:"lsn"`
-	Yes bool   `json:"caught_up"` // nothing is left to wait for, and no pipeline rests
+	Yes bool   `json:"caught_up"` // nothing is left to wait for, and every pipeline works
 	report.CaughtUp
 }
 
-// Run waits until nothing is left that waiting helps with, or ctx ends. The answer comes beside an error, too: of what
-// is left over, or, where the time of ctx is over, of what is still waited for.
+// Run waits until nothing is left that waiting helps, or until ctx ends. It also returns the answer with an error: what
+// is left, or, if ctx has timed out, what is still waited for.
 func (w Wait) Run(ctx context.Context) (Answer, error) {
 	state, err := w.wait(ctx)
 	switch {
@@ -66,7 +66,7 @@ func (w Wait) Run(ctx context.Context) (Answer, error) {
 	case err == nil:
 		err = w.LeftOver(ctx, state)
 	}
-	// What rests gets no vectors: as by SQL, nobody is told that it has them.
+	// A pipeline that does not work gets no vectors. So, as in SQL, caught_up is false with one.
 	a := Answer{w.LSN.String(), state.Yes() && len(state.Resting) == 0, state}
 	a.Resting, a.Unrouted = append([]string{}, a.Resting...), append([]string{}, a.Unrouted...)
 	return a, err
@@ -81,8 +81,8 @@ func (w Wait) wait(ctx context.Context) (report.CaughtUp, error) {
 	return report.Wait(ctx, w.Pool, w.Slot, w.LSN)
 }
 
-// tell says what is waited for: after a few seconds, and then from time to time when that has changed. The function it
-// returns ends that.
+// tell reports what is waited for: after a few seconds, and then from time to time if it has changed. The returned
+// function stops it.
 func (w Wait) tell(ctx context.Context) (stop func()) {
 	const first, longest = 3 * time.Second, 30 * time.Second
 	if w.Tell == nil {
@@ -98,7 +98,7 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 				return
 			}
 			state, err := report.At(ctx, w.Pool, w.Slot, w.LSN)
-			if err != nil { // the wait itself meets it as well
+			if err != nil { // the wait itself gets this error, too
 				continue
 			}
 			now := w.waitsFor(ctx, state)
@@ -112,7 +112,7 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 			}
 			switch {
 			case ctx.Err() != nil, w.Every == 0 && now.why == told && (bar == "" || w.Progress == nil):
-			case bar != "" && (w.Every > 0 || w.Progress != nil): // it changes each time, and says all of it in a line
+			case bar != "" && (w.Every > 0 || w.Progress != nil): // it changes each time and fits on one line
 				w.Tell(bar)
 			case bar != "":
 				w.Tell(bar + "; " + now.why)
@@ -131,8 +131,8 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 	}
 }
 
-// lastLook is a context for what is looked at when the waiting is over: it outlives the deadline of ctx for a moment,
-// and ends at once when ctx is cancelled otherwise.
+// lastLook returns a context for queries after the wait: it outlives the deadline of ctx by a moment, and ends at once
+// if ctx is cancelled for another reason.
 func lastLook(ctx context.Context) (context.Context, context.CancelFunc) {
 	const limit = 5 * time.Second
 	deadline, ok := ctx.Deadline()
@@ -154,7 +154,7 @@ func lastLook(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// tooLate is the error of a wait whose time is over.
+// tooLate returns the error of a wait that timed out.
 func (w Wait) tooLate(ctx context.Context, state report.CaughtUp) error {
 	ctx, cancel := lastLook(ctx)
 	defer cancel()
@@ -163,21 +163,21 @@ func (w Wait) tooLate(ctx context.Context, state report.CaughtUp) error {
 }
 
 type left struct {
-	why  string // and what keeps pipelines from it
-	hint string // what somebody can do about that
-	held bool   // something keeps a pipeline from its work
-	left int64  // rows, about
-	more bool   // not all of them were counted
+	why  string // what is left, and what blocks pipelines
+	hint string // what the user can do about it
+	held bool   // whether something blocks a pipeline
+	left int64  // approximate number of rows
+	more bool   // whether more rows are left than were counted
 }
 
-// resting are the states of pipelines that keep nobody waiting.
+// resting lists the states of pipelines that a wait does not wait for.
 var resting = []health.Code{
 	health.Paused, health.OutsideHours, health.BudgetSpent, health.RowsFailed, health.RowsCancelled,
 }
 
 func (w Wait) load(ctx context.Context) ([]pipeline.Pipeline, error) { return lookup.All(ctx, w.Pool) }
 
-// waitsFor words what is left to wait for.
+// waitsFor describes what is left to wait for.
 func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 	now := left{why: Left(state), hint: "embedsidecar status tells more"}
 	status, err := report.Options{CountUpTo: -1, AtOnce: true, Load: w.load}.Read(ctx, w.Pool)
@@ -190,7 +190,7 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 	if end := checkpoint + pglogrepl.LSN(max(s.LagBytes, 0)); err == nil && !state.Decoded && end < w.LSN {
 		now.why += fmt.Sprintf("; the WAL of the server ends at %s so far", end)
 	}
-	// What keeps all of them is said once.
+	// A reason that applies to all of them is reported once.
 	var reasons []string
 	for i := range status.Pipelines {
 		p := &status.Pipelines[i]
@@ -220,7 +220,7 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 	return now
 }
 
-// Left words what is left to wait for.
+// Left describes what is left to wait for.
 func Left(state report.CaughtUp) string {
 	var left []string
 	if !state.Decoded {
@@ -244,8 +244,8 @@ func Left(state report.CaughtUp) string {
 	return strings.Join(left, ", ")
 }
 
-// LeftOver is an error if something was not waited for because waiting would not help: it names the pipelines, why each
-// rests, and the first rows that failed. If they cannot be read now, what is left is told without.
+// LeftOver returns an error if something was not waited for because waiting would not help. It names the pipelines, the
+// reason of each, and the first failed rows. If these cannot be read now, the error comes without them.
 func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	if state.Failed == 0 && state.Cancelled == 0 && state.PutOff == 0 && len(state.Resting) == 0 {
 		return nil
@@ -270,7 +270,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	return problem.New(problem.Failed, errors.New(what+strings.Join(left, "; ")), hints...)
 }
 
-// passed words the rows that are not waited for, of a pipeline or of all, and what can be done about them.
+// passed describes the rows that are not waited for, of one pipeline or of all, with hints.
 func passed(of string, failed, cancelled, putOff int64) (words, hints []string) {
 	for _, one := range []struct {
 		rows       int64
@@ -290,9 +290,9 @@ func passed(of string, failed, cancelled, putOff int64) (words, hints []string) 
 	return words, hints
 }
 
-// details says why rows failed, and says of each pipeline that rests why.
+// details returns why rows failed, and why each resting pipeline does not work.
 func (w Wait) details(ctx context.Context, state report.CaughtUp) (failed, resting []string, err error) {
-	status, err := report.Options{CountUpTo: -1, Load: w.load}.Read(ctx, w.Pool) // nobody asks for the coverage
+	status, err := report.Options{CountUpTo: -1, Load: w.load}.Read(ctx, w.Pool) // without the coverage
 	if err != nil {
 		return nil, nil, err
 	}
@@ -313,7 +313,7 @@ func (w Wait) details(ctx context.Context, state report.CaughtUp) (failed, resti
 	return failed, resting, err
 }
 
-// ParseLSN reads an LSN as Postgres does. (pglogrepl's own parser takes junk at the end and halves that are too long.)
+// ParseLSN parses an LSN as PostgreSQL does. (pglogrepl's parser accepts trailing junk and overlong halves.)
 func ParseLSN(s string) (pglogrepl.LSN, error) {
 	high, low, ok := strings.Cut(s, "/")
 	h, err := lsnHalf(high)

@@ -17,33 +17,33 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// Drain is what is drained: pipelines by their names, or all.
+// Drain waits until the named pipelines, or all, are drained.
 type Drain struct {
 	Pool  *pgxpool.Pool
 	Names []string
-	Once  bool // nothing is waited for: how far they are now is the answer
-	// EndAlone ends it where something is left and no sidecar runs.
+	Once  bool // do not wait: report the current state
+	// EndAlone ends the wait if something is left and no sidecar runs.
 	EndAlone bool
-	// Tell is told from time to time how many rows are left; nil: nobody wants to know.
+	// Tell is called from time to time with the number of rows left; nil: no progress reports.
 	Tell func(what string)
 }
 
-// Drained is how far the drain of a pipeline came.
+// Drained is the result of the drain of a pipeline.
 type Drained struct {
 	Pipeline  string  `json:"pipeline"`
-	Result    string  `json:"result"` // drained; paused, missing ...: it rests with rows left; not_in_time
+	Result    string  `json:"result"` // drained; not_in_time; or the state that blocks it: paused, missing ...
 	Rows      int64   `json:"rows_left"`
 	Failed    int64   `json:"failed"`
 	Cancelled int64   `json:"cancelled"`
 	PutOff    int64   `json:"put_off"`
 	Seconds   float64 `json:"elapsed_seconds"`
-	Note      string  `json:"note,omitempty"` // what else is to be known of it
+	Note      string  `json:"note,omitempty"` // anything else to know about the result
 
 	left report.Left
 }
 
-// Run waits until nothing that was committed before is left to embed, or nothing of it moves, or ctx ends. The answer
-// comes beside an error, too: of what is left.
+// Run waits until nothing committed before the call is left to embed, until nothing of it makes progress, or until ctx
+// ends. It also returns the list with an error: what is left.
 func (d Drain) Run(ctx context.Context) ([]Drained, error) {
 	found, err := lookup.Chosen(ctx, d.Pool, d.Names)
 	switch {
@@ -90,17 +90,17 @@ var (
 	errOnce  = errors.New("nothing is waited for")
 )
 
-// decoded reports whether the streamer is as far as it has to be: what is left is known then.
+// decoded reports whether the streamer has read far enough for the remaining work to be known.
 func decoded(left []report.Left) bool {
 	return !slices.ContainsFunc(left, func(l report.Left) bool { return !l.Decoded })
 }
 
-// alone reports whether something is left that no sidecar works on.
+// alone reports whether something is left that no sidecar processes.
 func alone(left []report.Left) bool {
 	return slices.ContainsFunc(left, func(l report.Left) bool { return !l.Drained() && !l.Sidecar })
 }
 
-// progress tells what is left, after a few seconds and then from time to time.
+// progress returns a function that reports what is left, after a few seconds and then from time to time.
 func (d Drain) progress() func([]report.Left) {
 	const first, longest = 3 * time.Second, 30 * time.Second
 	if d.Tell == nil {
@@ -126,7 +126,7 @@ func (d Drain) progress() func([]report.Left) {
 	}
 }
 
-// drained words how far a pipeline is.
+// drained describes the state of a pipeline.
 func drained(l *report.Left, seconds float64) Drained {
 	one := Drained{
 		Pipeline: l.Pipeline, Result: "drained", Rows: l.Rows, Failed: l.Failed, Cancelled: l.Cancelled, PutOff: l.PutOff,
@@ -144,7 +144,7 @@ func drained(l *report.Left, seconds float64) Drained {
 	return one
 }
 
-// why words what is left of a pipeline, and what keeps it.
+// why describes what is left of a pipeline, and what delays it.
 func why(l *report.Left) string {
 	parts := remains(l)
 	if l.Resting != "" {
@@ -156,7 +156,7 @@ func why(l *report.Left) string {
 	return strings.Join(parts, ", ")
 }
 
-// remains words what is left of a pipeline.
+// remains describes what is left of a pipeline.
 func remains(l *report.Left) []string {
 	var parts []string
 	if !l.Decoded {
@@ -182,13 +182,13 @@ func tooLate(list []Drained) error {
 			}
 		}
 	}
-	if len(parts) == 0 { // it had not been asked once
+	if len(parts) == 0 { // the state was never read
 		parts = append(parts, "what is left is unknown")
 	}
 	return problem.New(problem.Timeout, errors.New("not drained in time: "+strings.Join(parts, "; ")), hint)
 }
 
-// standing is an error if something is left that waiting does not help, as with wait.
+// standing returns an error if something is left that waiting does not help, as wait does.
 func standing(list []Drained) error {
 	var parts, hints []string
 	what := "drained, but for what waiting does not help: "

@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 )
 
-// What thousands of pipelines and mistakes make of a configuration has its place in the audit, too.
+// The result for thousands of pipelines and mistakes must also fit into the audit log.
 func TestConfigured_Short(t *testing.T) {
 	t.Parallel()
 	long := control.Configured{File: "f", State: control.Taken, Reason: strings.Repeat("why\n\x01", 100_000)}

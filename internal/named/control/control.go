@@ -1,6 +1,6 @@
-// Package control is the door of a running sidecar for programs of the same user on the same machine: it tells what
-// the plugins and the caches do, and has plugins reloaded. It is a Unix socket in a folder that nobody else may
-// enter; that is all the authentication there is, and it changes nothing in the database.
+// Package control is the interface of a running sidecar for programs of the same user on the same machine: it reports
+// on plugins and caches, and reloads plugins and the configuration. It is a Unix socket in a folder that only the user
+// may enter. There is no other authentication.
 package control
 
 import (
@@ -26,26 +26,26 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// State is what a running sidecar tells of itself.
+// State is what a running sidecar reports about itself.
 type State struct {
 	Instance string `json:"instance"`
 	Slot     string `json:"slot"`
-	Database string `json:"database,omitempty"` // as database.Which tells it; "": there is none, or it is not known yet
-	// of several
+	Database string `json:"database,omitempty"` // as database.Which returns it; "": there is none, or it is not known yet
+	// in case of several
 	Databases []string `json:"databases,omitempty"`
 	Version   string   `json:"version"`
 	Pid       int      `json:"pid"`
 	Plugins   []Plugin `json:"plugins"`
 }
 
-// Plugin is a plugin at work with one model.
+// Plugin is a running plugin with one model.
 type Plugin struct {
 	Plugin       string         `json:"plugin"`
-	Model        string         `json:"model"` // "" before it has described itself
+	Model        string         `json:"model"` // "" before it was described
 	Version      string         `json:"version"`
 	Path         string         `json:"path"`
 	Circuit      host.Circuit   `json:"circuit"`
-	Reason       string         `json:"reason,omitempty"` // of the last failure, while there was no good answer since
+	Reason       string         `json:"reason,omitempty"` // the last failure since the last success
 	RetrySeconds float64        `json:"retry_seconds,omitempty"`
 	Wanted       int            `json:"processes_wanted"`
 	Processes    []host.Process `json:"processes"`
@@ -56,11 +56,11 @@ type Plugin struct {
 	Texts        uint64         `json:"texts"`
 }
 
-// Reloaded is what became of one plugin.
+// Reloaded is the result for one plugin.
 type Reloaded struct {
 	Plugin string `json:"plugin"`
 	Model  string `json:"model"`
-	// of the plugin that runs now
+	// of the plugin that now runs
 	Version string `json:"version,omitempty"`
 	Result  string `json:"result"` // "reloaded" or "refused"
 	Detail  string `json:"detail,omitempty"`
@@ -68,15 +68,15 @@ type Reloaded struct {
 
 // Options say what a Server answers.
 type Options struct {
-	Dir    string // for sockets; made when it does not exist
+	Dir    string // for sockets; created if missing
 	State  func() State
 	Reload func(ctx context.Context, plugins []string) []Reloaded // no names: all
-	// Configure takes over the configuration as it is written down now; nil: it is what it was at the start
+	// Configure applies the current configuration file; nil: the configuration is fixed
 	Configure func(ctx context.Context) Configured
 	Log       *slog.Logger
 }
 
-// Server listens from the moment Listen made it.
+// Server listens as soon as Listen returns.
 type Server struct {
 	listener net.Listener
 	http     *http.Server
@@ -87,7 +87,7 @@ const (
 	suffix        = ".sock"
 	headerTimeout = 30 * time.Second
 	stopTimeout   = time.Second
-	askTimeout    = 30 * time.Second // one that is left out is told to nobody, and a busy machine takes its time
+	askTimeout    = 30 * time.Second // long: a busy sidecar must not be left out
 	maxBody       = 4 << 20
 )
 
@@ -102,7 +102,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		}
 	}
 	path := filepath.Join(o.Dir, strconv.Itoa(os.Getpid())+suffix)
-	_ = os.Remove(path) // the one who had this number before is gone
+	_ = os.Remove(path) // the previous process with this PID is gone
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "unix", path)
 	if err != nil {
@@ -128,7 +128,6 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	}}, nil
 }
 
-// Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	return wrap.Errorf(httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log), "serve the control socket")
 }
@@ -138,8 +137,8 @@ func write(w http.ResponseWriter, value any) {
 	_ = json.NewEncoder(w).Encode(value)
 }
 
-// private makes sure that a folder is there, is ours, and is closed to others: in a folder that anybody may write to,
-// somebody else may have made it first.
+// private checks that a folder exists, is ours, and is closed to others. In a folder that everyone can write to,
+// another user may have made it first.
 func private(dir string) error {
 	const mine = 0o700
 	if err := os.MkdirAll(dir, mine); err != nil {
@@ -156,7 +155,7 @@ func private(dir string) error {
 	return nil
 }
 
-// abandoned reports whether nobody listens on a socket any more.
+// abandoned reports whether no process listens on a socket any more.
 func abandoned(ctx context.Context, path string) bool {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
@@ -174,14 +173,14 @@ func sockets(dir string) []string {
 	return found
 }
 
-// Sidecar is a running one that can be asked.
+// Sidecar is a running sidecar that answers.
 type Sidecar struct {
 	State State
 	path  string
 }
 
-// Find returns the sidecars that run with sockets in a folder. Those that do not answer are left out. A folder that
-// is not there holds none; one that others may write to is an error.
+// Find returns the running sidecars with sockets in a folder. It leaves out those that do not answer. A missing folder
+// is empty; one that others can write to is an error.
 func Find(ctx context.Context, dir string) ([]Sidecar, error) {
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -206,8 +205,7 @@ func ask(ctx context.Context, path string) (State, error) {
 	return state, err
 }
 
-// Reload has a sidecar reload plugins; no names mean all. It returns when that is done, which takes as long as they
-// take to start.
+// Reload reloads plugins of a sidecar; no names mean all. It returns when they have started.
 func (s Sidecar) Reload(ctx context.Context, plugins []string) ([]Reloaded, error) {
 	body, err := json.Marshal(append([]string{}, plugins...))
 	if err != nil {
@@ -243,45 +241,45 @@ func exchange(ctx context.Context, path, method, action string, body io.Reader, 
 	return json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(into)
 }
 
-// The states of a configuration that was looked at again.
+// The results of Configure.
 const (
-	Taken     = "in_force"  // it was taken over
-	Unchanged = "unchanged" // it says what is in force already
+	Taken     = "in_force"  // it was applied
+	Unchanged = "unchanged" // it equals the current configuration
 	Refused   = "refused"   // nothing was changed
-	Planned   = "planned"   // this is what would be done
-	Halfway   = "halfway"   // apply has failed after these steps
+	Planned   = "planned"   // it would be applied
+	Halfway   = "halfway"   // apply failed after these steps
 )
 
-// Cost is what the backfill of a pipeline takes, about.
+// Cost is the approximate cost of a pipeline's backfill.
 type Cost struct {
 	Pipeline string   `json:"pipeline"`
 	Rows     int64    `json:"rows"`
-	Texts    int64    `json:"texts"` // to embed
+	Texts    int64    `json:"texts"`
 	Tokens   int64    `json:"tokens"`
-	Price    *float64 `json:"price"` // null: the model has none in the configuration
+	Price    *float64 `json:"price"` // null: the model has no configured price
 	Currency string   `json:"currency,omitempty"`
-	Line     string   `json:"line"` // the same, and what else is known, in words
+	Line     string   `json:"line"` // all of this as a text
 }
 
-// Configured is what became of a configuration that was looked at again, or would.
+// Configured is the result of applying a configuration, or of a dry run.
 type Configured struct {
 	Instance     string   `json:"instance"`
 	Pid          int      `json:"pid"`
 	File         string   `json:"file"`
 	State        string   `json:"state"`
-	Changed      []string `json:"changed"`       // settings and lists that are taken over
-	NeedsRestart []string `json:"needs_restart"` // settings that take effect at the next start
-	Steps        []string `json:"steps"`         // what is made and changed in the database, in this order
-	Removed      []string `json:"removed"`       // pipelines that are taken away
-	Lost         []string `json:"lost"`          // what goes with them
+	Changed      []string `json:"changed"`       // applied settings and lists
+	NeedsRestart []string `json:"needs_restart"` // settings that need a restart
+	Steps        []string `json:"steps"`         // changes in the database, in this order
+	Removed      []string `json:"removed"`       // removed pipelines
+	Lost         []string `json:"lost"`          // what is lost with them
 	Costs        []Cost   `json:"costs"`
 	Warnings     []string `json:"warnings"`
 	Reason       string   `json:"reason,omitempty"` // why it is refused
 	Hints        []string `json:"hints,omitempty"`
-	Passing      bool     `json:"-"` // it is refused because the server is away, so the same may succeed later
+	Passing      bool     `json:"-"` // refused because the server is unavailable: a retry may succeed
 }
 
-// Filled has lists in place of those that are missing.
+// Filled replaces missing lists by empty ones.
 func (c Configured) Filled() Configured {
 	for _, list := range []*[]string{&c.Changed, &c.NeedsRestart, &c.Steps, &c.Removed, &c.Lost, &c.Warnings} {
 		*list = append([]string{}, *list...)
@@ -290,7 +288,7 @@ func (c Configured) Filled() Configured {
 	return c
 }
 
-// Short returns the same in at most so many bytes of JSON, as far as cutting texts and the ends of lists gets it there.
+// Short limits the JSON size by truncating texts and lists, as far as that suffices.
 func (c Configured) Short(bytes int) Configured {
 	for entries, letters := 100, 1000; ; entries, letters = entries/2, letters/2 {
 		s := c
@@ -308,7 +306,7 @@ func (c Configured) Short(bytes int) Configured {
 	}
 }
 
-// first are the first entries of a list, each cut.
+// first returns the first entries of a list, each truncated.
 func first(list []string, entries, letters int) (kept []string) {
 	for _, text := range list[:min(len(list), entries)] {
 		kept = append(kept, wording.Cut(text, letters))
@@ -319,7 +317,7 @@ func first(list []string, entries, letters int) (kept []string) {
 	return kept
 }
 
-// Configure has a sidecar take over its configuration as it is written down now. It returns when that is done.
+// Configure applies a sidecar's current configuration file. It returns when that is done.
 func (s Sidecar) Configure(ctx context.Context) (Configured, error) {
 	var done Configured
 	if err := exchange(ctx, s.path, http.MethodPost, "/configuration", nil, &done); err != nil {

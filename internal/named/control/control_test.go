@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
-// folder is a short name for a folder that is not there yet.
+// folder returns a short name of a folder that does not exist yet.
 func folder(t *testing.T) string {
 	t.Helper()
 	parent := os.TempDir() //nolint:usetesting // see below
@@ -65,7 +65,7 @@ func TestFind_AsksThoseThatRun(t *testing.T) {
 		t.Fatalf("no folder: %v, %v", found, err)
 	}
 	listen(t, dir)
-	// What killed ones have left is no sidecar.
+	// The socket of a killed sidecar does not count.
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "1.sock"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

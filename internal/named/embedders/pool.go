@@ -18,31 +18,30 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// Pool is the plugins in use, one process for each plugin and model, however many pipelines use it. It is safe for
-// concurrent use.
+// Pool holds the plugins in use: one host for each plugin and model, shared by all pipelines. It is safe for concurrent
+// use.
 type Pool struct {
 	source Source
 
 	mu     sync.Mutex
 	hosts  map[pipeline.ModelName]*Hosted
-	before []*Hosted // of the pool that this one is to take the place of, as far as they are the same here
+	before []*Hosted // embedders of the pool that this one will replace, for reuse
 }
 
-// Hosted is a plugin with a model.
 type Hosted struct {
 	Runner
-	Plugin string             // its name
-	key    pipeline.ModelName // the first that a pipeline had for it
+	Plugin string
+	key    pipeline.ModelName // the first name by which a pipeline used it
 	found  config.Embedder
 
 	mu    sync.Mutex
-	meter *Measured          // nil: nobody measures
+	meter *Measured          // nil: not measured
 	path  string             // of its program
-	seen  host.Stats         // as last counted
-	about *embed.Description // of the model, by itself; nil before it was asked
+	seen  host.Stats         // at the last count
+	about *embed.Description // the model's description; nil: not yet queried
 }
 
-// Describe remembers what the model says of itself.
+// Describe queries the model's description and keeps it.
 func (h *Hosted) Describe(ctx context.Context) (embed.Description, error) {
 	d, err := h.Runner.Describe(ctx)
 	if err == nil {
@@ -53,7 +52,7 @@ func (h *Hosted) Describe(ctx context.Context) (embed.Description, error) {
 	return d, err
 }
 
-// Described returns what the model said of itself, nil before it was asked.
+// Described returns the model's description, or nil if it was not queried yet.
 func (h *Hosted) Described() *embed.Description {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,8 +67,8 @@ func (h *Hosted) Model() string {
 	return ""
 }
 
-// Measure returns the embedder with its measure taken; the same one each time. It asks the plugin nothing: one that
-// does not start keeps nobody waiting.
+// Measure returns the embedder with metrics, always the same one. It does not call the plugin, so one that does not
+// start blocks nobody.
 func (h *Hosted) Measure(of func(model, plugin string) *metrics.Embedder) *Measured {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +78,7 @@ func (h *Hosted) Measure(of func(model, plugin string) *metrics.Embedder) *Measu
 	return h.meter
 }
 
-// Count adds what the plugin did since the last look.
+// Count adds to the metrics what the plugin did since the last call.
 func (h *Hosted) Count(now host.Stats, m *metrics.Plugin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,13 +87,13 @@ func (h *Hosted) Count(now host.Stats, m *metrics.Plugin) {
 	h.seen = now
 }
 
-// New makes a pool. Nothing is started before its first use; the caller closes it.
+// New returns an empty pool. Plugins start at their first use; the caller closes the pool.
 func New(source Source) *Pool {
 	return &Pool{source: source, hosts: map[pipeline.ModelName]*Hosted{}}
 }
 
-// Get returns the embedder that a pipeline names, which may be one that the database has: its names must be known
-// here. Nothing is started before its first use.
+// Get returns the embedder that a pipeline names. The name may come from the database, so it must be configured or
+// registered here. The plugin starts at its first use.
 func (e *Pool) Get(plugin, model string) (*Hosted, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,7 +114,7 @@ func (e *Pool) Get(plugin, model string) (*Hosted, error) {
 	}
 	for _, other := range slices.AppendSeq(slices.Clone(e.before), maps.Values(e.hosts)) {
 		if sameEmbedder(other.found, found) {
-			e.hosts[key] = other // by another name
+			e.hosts[key] = other // the same embedder by another name
 			return other, r.Close()
 		}
 	}
@@ -123,7 +122,7 @@ func (e *Pool) Get(plugin, model string) (*Hosted, error) {
 	return e.hosts[key], nil
 }
 
-// sameEmbedder reports whether one process can do for both, whatever pipelines call them.
+// sameEmbedder reports whether one process can serve both, whatever pipelines call them.
 func sameEmbedder(a, b config.Embedder) bool {
 	a.Plugin = b.Plugin
 	if a.ModelPath != "" {
@@ -132,7 +131,7 @@ func sameEmbedder(a, b config.Embedder) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// Described returns what a model said of itself, nil if nobody has asked for it yet. Nothing is started.
+// Described returns a model's description, or nil if it was not queried yet. It starts nothing.
 func (e *Pool) Described(key pipeline.ModelName) *embed.Description {
 	e.mu.Lock()
 	h := e.hosts[key]
@@ -143,7 +142,7 @@ func (e *Pool) Described(key pipeline.ModelName) *embed.Description {
 	return h.Described()
 }
 
-// All returns the embedders that were asked for so far.
+// All returns the embedders that were requested so far.
 func (e *Pool) All() []*Hosted {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,25 +155,25 @@ func (e *Pool) All() []*Hosted {
 	return list
 }
 
-// Next returns a pool for another configuration, which shares the embedders that are the same there. It is for Become,
-// or Leave ends what it has started.
+// Next returns a pool for another configuration, which shares the unchanged embedders. The caller passes it to Become,
+// or calls its Leave to stop the others.
 func (e *Pool) Next(source Source) *Pool {
 	next := New(source)
 	next.before = e.All()
 	return next
 }
 
-// Leave ends the embedders of a pool that another one does not share.
+// Leave stops the embedders of a pool that another one does not share.
 func (e *Pool) Leave(other *Pool) error { return closeAll(apart(e.All(), other.All())) }
 
-// Become takes over the configuration and the embedders of a pool that Next has made. The function it returns ends
-// those that nothing names any more, when their work is over.
+// Become replaces the configuration and the embedders by those of a pool from Next. The returned function stops the
+// unused embedders, after their last call.
 func (e *Pool) Become(next *Pool) (leave func() error) {
 	old := e.All()
 	e.mu.Lock()
 	keys := slices.Collect(maps.Keys(e.hosts))
 	e.mu.Unlock()
-	for _, key := range keys { // what is set up may name it, though it is not configured
+	for _, key := range keys { // stored pipelines may use it, although it is not configured
 		_, _ = next.Get(key.Plugin, key.Model)
 	}
 	next.mu.Lock()
@@ -187,19 +186,18 @@ func (e *Pool) Become(next *Pool) (leave func() error) {
 	return func() error { return closeAll(gone) }
 }
 
-// apart returns those of a list that are not in another.
+// apart returns the elements of a list that are not in another.
 func apart(list, others []*Hosted) []*Hosted {
 	return slices.DeleteFunc(list, func(h *Hosted) bool { return slices.Contains(others, h) })
 }
 
-// Describe asks the embedder of each pipeline what it is. What went wrong is joined; the others are answered all the
-// same.
+// Describe queries the embedder of each pipeline. It joins the errors, and returns the other descriptions even so.
 func (e *Pool) Describe(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description, error) {
 	described, failed := e.DescribeEach(ctx, specs)
 	var problems []error
 	told := map[pipeline.ModelName]bool{}
 	for _, spec := range specs {
-		if err := failed[spec.Name]; err != nil && !told[spec.ModelName()] { // one plugin is one complaint
+		if err := failed[spec.Name]; err != nil && !told[spec.ModelName()] { // once per plugin
 			problems = append(problems, err)
 			told[spec.ModelName()] = true
 		}
@@ -207,8 +205,7 @@ func (e *Pool) Describe(ctx context.Context, specs []pipeline.Spec) (map[string]
 	return described, errors.Join(problems...)
 }
 
-// DescribeEach asks the embedder of each pipeline what it is, and returns by the pipelines' names what it is, or what
-// went wrong.
+// DescribeEach queries the embedder of each pipeline, and returns descriptions and errors by pipeline name.
 func (e *Pool) DescribeEach(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description,
 	map[string]error,
 ) {
@@ -233,13 +230,13 @@ func (e *Pool) DescribeEach(ctx context.Context, specs []pipeline.Spec) (map[str
 	return described, failed
 }
 
-// description is what an embedder says of itself, or why it does not.
+// description is an embedder's description, or an error.
 type description struct {
 	d   embed.Description
 	err error
 }
 
-// describeAll asks every embedder once, all at a time: they take seconds to start.
+// describeAll queries each embedder once, in parallel, because they take seconds to start.
 func (e *Pool) describeAll(ctx context.Context, specs []pipeline.Spec) map[pipeline.ModelName]*description {
 	answers := map[pipeline.ModelName]*description{}
 	var asking sync.WaitGroup
@@ -256,7 +253,7 @@ func (e *Pool) describeAll(ctx context.Context, specs []pipeline.Spec) map[pipel
 	return answers
 }
 
-// DescribeOne asks the embedder of one pipeline.
+// DescribeOne queries the embedder of one pipeline.
 func (e *Pool) DescribeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error) {
 	h, err := e.Get(spec.Plugin, spec.Model)
 	if err != nil {
@@ -270,7 +267,7 @@ func (e *Pool) DescribeOne(ctx context.Context, spec pipeline.Spec) (embed.Descr
 	return d, ofPipeline(spec, err)
 }
 
-// tokenizes makes sure that the embedder knows tokens where texts are to be cut by nothing else.
+// tokenizes checks that the embedder can count tokens if the chunking needs it.
 func (e *Pool) tokenizes(ctx context.Context, spec pipeline.Spec) error {
 	if spec.Chunking.Strategy != pipeline.ChunkTokens {
 		return nil
@@ -289,12 +286,12 @@ func (e *Pool) tokenizes(ctx context.Context, spec pipeline.Spec) error {
 	return ofPipeline(spec, err)
 }
 
-// ofPipeline says of a problem with an embedder whose it is.
+// ofPipeline adds the pipeline's name to an error of its embedder.
 func ofPipeline(spec pipeline.Spec, err error) error {
 	return wrap.Errorf(err, "the embedder of pipeline %q", spec.Name)
 }
 
-// Matching returns the embedder of a pipeline that is set up, if its vectors were made with it.
+// Matching returns the embedder of a stored pipeline, if its vectors were made with it.
 func (e *Pool) Matching(ctx context.Context, p *pipeline.Pipeline) (*Hosted, error) {
 	d, err := e.DescribeOne(ctx, p.Spec)
 	if err != nil {
@@ -310,7 +307,7 @@ func (e *Pool) Matching(ctx context.Context, p *pipeline.Pipeline) (*Hosted, err
 	return e.Get(p.Plugin, p.Model)
 }
 
-// Close ends every plugin and waits until their processes are gone.
+// Close stops all plugins and waits for their processes.
 func (e *Pool) Close() error { return closeAll(e.All()) }
 
 func closeAll(list []*Hosted) error {

@@ -59,7 +59,7 @@ func (i *inside) Close() error {
 	return nil
 }
 
-// A pool asks nobody where an embedder runs.
+// The pool does not depend on where an embedder runs.
 func TestPool_TakesAnyRunner(t *testing.T) {
 	t.Parallel()
 	r := &inside{}
@@ -89,7 +89,7 @@ func TestPool_TakesAnyRunner(t *testing.T) {
 	}
 }
 
-// Measuring asks a plugin nothing before it embeds: one that does not start would hold up whoever starts the others.
+// Measure does not call the plugin before it embeds: one that does not start would block the start of the others.
 func TestMeasured_AsksNothingBeforeItEmbeds(t *testing.T) {
 	t.Parallel()
 	r, m := &inside{}, metrics.New(metrics.Build{}, nil)

@@ -1,5 +1,5 @@
-// Package embedders has the plugins in use: it finds them, starts each once for all pipelines that name it, has them
-// reloaded, and measures what they do.
+// Package embedders runs the plugins in use: it finds them, starts each once for all pipelines that use it, reloads
+// them, and measures them.
 package embedders
 
 import (
@@ -22,21 +22,21 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// Source finds plugins and models by the names that pipelines have for them.
+// Source finds plugins and models by the names in pipelines.
 type Source struct {
 	Config *config.Config
 	Find   config.Finder
 	Log    *slog.Logger
-	Redact func(string) string // takes what is secret out of a text
-	// Brief is for a command that stores no vector: it asks no texts of its own at the start, each of which a provider
-	// answers after seconds, and for money.
+	Redact func(string) string // removes secrets from a text
+	// Brief skips the test texts at the start, for a command that stores no vectors: a provider takes seconds for them,
+	// and charges for them.
 	Brief bool
 }
 
-// canaryInterval is how often plugins are asked texts whose vectors are known.
+// canaryInterval is how often plugins are tested with texts whose vectors are known.
 const canaryInterval = 5 * time.Minute
 
-// Registered returns the configuration with the plugins that are registered now.
+// Registered returns the configuration with the currently registered plugins.
 func (s Source) Registered() (*config.Config, error) {
 	list, err := config.ReadCatalogue(s.Find.Catalogue(s.Config))
 	if err != nil {
@@ -45,7 +45,7 @@ func (s Source) Registered() (*config.Config, error) {
 	return s.Config.WithRegistered(list), nil
 }
 
-// find finds the plugin and the model that a pipeline names.
+// find finds the plugin and the model of a pipeline.
 func (s Source) find(plugin, model string) (config.Embedder, error) {
 	c, err := s.Registered()
 	if err != nil {
@@ -54,8 +54,8 @@ func (s Source) find(plugin, model string) (config.Embedder, error) {
 	return c.Embedder(s.Find, plugin, model)
 }
 
-// Once returns the host of what was found for one command: a single process, by its own limits, which nobody watches.
-// It is started at its first use. The caller closes it.
+// Once returns a host for one command: a single process without memory limit and supervision. It starts at its first
+// use. The caller closes it.
 func (s Source) Once(found config.Embedder) (*host.Host, error) {
 	options := s.options(found)
 	options.Processes, options.MemoryLimit, options.Canary, options.Files = 0, 0, 0, nil
@@ -79,7 +79,7 @@ func (s Source) options(found config.Embedder) host.Options {
 		options.CallTimeout = host.CallTimeout(found.CallTimeout)
 	}
 	if found.ModelPath == "" {
-		options.Model = found.Model // a name the plugin knows
+		options.Model = found.Model // a name that the plugin knows
 	}
 	if found.ModelSHA256 != "" && found.ModelPath != "" {
 		options.Files = map[string]string{filepath.Join(found.ModelPath, found.Weights()): found.ModelSHA256}
@@ -87,8 +87,8 @@ func (s Source) options(found config.Embedder) host.Options {
 	return options
 }
 
-// CountTokens returns how many tokens a pipeline's model sees in a text, with those that it puts around it, and how
-// many it takes at most; 0: no limit is known.
+// CountTokens returns the number of tokens that a pipeline's model sees for a text, including the special ones, and its
+// limit; 0: unknown.
 func (e *Pool) CountTokens(ctx context.Context, p *pipeline.Pipeline, text string) (n, most int, err error) {
 	h, err := e.Matching(ctx, p)
 	if err != nil {
@@ -105,28 +105,29 @@ func (e *Pool) CountTokens(ctx context.Context, p *pipeline.Pipeline, text strin
 	return len(t.Ends[0]) + t.Around, d.MaxTokens, nil
 }
 
-// Runner is an embedder with one model, wherever it runs: in processes of a plugin, in this one, or behind another
-// transport. It starts nothing before its first use, and several goroutines may call it at the same time.
+// Runner runs an embedder with one model: in processes of a plugin, in this process, or behind another transport. It
+// starts at its first use. It is safe for concurrent use.
 type Runner interface {
 	embed.Embedder
 	embed.Tokenizer
 	embed.Reranker
 	embed.Batcher
-	// Stats is what it has done so far. It is cheap, and what it has no word for stays empty.
+	// Stats returns what it has done so far. It is cheap, and leaves unsupported fields empty.
 	Stats() host.Stats
-	// Reload makes it what is found now, and no call fails for it. On an error it goes on as it was.
+	// Reload replaces it with the current files and settings, without failing calls. On an error it continues
+	// unchanged.
 	Reload(ctx context.Context, now config.Embedder) error
-	// Close ends it and waits for that.
+	// Close stops it and waits for the end.
 	Close() error
 }
 
-// transports make runners, by the transport that manifests name.
+// transports make runners, by the transport in the manifest.
 var transports = map[string]func(Source, config.Embedder) (Runner, error){
 	"": func(s Source, found config.Embedder) (Runner, error) { return s.process(found) },
 }
 
-// Runner finds the plugin and the model, and returns what runs them. Empty names mean the defaults. The caller closes
-// it.
+// Runner finds the plugin and the model, and returns a runner for them. Empty names mean the defaults. The caller
+// closes it.
 func (s Source) Runner(plugin, model string) (Runner, config.Embedder, error) {
 	found, err := s.find(plugin, model)
 	if err != nil {
@@ -143,7 +144,7 @@ func (s Source) Runner(plugin, model string) (Runner, config.Embedder, error) {
 	return r, found, nil
 }
 
-// process is a runner in processes of a plugin.
+// process is a Runner with processes of a plugin.
 type process struct {
 	*host.Host
 	source Source
@@ -159,7 +160,7 @@ func (p process) Reload(ctx context.Context, now config.Embedder) error {
 	return p.Host.Reload(ctx, p.source.options(now))
 }
 
-// Measured is a plugin that counts and takes the time. What else it can do goes through as it is.
+// Measured is a plugin with metrics. Other methods are passed through.
 type Measured struct {
 	*Hosted
 	of func(model, plugin string) *metrics.Embedder
@@ -215,16 +216,16 @@ func (e *Measured) Rerank(ctx context.Context, query string, texts []string) ([]
 	return scores, err
 }
 
-// name is that of the model, which runs.
+// name returns the model's name.
 func (e *Measured) name(ctx context.Context) string {
 	if e.Model() == "" {
-		_, _ = e.Describe(ctx) // what a plugin cannot say of itself is counted without a name
+		_, _ = e.Describe(ctx) // on an error it is counted without a name
 	}
 	return e.Model()
 }
 
-// Reload has plugins start again beside themselves and take over, with what catalogue and files hold now. No names
-// mean all that are in use. A plugin that cannot goes on as it was.
+// Reload restarts plugins with the current catalog and files: the new process takes over from the old one. Without
+// names it reloads all that are in use. On an error a plugin continues unchanged.
 func (e *Pool) Reload(ctx context.Context, names []string) []control.Reloaded {
 	results := []control.Reloaded{}
 	var mu sync.Mutex
@@ -269,18 +270,18 @@ func (e *Pool) reloadOne(ctx context.Context, h *Hosted) error {
 	return nil
 }
 
-// State is how one plugin with one model stands.
+// State is the state of one plugin with one model.
 type State struct {
 	Plugin string
-	Model  string // "" before it has described itself
+	Model  string // "" before it was described
 	Path   string // of its program
 	Stats  host.Stats
 
-	// Processes are those that run, with their memory: to measure it takes a look at all processes of the machine.
+	// Processes returns the running processes with their memory. It scans all processes of the machine.
 	Processes func() []host.Process
 }
 
-// States tells of the plugins in use.
+// States returns the states of the plugins in use.
 func (e *Pool) States() []State {
 	all := e.All()
 	list := make([]State, len(all))

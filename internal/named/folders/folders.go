@@ -1,6 +1,6 @@
-// Package folders is the models that can be named: those of the configuration, and the folders on disk. It finds and
-// verifies them, opens one with the plugin for model folders and tells what it is, and makes new ones of what somebody
-// published. What a folder holds, and how it comes into its place, is in package models.
+// Package folders handles the models that can be named: those of the configuration, and the folders on disk. It finds
+// and verifies them, opens one with the plugin for model folders to describe it, and makes new ones from published
+// models. Package models handles the content of a folder and its installation.
 package folders
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Plugin is the plugin that model folders are for.
+// Plugin returns the plugin for model folders.
 func Plugin() string { return manifest.OfFolders().Name }
 
-// Folders is the models that can be named.
+// Folders handles the models that can be named.
 type Folders struct{ source embedders.Source }
 
-// Of returns the models that can be named where source finds models.
+// Of returns the Folders of a source.
 func Of(source embedders.Source) Folders { return Folders{source} }
 
 func (f Folders) found() []models.Info {
@@ -36,15 +36,15 @@ func (f Folders) found() []models.Info {
 
 func (f Folders) home() (string, error) { return f.source.Find.NewModels(f.source.Config) }
 
-// known is a model as the user knows it.
+// known is a model that the user named.
 type known struct {
-	name   string // that of the configuration, or that of its folder
+	name   string // its name in the configuration, or the name of its folder
 	folder string
-	// what open wants: the name of a model that the configuration lists, whose settings then count, or else the folder
+	// for open: the name of a configured model, whose settings then apply, or else the folder
 	ref string
 }
 
-// named returns the model of a name or a path; "" is the default one.
+// named returns the model with a name or path; "" is the default one.
 func (f Folders) named(name string) (known, error) {
 	settings := f.source.Config
 	name = cmp.Or(name, settings.DefaultModel, manifest.OfFolders().Model.Default)
@@ -57,8 +57,8 @@ func (f Folders) named(name string) (known, error) {
 	return known{name: filepath.Base(folder), folder: folder, ref: folder}, err
 }
 
-// plugin is the plugin that a model is opened with: that of the configuration where it takes folders, else the usual
-// one, which stands for any other of folders that the model's own says.
+// plugin returns the plugin to open a model with: the configured one if it supports folders, else the default for
+// folders, which the model's own folder may replace.
 func (f Folders) plugin(ref string) string {
 	for _, m := range f.source.Config.Models {
 		if of := manifest.Of(m.Plugin); m.Name == ref && of != nil && of.Model.Kind == manifest.Folder {
@@ -68,8 +68,8 @@ func (f Folders) plugin(ref string) string {
 	return Plugin()
 }
 
-// open returns the plugin of model folders with a model, by its name in the configuration or by its folder. It is
-// started at its first use. The caller closes it.
+// open returns a host of the plugin for model folders with a model, by its configured name or its folder. It starts at
+// its first use. The caller closes it.
 func (f Folders) open(ref, precision string) (*host.Host, error) {
 	found, err := f.source.Config.Embedder(f.source.Find, f.plugin(ref), ref)
 	if err != nil {
@@ -82,8 +82,8 @@ func (f Folders) open(ref, precision string) (*host.Host, error) {
 	return f.source.Once(found)
 }
 
-// List returns the model folders that are found by name, and the models that the configuration names, with what their
-// folder or their plugin is.
+// List returns the model folders that can be found by name and the configured models, with information from their
+// folder or plugin.
 func (f Folders) List() []models.Info {
 	list, settings := f.found(), f.source.Config
 	for _, m := range settings.Models {
@@ -108,15 +108,15 @@ func (f Folders) List() []models.Info {
 	return list
 }
 
-// Verified is what was found of the files of one model.
+// Verified is the result of verifying the files of one model.
 type Verified struct {
 	Path     string   `json:"path"`
 	OK       bool     `json:"ok"`
 	Problems []string `json:"problems"`
 }
 
-// Verify reads every file of a model, or of all that are found by name. Where one is not what it should be, an error
-// that says so comes beside what was found.
+// Verify reads every file of the named models, or of all that are found. If a file is wrong, it returns the results and
+// an error.
 func (f Folders) Verify(ctx context.Context, names []string) ([]Verified, error) {
 	var folders []string
 	if len(names) > 0 {

@@ -22,21 +22,21 @@ import (
 // folderHint says what can be imported.
 const folderHint = "a folder to import holds config.json, tokenizer.json, and the weights: model.onnx, onnx/model.onnx or model.safetensors"
 
-// New is how a new model is made: what its options leave out, Folders know.
+// New has the options of a new model; Folders fills in the rest.
 type New struct {
 	models.ImportOptions
 
-	Untried bool // it is not opened with the plugin
+	Untried bool // do not test it with the plugin
 }
 
-// Imported is a model that was imported.
+// Imported is an imported model.
 type Imported struct {
 	models.Imported
 	Int8Likeness *models.Likeness `json:"int8_likeness,omitempty"` // nil: not measured
-	Settings     []embed.Setting  `json:"settings"`                // what the model goes by; null: it was not tried
+	Settings     []embed.Setting  `json:"settings"`                // the model's settings; null: it was not tested
 }
 
-// Import makes a model folder of published files, and tries the model before it is in its place.
+// Import makes a model folder from published files, and tests the model before it installs it.
 func (f Folders) Import(ctx context.Context, from string, n New) (Imported, error) {
 	n.From = from
 	return f.make(ctx, n)
@@ -78,7 +78,7 @@ func importFailure(err error) error {
 		return problem.New(problem.Conflict, err, exists.Hints()...)
 	}
 	_, classified := errors.AsType[*problem.Error](err)
-	if classified || problem.Of(err) == problem.Usage { // a plugin or a library that is not there, with its hints
+	if classified || problem.Of(err) == problem.Usage { // a missing plugin or library, with its hints
 		return err
 	}
 	if class, _ := embed.Classify(err); class == embed.Configuration {
@@ -90,26 +90,26 @@ func importFailure(err error) error {
 	return problem.New(problem.Failed, err)
 }
 
-// Source is what to fetch from a hub, and what it must be.
+// Source says what to download from a hub, and what the files must be.
 type Source struct {
-	models.PullOptions // without a Revision it is main, or of a model that this program knows the one it knows
+	models.PullOptions // without a Revision: the known one of a known model, else main
 
-	Sums     string // file in the form of SHA256SUMS with what exactly to fetch; "": none
-	SHA256   string // what the weights must be; "": not said
-	Unpinned bool   // the first time what comes is taken
+	Sums     string // SHA256SUMS file that lists the files to download; "": none
+	SHA256   string // of the weights; "": not given
+	Unpinned bool   // the first download may be anything
 }
 
-// Download is a model that is fetched, and then imported.
+// Download is a model to download and then import.
 type Download struct {
-	models.PullOptions // a Progress may be set
+	models.PullOptions // Progress may be set
 
 	folders Folders
 	home    string
-	record  string // file of an earlier pull that has a say in what the files must be
+	record  string // file of an earlier pull whose sums are required
 	fetched models.Sums
 }
 
-// Download decides what to fetch, and what the files must be.
+// Download decides what to download, and what the files must be.
 func (f Folders) Download(s Source) (*Download, error) {
 	home, err := f.home()
 	if err != nil {
@@ -122,13 +122,13 @@ func (f Folders) Download(s Source) (*Download, error) {
 	if err := models.CheckSource(d.PullOptions); err != nil {
 		return nil, problem.New(problem.Usage, err)
 	}
-	// What is fetched of one revision is not mixed with that of another.
+	// Files of different revisions must not be mixed.
 	d.Into = filepath.Join(home, ".pull-"+strings.NewReplacer("/", "--").Replace(d.Name+"@"+d.Revision),
 		filepath.Base(d.Name))
 	return d, nil
 }
 
-// Fetch fetches the files, and returns their sums.
+// Fetch downloads the files and returns their sums.
 func (d *Download) Fetch(ctx context.Context) (models.Sums, error) {
 	sums, err := models.Pull(ctx, d.PullOptions)
 	if err != nil {
@@ -149,8 +149,8 @@ func (d *Download) Fetch(ctx context.Context) (models.Sums, error) {
 	return sums, nil
 }
 
-// Import imports what was fetched, and keeps its sums for the next pull. Where only that fails, the model comes beside
-// the error.
+// Import imports the downloaded files, and stores their sums for the next pull. If only that fails, it returns the
+// model and an error.
 func (d *Download) Import(ctx context.Context, n New) (done Imported, err error) {
 	n.Name, n.From, n.Sums = cmp.Or(n.Name, filepath.Base(d.Name)), d.Into, d.fetched
 	if done, err = d.folders.make(ctx, n); err != nil {
@@ -160,7 +160,7 @@ func (d *Download) Import(ctx context.Context, n New) (done Imported, err error)
 	if err != nil {
 		return done, err
 	}
-	sums := models.Sums{} // of another file of weights perhaps
+	sums := models.Sums{} // may include other weights files
 	maps.Copy(sums, recorded)
 	maps.Copy(sums, d.fetched)
 	if err := models.Record(d.home, d.Name, d.Revision, sums); err != nil {
@@ -170,7 +170,7 @@ func (d *Download) Import(ctx context.Context, n New) (done Imported, err error)
 	return done, wrap.Errorf(err, "remove what was fetched")
 }
 
-// pin decides what the files must be.
+// pin determines the required sums of the files.
 func (d *Download) pin(s Source) error {
 	wrong := func(format string, args ...any) error { return problem.New(problem.Usage, fmt.Errorf(format, args...)) }
 	revision, sums := models.Known(d.Name)
@@ -198,10 +198,10 @@ func (d *Download) pin(s Source) error {
 	if err != nil {
 		return problem.New(problem.Failed, err)
 	}
-	if recorded != nil && !d.Only { // the same files, and the same in them
+	if recorded != nil && !d.Only { // the same files with the same content
 		d.Pins, d.Only, d.record = recorded, true, path
 	}
-	// The first time that this file is asked for nothing says what it must be.
+	// On the first request for this file, its sum is unknown.
 	fresh := d.File != "" && d.Pins[d.File] == ""
 	d.Only = d.Only && d.File == ""
 	if s.SHA256 != "" {
@@ -230,10 +230,10 @@ func (d *Download) pin(s Source) error {
 	return nil
 }
 
-// agreedTexts is how many sample texts two models are compared with.
+// agreedTexts is how many sample texts are used to compare two models.
 const agreedTexts = 300
 
-// Distilled is a static model that was made of another one.
+// Distilled is a static model made from another one.
 type Distilled struct {
 	models.Info
 	Teacher   string           `json:"teacher"`
@@ -241,8 +241,8 @@ type Distilled struct {
 	Seconds   float64          `json:"seconds"`
 }
 
-// Distill makes a static model of a model, by its name or as a path; "" is the default one. out is the new folder; "":
-// beside the others, named after the model.
+// Distill makes a static model from a model, by name or path; "" is the default one. out is the new folder; "": next to
+// the other models, with the model's name.
 func (f Folders) Distill(ctx context.Context, name, out string, dims int, progress func(done, total int)) (d Distilled,
 	err error,
 ) {
@@ -297,26 +297,26 @@ func (f Folders) Distill(ctx context.Context, name, out string, dims int, progre
 	return d, nil
 }
 
-// usualStaticDims keep most of what a static model knows in a table of a few ten megabytes.
+// usualStaticDims keeps most of a static model's quality in a table of some ten megabytes.
 const usualStaticDims = 256
 
-// triedTexts is how many texts a model is tried with.
+// triedTexts is how many texts a model is tested with.
 const triedTexts = 64
 
-// Shown is what a model is: what its folder says, and what it says of itself.
+// Shown describes a model: what its folder and the model itself say.
 type Shown struct {
 	models.Info
 	Fingerprint string `json:"fingerprint,omitempty"`
 	VectorDims  int    `json:"vector_dims,omitempty"`
 	MaxTokens   int    `json:"max_tokens,omitempty"`
-	// Deterministic: a text's vector is the same whatever it is embedded with, measured on this machine.
+	// Deterministic: a text's vector does not depend on the other texts of its batch, as measured on this machine.
 	Deterministic bool             `json:"deterministic,omitempty"`
 	Int8Likeness  *models.Likeness `json:"int8_likeness,omitempty"`
-	// Settings are what the model goes by, and where each comes from.
+	// Settings are the model's settings and their origins.
 	Settings []embed.Setting `json:"settings"`
 }
 
-// Show opens a model, by its name or as a path, and tells what it is; "" is the default one.
+// Show opens a model, by name or path, and describes it; "" is the default one.
 func (f Folders) Show(ctx context.Context, name string) (shown Shown, err error) {
 	m, err := f.named(name)
 	if err != nil {
@@ -344,7 +344,7 @@ func (f Folders) Show(ctx context.Context, name string) (shown Shown, err error)
 	return shown, nil
 }
 
-// compareInt8 measures how near the vectors of a model's int8 weights come to those in 32 bits.
+// compareInt8 compares the vectors of a model's int8 weights to those of its 32-bit weights.
 func (f Folders) compareInt8(ctx context.Context, ref string) (models.Likeness, error) {
 	about, whole, err := f.vectors(ctx, ref, "fp32", triedTexts)
 	if err != nil {
@@ -357,7 +357,7 @@ func (f Folders) compareInt8(ctx context.Context, ref string) (models.Likeness, 
 	return models.Compare(about, whole, short), nil
 }
 
-// vectors embeds sample texts with a model, as open names it.
+// vectors embeds sample texts with a model, named as for open.
 func (f Folders) vectors(ctx context.Context, ref, precision string, count int) (about embed.Description,
 	vectors [][]float32, err error,
 ) {

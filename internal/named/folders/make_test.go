@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// TestDownload_ComesWithAPin: what is fetched is what somebody has said before, or what the first pull has found.
+// TestDownload_ComesWithAPin: the sums of downloads come from the user, or from the first pull.
 func TestDownload_ComesWithAPin(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -72,7 +72,7 @@ func TestDownload_ComesWithAPin(t *testing.T) {
 	}
 }
 
-// TestImport_FailsInAWayOfItsOwn: what Python ends with is no status of this program.
+// TestImport_FailsInAWayOfItsOwn: Python's exit status does not become that of this program.
 func TestImport_FailsInAWayOfItsOwn(t *testing.T) {
 	t.Parallel()
 	from, python := t.TempDir(), filepath.Join(t.TempDir(), "python")

@@ -20,25 +20,25 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
 )
 
-// DistillOptions say of what to make a static model.
+// DistillOptions say how to make a static model.
 type DistillOptions struct {
-	From    string // folder of the model that teaches; its tokenizer is taken over
-	Out     string // folder of the new model, which is made
-	Dims    int    // of the new vectors; those of the teacher are the most
+	From    string // folder of the teacher model; its tokenizer is copied
+	Out     string // folder of the new model
+	Dims    int    // of the new vectors, at most those of the teacher
 	Teacher embed.Embedder
 	About   embed.Description // of the teacher
-	// Try opens the finished folder before it is put in its place.
+	// Try opens the finished folder before it is installed.
 	Try func(ctx context.Context, folder string) error
-	// Progress is told how many tokens have their vector.
+	// Progress gets the number of tokens that have a vector.
 	Progress func(done, total int)
 }
 
-// staticTokens is how many tokens of a text a distilled model reads.
+// staticTokens is the token limit of a distilled model.
 const staticTokens = 512
 
-// Distill makes a static model of another: each token of its vocabulary goes through the model as a text, the vectors
-// are reduced to their principal components, and rare tokens count for more than common ones. The folder is in its
-// place whole or not at all.
+// Distill makes a static model from another: it embeds each token of the vocabulary as a text, reduces the vectors to
+// their principal components, and weights rare tokens higher than common ones. The folder is installed completely or
+// not at all.
 func Distill(ctx context.Context, o DistillOptions) (done Info, err error) {
 	vocabulary, err := readVocabulary(filepath.Join(o.From, tokenizerFile))
 	if err != nil {
@@ -82,11 +82,11 @@ func Distill(ctx context.Context, o DistillOptions) (done Info, err error) {
 
 // A word is a token of a vocabulary.
 type word struct {
-	text string  // as a text; "": it has none
-	log  float64 // the logarithm of how often it comes, up to a constant; 0: not known
+	text string  // its text; "": none
+	log  float64 // the logarithm of its frequency, up to a constant; 0: unknown
 }
 
-// readVocabulary returns the tokens of a tokenizer.json, by number.
+// readVocabulary returns the tokens of a tokenizer.json, by ID.
 func readVocabulary(path string) ([]word, error) {
 	var file struct {
 		Model struct {
@@ -150,7 +150,7 @@ func pieces(raw json.RawMessage, begin string) ([]word, error) {
 		if strings.HasPrefix(token, "[unused") {
 			text = ""
 		}
-		// Vocabularies of this kind begin with the tokens that come most often: by Zipf's law one over the place.
+		// Such vocabularies begin with the most frequent tokens: by Zipf's law the frequency is inverse to the rank.
 		words[id] = word{text, -math.Log(float64(id + 2))}
 	}
 	return words, nil
@@ -176,7 +176,7 @@ func unigrams(raw json.RawMessage) ([]word, error) {
 	return words, nil
 }
 
-// table returns the vector of each token.
+// table returns the vectors of all tokens.
 func (o *DistillOptions) table(ctx context.Context, vocabulary []word) (*safetensors.Tensor, error) {
 	var texts []string
 	var ids []int
@@ -198,7 +198,7 @@ func (o *DistillOptions) table(ctx context.Context, vocabulary []word) (*safeten
 			return nil, err
 		}
 		for i, r := range results {
-			if r.Err == nil && !r.Empty && len(r.Vector) == o.About.Dims { // others have no text of their own
+			if r.Err == nil && !r.Empty && len(r.Vector) == o.About.Dims { // other tokens have no text of their own
 				found, known = append(found, r.Vector), append(known, ids[first+i])
 			}
 		}
@@ -228,8 +228,8 @@ func (o *DistillOptions) table(ctx context.Context, vocabulary []word) (*safeten
 	return made, nil
 }
 
-// rarity returns what each token's vector is multiplied by: much less than 1 where it comes so often that it says
-// little (smooth inverse frequency).
+// rarity returns the weight of each token: much less than 1 for frequent tokens, which carry little information (smooth
+// inverse frequency).
 func rarity(vocabulary []word) []float64 {
 	const smooth = 1e-4
 	all, weights := 0.0, make([]float64, len(vocabulary))
@@ -244,7 +244,7 @@ func rarity(vocabulary []word) []float64 {
 	return weights
 }
 
-// fill writes the folder.
+// fill writes the files of the folder.
 func (o *DistillOptions) fill(made string, table *safetensors.Tensor) (err error) {
 	if err := makeFolder(made); err != nil {
 		return err
@@ -278,20 +278,20 @@ func (o *DistillOptions) fill(made string, table *safetensors.Tensor) (err error
 	return sumAll(made)
 }
 
-// Agreement tells how much the order in which two models rank texts is the same.
+// Agreement says how similarly two models rank texts.
 type Agreement struct {
-	Rank  float64 `json:"rank"`  // Spearman's correlation of the likeness of all pairs of texts; 1 is the same order
-	Ten   float64 `json:"ten"`   // the part of each text's ten nearest that both models find
+	Rank  float64 `json:"rank"`  // Spearman's correlation of the similarities of all pairs of texts; 1 is the same order
+	Ten   float64 `json:"ten"`   // the share of each text's ten nearest that both models find
 	Texts int     `json:"texts"` // that were compared
 }
 
-// String is the form for people.
+// String describes the agreement.
 func (a Agreement) String() string {
 	return fmt.Sprintf("rank %.3f (1 is the same order), %.0f %% of the ten nearest the same, of %d sample texts", a.Rank,
 		100*a.Ten, a.Texts)
 }
 
-// Agree compares the vectors that two models have for the same texts.
+// Agree compares two models' vectors of the same texts.
 func Agree(a, b [][]float32) Agreement {
 	const nearest = 10
 	likeA, likeB := likenesses(a), likenesses(b)
@@ -306,7 +306,7 @@ func Agree(a, b [][]float32) Agreement {
 			}
 		}
 	}
-	if len(pairsA) > 1 { // of one pair there is no order
+	if len(pairsA) > 1 { // one pair has no order
 		found.Rank = stat.Correlation(ranks(pairsA), ranks(pairsB), nil)
 	}
 	return found
@@ -322,7 +322,7 @@ func likenesses(vectors [][]float32) [][]float64 {
 	return all
 }
 
-// nearestOf returns which others are most like number self.
+// nearestOf returns the indexes of those most similar to self.
 func nearestOf(likeness []float64, self, most int) []int {
 	var order []int
 	for i := range likeness {
@@ -334,7 +334,7 @@ func nearestOf(likeness []float64, self, most int) []int {
 	return order[:min(most, len(order))]
 }
 
-// ranks returns the place of each number, from the smallest on.
+// ranks returns the rank of each number, from the smallest.
 func ranks(numbers []float64) []float64 {
 	order := make([]int, len(numbers))
 	for i := range order {
@@ -348,8 +348,7 @@ func ranks(numbers []float64) []float64 {
 	return places
 }
 
-// principal moves vectors so that their mean is zero, and keeps of each the dims in which they differ most: their
-// principal components, the first one first.
+// principal centers vectors, and projects them to their first dims principal components, in descending order.
 func principal(vectors [][]float32, dims int) ([][]float32, error) {
 	if len(vectors) == 0 {
 		return nil, nil
@@ -375,7 +374,7 @@ func principal(vectors [][]float32, dims int) ([][]float32, error) {
 		return nil, errors.New("the principal components of the vectors cannot be found")
 	}
 	var axes, moved mat.Dense
-	found.VectorsTo(&axes) // that of the smallest eigenvalue first
+	found.VectorsTo(&axes) // in ascending order of the eigenvalues
 	moved.Mul(all, &axes)
 	kept := make([][]float32, len(vectors))
 	for n := range vectors {

@@ -1,6 +1,6 @@
-// Package models keeps model folders: it finds and verifies them, makes new ones of what somebody published, and
-// fetches that from a hub. A folder is in place whole or not at all; what is in it is what its SHA256SUMS says. It
-// runs no model: anyone who imports one says how to try it.
+// Package models manages model folders: it finds and verifies them, makes new ones from published models, and downloads
+// these from a hub. A folder is installed completely or not at all, and its SHA256SUMS lists its files. It runs no
+// model: the caller of an import says how to test it.
 package models
 
 import (
@@ -29,26 +29,26 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
-// A download is one file on its way: NAME.part grows until it is whole, across connections and across processes.
-// NAME.part.tag keeps which version of the file it is a part of.
+// A download is one file in progress: NAME.part grows until it is complete, across connections and processes.
+// NAME.part.tag has the version of the file that it is a part of.
 type download struct {
 	*puller
 
 	name, url, part string
-	want            string // sum; "": whatever comes
-	sum             string // that the server says, if it does
-	most            int64  // bytes that the file may have; 0: as many as a model may
-	total           int64  // of the file; -1: not known
-	spoiled         bool   // it came whole and wrong once
+	want            string // required sum; "": any
+	sum             string // the sum that the server reports, if any
+	most            int64  // maximum size; 0: the default
+	total           int64  // size of the file; -1: unknown
+	spoiled         bool   // a complete file was wrong once
 }
 
-// A permanent error is one that another try would meet again.
+// A permanent error is one that a retry would meet again.
 type permanent struct{ err error }
 
 func (e *permanent) Error() string { return e.err.Error() }
 func (e *permanent) Unwrap() error { return e.err }
 
-// run fetches until the file is whole or the tries are used up.
+// run downloads until the file is complete or the retries are used up.
 func (d *download) run(ctx context.Context) (sum string, err error) {
 	pause, failures := d.Pause, 0
 	for {
@@ -85,9 +85,9 @@ func (d *download) size() int64 {
 	return info.Size()
 }
 
-// attempt makes one request and takes what comes. Without an error the part is the whole file.
+// attempt makes one request and stores the response. Without an error the part is complete.
 func (d *download) attempt(ctx context.Context) (sum string, err error) {
-	// Anyone who sends nothing for too long is left.
+	// A server that sends nothing for too long is abandoned.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := fmt.Errorf("the server sent nothing for %s", d.Stall)
@@ -98,8 +98,8 @@ func (d *download) attempt(ctx context.Context) (sum string, err error) {
 	if err != nil {
 		return "", &permanent{err}
 	}
-	request.Header.Set("Accept-Encoding", "identity") // or ranges would count other bytes
-	if d.Token != "" {                                // which net/http shows to no other host that the hub leads to
+	request.Header.Set("Accept-Encoding", "identity") // otherwise ranges would count other bytes
+	if d.Token != "" {                                // net/http does not send it to other hosts on a redirect
 		request.Header.Set("Authorization", "Bearer "+d.Token)
 	}
 	have, tag := d.size(), d.tag()
@@ -122,7 +122,7 @@ func (d *download) attempt(ctx context.Context) (sum string, err error) {
 	return d.check()
 }
 
-// accept reads the head of an answer and returns from which byte on its body is.
+// accept reads the header of a response and returns the offset of its body.
 func (d *download) accept(response *http.Response, have int64) (from int64, err error) {
 	d.total = -1
 	switch code := response.StatusCode; {
@@ -168,7 +168,7 @@ func (d *download) accept(response *http.Response, have int64) (from int64, err 
 			d.sum = tag
 		}
 	}
-	// Only a strong tag says that bytes are the same.
+	// Only a strong tag guarantees identical bytes.
 	tag := response.Header.Get("Etag")
 	if strings.HasPrefix(tag, "W/") {
 		tag = ""
@@ -184,7 +184,7 @@ func (d *download) tag() string {
 	return string(tag)
 }
 
-// create opens a file to write. A link in its place is not followed: it may be somebody else's.
+// create opens a file for writing. It does not follow a symbolic link, which another user may have made.
 func create(name string, flags int, perm os.FileMode) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW|flags, perm)
 }
@@ -202,9 +202,9 @@ func (d *download) drop() error {
 	return errors.Join(removeIfThere(d.part), removeIfThere(d.part+".tag"))
 }
 
-// take writes a body behind the first bytes of the part.
+// take writes a body after the first bytes of the part.
 func (d *download) take(body io.Reader, from int64, watch *time.Timer) (err error) {
-	file, err := create(d.part, 0, 0o644) // anybody may read a model
+	file, err := create(d.part, 0, 0o644) // everyone may read a model
 	if err != nil {
 		return &permanent{err}
 	}
@@ -223,7 +223,7 @@ func (d *download) take(body io.Reader, from int64, watch *time.Timer) (err erro
 		if n > 0 {
 			watch.Reset(d.Stall)
 			if _, err := file.Write(buffer[:n]); err != nil {
-				return &permanent{fmt.Errorf("write %s: %w", d.part, err)} // a full disk
+				return &permanent{fmt.Errorf("write %s: %w", d.part, err)} // such as a full disk
 			}
 			if done += int64(n); done > maxModelBytes {
 				return &permanent{fmt.Errorf("the file has more than %d bytes: more than a model may have", int64(maxModelBytes))}
@@ -234,14 +234,14 @@ func (d *download) take(body io.Reader, from int64, watch *time.Timer) (err erro
 		case errors.Is(err, io.EOF) && d.total >= 0 && done != d.total:
 			return fmt.Errorf("the connection ended after %d of %d bytes", done, d.total)
 		case errors.Is(err, io.EOF):
-			return file.Sync() // before it has its name: without a pin nothing tells a whole one from a cut one
+			return file.Sync() // before the rename: without a pin, a truncated file would go unnoticed
 		case err != nil:
 			return err
 		}
 	}
 }
 
-// check compares the whole part with what is known of it. What is wrong is thrown away and fetched once more, from the
+// check compares the complete part with the known sums. A wrong file is deleted and downloaded once more, from the
 // beginning.
 func (d *download) check() (string, error) {
 	sum, err := fileSum(os.Open(d.part))
@@ -279,7 +279,7 @@ func removeIfThere(name string) error {
 	return nil
 }
 
-// fileSum returns the SHA-256 of a file that has just been opened, or why that failed, and closes it.
+// fileSum returns the SHA-256 of an opened file, and closes it; or it returns the error of opening it.
 func fileSum(file *os.File, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -292,10 +292,10 @@ func fileSum(file *os.File, err error) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// SumsFile lists the sha256 of every file of a model folder, as sha256sum writes it.
+// SumsFile lists the sha256 of every file of a model folder, in the format of sha256sum.
 const SumsFile = folder.SumsFile
 
-// Sums are the sha256 of files, 64 hexadecimal digits, by name with slashes.
+// Sums maps file names with slashes to their sha256 in 64 hexadecimal digits.
 type Sums map[string]string
 
 const maxSumsBytes = 1 << 20
@@ -312,7 +312,7 @@ func ParseSums(data []byte) (Sums, error) {
 	return sums, nil
 }
 
-// ReadSums reads the list of a folder.
+// ReadSums reads the SHA256SUMS of a folder.
 func ReadSums(folder string) (Sums, error) {
 	data, err := readLimited(filepath.Join(folder, SumsFile), maxSumsBytes)
 	if err != nil {
@@ -331,8 +331,8 @@ func (s Sums) String() string {
 	return b.String()
 }
 
-// Verify compares every listed file of a folder with its sum. The problems come in the order of names, one for each
-// file that is missing, damaged, or there without being listed; err is only of a folder that has no list.
+// Verify compares every listed file of a folder with its sum. It returns a problem for each file that is missing,
+// damaged or not listed, sorted by name; err means that the folder has no list.
 func Verify(ctx context.Context, home string) (problems []string, err error) {
 	sums, err := ReadSums(home)
 	if err != nil {
@@ -368,7 +368,7 @@ func Verify(ctx context.Context, home string) (problems []string, err error) {
 	return problems, err
 }
 
-// sumAll writes the sums of all files of a folder beside them.
+// sumAll writes the sums of all files of a folder to its SHA256SUMS.
 func sumAll(home string) error {
 	root, err := os.OpenRoot(home)
 	if err != nil {
@@ -386,7 +386,7 @@ func sumAll(home string) error {
 	if err != nil {
 		return err
 	}
-	return root.WriteFile(SumsFile, []byte(sums.String()), 0o644) //nolint:mnd // anybody may read a model
+	return root.WriteFile(SumsFile, []byte(sums.String()), 0o644) //nolint:mnd // everyone may read a model
 }
 
 func readLimited(path string, limit int64) ([]byte, error) {

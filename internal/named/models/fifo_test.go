@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 )
 
-// TestImport_TakesRegularFilesAlone: a pipe in a folder, which gives nothing before somebody writes into it, is refused
-// and not waited for.
+// TestImport_TakesRegularFilesAlone: a pipe in a folder, which blocks readers until something is written to it, is
+// refused without waiting.
 func TestImport_TakesRegularFilesAlone(t *testing.T) {
 	t.Parallel()
 	const patience = 5 * time.Minute

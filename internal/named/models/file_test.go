@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 )
 
-// Where a model has several files of weights the one that is named is taken, and no other is fetched.
+// If a model has several weights files, only the named one is downloaded.
 func TestPull_TheFileThatIsNamed(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -48,7 +48,7 @@ func TestPull_TheFileThatIsNamed(t *testing.T) {
 	}
 }
 
-// A model that is not for everybody is fetched with a token, which only the hub itself is shown.
+// A restricted model is downloaded with a token, which is sent only to the hub itself.
 func TestPull_ShowsTheToken(t *testing.T) {
 	t.Parallel()
 	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,8 +90,7 @@ func TestPull_ShowsTheToken(t *testing.T) {
 	}
 }
 
-// A model that could read very long texts reads less of them unless somebody says otherwise: one of 8,192 tokens takes
-// gigabytes.
+// A model with a very high token limit gets a lower default one: one text of 8,192 tokens takes gigabytes.
 func TestImport_BoundsTheLimit(t *testing.T) {
 	t.Parallel()
 	files := published()

@@ -22,28 +22,28 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// ImportOptions say what to make a model folder of.
+// ImportOptions say how to make a model folder.
 type ImportOptions struct {
 	From   string // folder with config.json, tokenizer.json, and model.onnx, onnx/model.onnx or model.safetensors
-	Name   string // of the new model; "": that of the folder
-	Into   string // folder that holds models
-	Sums   Sums   // what files of From must be, as they are copied and used; those not named are taken as they are
-	File   string // the weights to use: onnx/model_quantized.onnx; "": those that are best
-	Int8   bool   // make model_int8.onnx too, from model.safetensors
-	Python string // Python 3.8 or newer, which makes ONNX of safetensors
+	Name   string // of the new model; "": the folder's name
+	Into   string // folder of the models
+	Sums   Sums   // required sums of files in From; the others are copied unchecked
+	File   string // the weights file, such as onnx/model_quantized.onnx; "": the best one
+	Int8   bool   // also make model_int8.onnx, from model.safetensors
+	Python string // Python 3.8 or newer, which makes ONNX from safetensors
 	Script []byte // tools/make_onnx.py
-	// Try opens the finished folder and embeds something with it, before it is put in its place. nil: it is not tried.
+	// Try opens the finished folder and embeds something, before it is installed. nil: no test.
 	Try func(ctx context.Context, folder string) error
-	Say func(what string) // what is being done; nil: nobody wants to know
+	Say func(what string) // reports the current step; nil: no reports
 	Stated
 
 	from *published // From, opened
 }
 
-// Imported is the outcome.
+// Imported is the result.
 type Imported struct {
 	Info
-	Already bool `json:"already"` // the same model was there before: nothing was done
+	Already bool `json:"already"` // the same model already existed: nothing was done
 }
 
 // ExistsError means that another model has the name.
@@ -53,14 +53,14 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("%s exists and holds another model", e.Path)
 }
 
-// Hints returns the way out.
+// Hints returns what to do.
 func (e *ExistsError) Hints() []string {
 	return []string{"--name gives the new model another name", "or remove the folder first, when no pipeline uses it"}
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// CheckName refuses what is no good name for a folder.
+// CheckName refuses invalid names for a folder.
 func CheckName(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("%q is no name of a model: want letters, digits, dots, dashes and underscores, at most 128", name)
@@ -68,8 +68,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Import makes a model folder and puts it in its place in one step, verified and tried. It leaves nothing behind when
-// it fails.
+// Import makes a model folder, verifies and tests it, and installs it atomically. It leaves nothing behind when it
+// fails.
 func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
 	if o.Name == "" {
 		from, err := filepath.Abs(o.From)
@@ -99,7 +99,7 @@ func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
 		return Imported{}, fmt.Errorf("import model: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(staged)) }()
-	made := filepath.Join(staged, o.Name) // the plugin calls a model by its folder
+	made := filepath.Join(staged, o.Name) // the plugin uses the folder's name as the model's
 	if err := fill(ctx, o, made); err != nil {
 		return Imported{}, fmt.Errorf("import model %s: %w", o.From, err)
 	}
@@ -119,7 +119,7 @@ func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
 	return Imported{Info: Describe(final)}, nil
 }
 
-// fill makes the folder: copies, the graph, the sums.
+// fill writes the files of the folder: copies, the graph, the sums.
 func fill(ctx context.Context, o ImportOptions, made string) error {
 	if _, err := os.Stat(filepath.Join(o.From, weightsFile)); o.Int8 && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("weights in 8 bits are made of %s, which is not there", weightsFile)
@@ -178,7 +178,7 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 	return sumAll(made)
 }
 
-// Files that a model must have, and those that it may have. Other files of a folder are left where they are.
+// The files that a model must have and may have. Other files of a folder are not copied.
 var (
 	required = []string{configFile, tokenizerFile}
 	optional = []string{
@@ -190,8 +190,8 @@ var (
 	}
 )
 
-// files are those that a module may have: its settings, the weights of a dense layer or of a query's tokens, and what
-// makes these tokens.
+// files returns the possible files of a module: its settings, the weights of a dense layer or of a query's tokens, and
+// the tokenizer for these.
 func (m module) files() []string {
 	if m.Path == "" || m.Path == "." || !filepath.IsLocal(m.Path) {
 		return nil
@@ -204,7 +204,7 @@ func (m module) files() []string {
 	return files
 }
 
-// fillGraph copies model.onnx, with weights that lie beside it, or makes it.
+// fillGraph copies model.onnx with its external weights, or makes it.
 func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 	if o.File != "" && o.File != weightsFile {
 		err := copyGraph(o, o.File, made)
@@ -240,7 +240,7 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 	return makeONNX(ctx, o, filepath.Join(made, graphFile))
 }
 
-// copyGraph copies a graph, with weights that lie beside it.
+// copyGraph copies a graph with its external weights.
 func copyGraph(o ImportOptions, name, made string) error {
 	o.Say("copying " + name)
 	if err := copyFile(o, name, filepath.Join(made, graphFile)); err != nil {
@@ -260,11 +260,11 @@ func copyGraph(o ImportOptions, name, made string) error {
 	return nil
 }
 
-// maxGraphBytes is the most that the format allows.
+// maxGraphBytes is the limit of the format.
 const maxGraphBytes = 2 << 30
 
-// externalFiles returns the files in which a graph has its weights, relative to its folder: those that it names, or,
-// when it cannot be read, those that exporters make. Whoever opens the model finds out what is wrong with it.
+// externalFiles returns the files with a graph's weights, relative to its folder: those that it names or, if it cannot
+// be read, the usual names of exporters. Errors in the graph are found when the model is opened.
 func externalFiles(graph string) (files []string, named bool) {
 	usual := []string{graphFile + "_data", graphFile + ".data"}
 	data, err := readLimited(graph, maxGraphBytes)
@@ -280,9 +280,9 @@ func externalFiles(graph string) (files []string, named bool) {
 	return slices.Compact(names), true
 }
 
-// checkPointer refuses a file that stands for a large one, as they lie in a clone without Git LFS.
+// checkPointer refuses the pointer files of Git LFS.
 func checkPointer(in io.ReaderAt, name string) error {
-	head := make([]byte, 200) // there is little more in one
+	head := make([]byte, 200) // a pointer file is hardly longer
 	n, err := in.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s: %w", name, err)
@@ -293,8 +293,8 @@ func checkPointer(in io.ReaderAt, name string) error {
 	return nil
 }
 
-// makeONNX runs the script, which reads itself from standard input. What it makes ONNX of is opened here: a link that
-// is put into the folder meanwhile leads it to no other file.
+// makeONNX runs the script, which Python reads from standard input. It opens the inputs itself, so a symbolic link that
+// is put into the folder meanwhile cannot redirect the script to another file.
 func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string) (err error) {
 	o.Python = cmp.Or(o.Python, "python3")
 	python, err := exec.LookPath(o.Python)
@@ -306,7 +306,7 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(opened)) }()
-	const first = 3 // behind those of input and output
+	const first = 3 // after standard input, output and error
 	var files []*os.File
 	for i, name := range []string{weightsFile, configFile} {
 		file, err := o.from.open(name)
@@ -338,7 +338,7 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 		text := strings.ReplaceAll(strings.TrimSpace(complaint.String()), opened, o.From)
 		return fmt.Errorf("make ONNX of %s: %w: %s", weightsFile, err, text[strings.LastIndexByte(text, '\n')+1:])
 	}
-	for i, name := range []string{weightsFile, configFile} { // they may have been written into
+	for i, name := range []string{weightsFile, configFile} { // they may have been modified meanwhile
 		_, err := files[i].Seek(0, io.SeekStart)
 		if sum, err := fileSum(files[i], err); err != nil {
 			return err
@@ -346,10 +346,10 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 			return err
 		}
 	}
-	return os.Chmod(out, mode) // it holds what the weights hold
+	return os.Chmod(out, mode) // the same as that of the weights
 }
 
-// mustBe refuses a file that is another than the one that was checked.
+// mustBe refuses a file that differs from the one that was checked.
 func (o *ImportOptions) mustBe(name, sum string) error {
 	if want := o.Sums[filepath.ToSlash(name)]; want != "" && want != sum {
 		return fmt.Errorf("%s has sha256 %s and had %s when it was fetched: it was changed meanwhile", name, sum, want)
@@ -357,17 +357,17 @@ func (o *ImportOptions) mustBe(name, sum string) error {
 	return nil
 }
 
-// makeFolder makes a folder that anybody may look into: the sidecar may run as another user than whoever imports.
+// makeFolder makes a folder that everyone may enter: the sidecar may run as another user than the import.
 func makeFolder(path string) error { return os.MkdirAll(path, 0o755) } //nolint:gosec // see above
 
-// published is the folder of a published model. It is opened once: what comes into its place is not read.
+// published is the folder of a published model. It is opened once: a folder that replaces it later is not read.
 type published struct {
 	folder string
-	homes  map[string]*os.Root // that may hold its files, by their paths
+	homes  map[string]*os.Root // folders that may hold its files, by path
 }
 
-// openFolder opens the folder. Its links may lead to other files of it, or to where a hub's cache keeps the files of
-// all its models, and nowhere else: who made the folder would else choose which files of whoever imports it are copied.
+// openFolder opens the folder. Its links may lead only to other files of it, or to the file store of a hub's cache.
+// Otherwise the owner of the folder could choose which files of the importing user are copied.
 func openFolder(folder string) (*published, error) {
 	home, err := filepath.EvalSymlinks(folder)
 	if err != nil {
@@ -387,7 +387,7 @@ func openFolder(folder string) (*published, error) {
 	return p, nil
 }
 
-// blobs opens the folder of this name in a cache, if it is there and has a mark. It may be no link out of the cache.
+// blobs opens a cache's folder of that name, if it exists and has a mark. It must not be a link out of the cache.
 func (p *published) blobs(cache, mark string) {
 	root, err := os.OpenRoot(cache)
 	if err != nil {
@@ -426,7 +426,7 @@ func (p *published) open(name string) (*os.File, error) {
 	return nil, fmt.Errorf("%s is a link that leads out of the folder: refused; put the file itself there, if it belongs to the model", path)
 }
 
-// modeOf is what others may do with a copy: read it, if they may read what it is a copy of.
+// modeOf returns the mode of a copy: readable for others only if the original is.
 func modeOf(in *os.File) (fs.FileMode, error) {
 	const own, all = 0o600, 0o644
 	info, err := in.Stat()
@@ -465,7 +465,7 @@ func copyFile(o ImportOptions, name, to string) (err error) {
 	return o.mustBe(name, hex.EncodeToString(hash.Sum(nil)))
 }
 
-// same reports whether the model is in its place already.
+// same reports whether the same model is already installed.
 func same(ctx context.Context, made, final string) (bool, error) {
 	if _, err := os.Lstat(final); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -482,7 +482,7 @@ func same(ctx context.Context, made, final string) (bool, error) {
 	return true, nil
 }
 
-// install makes what was written durable and gives it its name.
+// install syncs the files and renames the folder to its final name.
 func install(made, final string) error {
 	err := filepath.WalkDir(made, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
@@ -495,7 +495,7 @@ func install(made, final string) error {
 	}
 	if err := os.Rename(made, final); err != nil {
 		if _, there := os.Lstat(final); there == nil {
-			return &ExistsError{final} // of another import at the same time
+			return &ExistsError{final} // of a concurrent import
 		}
 		return fmt.Errorf("install model: %w", err)
 	}

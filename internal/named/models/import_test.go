@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// script stands for make_onnx.py: it writes down what it was asked for.
+// script replaces make_onnx.py: it writes its arguments.
 const script = `
 import sys
 folder, out = sys.argv[1:3]
@@ -53,8 +53,7 @@ func importing(t *testing.T, files map[string]string) models.ImportOptions {
 	}
 }
 
-// wantNothing checks that a folder of models holds only those named: nothing half-made, nothing in the way of the next
-// try.
+// wantNothing checks that a folder of models holds only those named, and nothing half made.
 func wantNothing(t *testing.T, into string, but ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(into)
@@ -103,7 +102,7 @@ func TestImport(t *testing.T) {
 	}
 	wantNothing(t, o.Into, "new")
 
-	// The same again is no change, and another one is refused.
+	// The same import again changes nothing, and a different model is refused.
 	if again, err := models.Import(t.Context(), o); err != nil || !again.Already {
 		t.Errorf("again: %+v, %v", again, err)
 	}
@@ -117,7 +116,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// A graph that is there is taken as it is, with the weights beside it.
+// An existing graph is copied with its external weights.
 func TestImport_Graph(t *testing.T) {
 	files := published()
 	delete(files, weights)
@@ -128,7 +127,7 @@ func TestImport_Graph(t *testing.T) {
 	}
 }
 
-// The files that hold a graph's weights have whatever names the graph says, as long as they are in its folder.
+// The files with a graph's weights may have any names, within its folder.
 func TestImport_GraphWithWeightsOfAnyName(t *testing.T) {
 	files := published()
 	delete(files, weights)
@@ -140,7 +139,7 @@ func TestImport_GraphWithWeightsOfAnyName(t *testing.T) {
 	if err != nil || !slices.Contains(done.Files, "parts/first.bin") || slices.Contains(done.Files, "other.bin") {
 		t.Errorf("got %+v, %v", done, err)
 	}
-	// One outside is left where it is: whoever opens the model refuses it.
+	// A file outside is not copied: opening the model fails.
 	tiny.External = "../config.json"
 	files["onnx/model.onnx"] = string(tiny.Graph())
 	if done, err = models.Import(t.Context(), importing(t, files)); err != nil || len(done.Files) != 5 {
@@ -206,7 +205,7 @@ func TestImport_Refuses(t *testing.T) {
 	}
 }
 
-// A module that would have its settings outside of the folder is left out, as the plugin refuses it later.
+// A module with settings outside of the folder is ignored; the plugin would refuse it.
 func TestImport_StaysInTheFolder(t *testing.T) {
 	files := published()
 	files["modules.json"] = `[{"path": ""}, {"path": "../secret"}]`
@@ -281,7 +280,7 @@ func TestCompare(t *testing.T) {
 			"cosine 0.8536 on average, 0.7071 at least, of 2 texts",
 		},
 		{
-			// pairs of place and number
+			// pairs of index and number
 			embed.Description{Dims: 9, Sparse: true},
 			[][]float32{{3, 2}, {3, 1, 4, 1}},
 			[][]float32{{3, 1}, {3, 1, 4, 1}},
@@ -294,8 +293,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A link out of the folder copies nothing, whichever file it stands for; one into the folder, or into a hub's cache,
-// is followed.
+// A link out of the folder is not followed, whichever file it replaces; one into the folder or into a hub's cache is.
 func TestImport_FollowsNoLinkOut(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(`{"model_type": "bert"}`), 0o600); err != nil {
@@ -323,7 +321,7 @@ func TestImport_FollowsNoLinkOut(t *testing.T) {
 		}
 		wantNothing(t, o.Into)
 	}
-	// One in the place of the folder itself, while its files are copied.
+	// The folder itself is replaced by a link while its files are copied.
 	files := published()
 	files["model.onnx"] = "graph"
 	o := importing(t, files)
@@ -357,7 +355,7 @@ func TestImport_FollowsNoLinkOut(t *testing.T) {
 	if _, err := models.Import(t.Context(), o); err != nil {
 		t.Errorf("a link into a hub's cache: %v", err)
 	}
-	// A cache whose models share what is equal.
+	// A cache whose models share identical files.
 	cache = t.TempDir()
 	shared, model := filepath.Join(cache, "blobs", "ab"), filepath.Join(cache, "models--a--b")
 	if err := errors.Join(os.MkdirAll(shared, 0o755), os.CopyFS(model, os.DirFS(filepath.Dir(filepath.Dir(snapshot)))),
@@ -377,8 +375,8 @@ func TestImport_FollowsNoLinkOut(t *testing.T) {
 	}
 }
 
-// TestTrust_ALinkPutThereMidwayLeadsToNoOtherFile: the one who made the folder may change it while the script runs, and
-// would choose which file of whoever imports it ONNX is made of.
+// TestTrust_ALinkPutThereMidwayLeadsToNoOtherFile: the owner of the folder may change it while the script runs, and
+// must not choose which file of the importing user ONNX is made from.
 func TestTrust_ALinkPutThereMidwayLeadsToNoOtherFile(t *testing.T) {
 	t.Parallel()
 	o := importing(t, published())
@@ -405,7 +403,7 @@ open(out, "w").write(open(folder + "/model.safetensors").read() + open(folder + 
 	wantNothing(t, o.Into, "new")
 }
 
-// What only its owner may read is not read by others because it was imported; nor is what was made of it.
+// If only the owner may read the original, the same holds for the copy and for what is made from it.
 func TestImport_KeepsWhoMayRead(t *testing.T) {
 	for _, mode := range []os.FileMode{0o600, 0o640, 0o644} {
 		o := importing(t, published())
@@ -426,7 +424,7 @@ func TestImport_KeepsWhoMayRead(t *testing.T) {
 	}
 }
 
-// TestImport_TakesWhatWasChecked: what came from a hub and was compared there must be the same when it is copied.
+// TestImport_TakesWhatWasChecked: files that were downloaded and checked must be the same when they are copied.
 func TestImport_TakesWhatWasChecked(t *testing.T) {
 	for _, name := range []string{"tokenizer.json", "1_Pooling/config.json", weights} {
 		files := published()

@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Likeness tells how near vectors come to others of the same texts, as a search sees it: 1 is the same.
+// Likeness says how similar vectors are to others of the same texts, by the measure of searches: 1 is equal.
 type Likeness struct {
 	Measure embed.Measure `json:"measure"`
 	Mean    float64       `json:"mean"`
@@ -16,12 +16,12 @@ type Likeness struct {
 	Texts   int           `json:"texts"`
 }
 
-// String is the form for people.
+// String describes the likeness.
 func (l Likeness) String() string {
 	return fmt.Sprintf("%s %.4f on average, %.4f at least, of %d texts", l.Measure, l.Mean, l.Least, l.Texts)
 }
 
-// Compare compares vectors of a model one by one. Texts without one on either side are left out.
+// Compare compares vectors of a model pairwise. It leaves out texts without a vector on either side.
 func Compare(about embed.Description, a, b [][]float32) Likeness {
 	found := Likeness{Measure: about.Measure(), Least: 1}
 	for i := range min(len(a), len(b)) {
@@ -37,8 +37,8 @@ func Compare(about embed.Description, a, b [][]float32) Likeness {
 	return found
 }
 
-// Samples returns texts to try a model with, the same at each call and no two alike: from one sentence to some twenty,
-// most of them short, as texts in tables are.
+// Samples returns distinct sample texts, always the same: of one to about twenty sentences, mostly short, like texts in
+// tables.
 func Samples(count int) []string {
 	texts := make([]string, count)
 	for i := range texts {

@@ -27,24 +27,24 @@ const (
 	configFile    = "config.json"
 )
 
-// Info is what the small files of a model folder say.
+// Info is the information in the small files of a model folder.
 type Info struct {
 	Name      string   `json:"name"` // of the folder
 	Path      string   `json:"path"`
-	Type      string   `json:"type"`      // of the encoder, "bert"; "" when not known
-	Tokenizer string   `json:"tokenizer"` // "WordPiece", "BPE", "Unigram"; "" when not known
-	Dims      int      `json:"dims"`      // of the encoder; 0 when not known
+	Type      string   `json:"type"`      // of the encoder, "bert"; "": unknown
+	Tokenizer string   `json:"tokenizer"` // "WordPiece", "BPE", "Unigram"; "": unknown
+	Dims      int      `json:"dims"`      // of the encoder; 0: unknown
 	Bytes     int64    `json:"bytes"`     // of all files
 	Files     []string `json:"files"`     // that SHA256SUMS lists, sorted
-	SHA256    string   `json:"sha256"`    // of model.onnx, or of the table of a static model, as listed
-	Int8      bool     `json:"int8"`      // has model_int8.onnx besides
-	Static    bool     `json:"static"`    // a table of vectors, which the plugin static reads
-	Reranks   bool     `json:"reranks"`   // scores texts for a query, and makes no vectors
+	SHA256    string   `json:"sha256"`    // of model.onnx, or of a static model's table, as listed
+	Int8      bool     `json:"int8"`      // it also has model_int8.onnx
+	Static    bool     `json:"static"`    // a table of vectors, for the plugin static
+	Reranks   bool     `json:"reranks"`   // it scores texts for a query, and makes no vectors
 	Problem   string   `json:"problem,omitempty"`
 }
 
-// List returns the model folders in some folders, by name; of two with the same name the first, which is the one that
-// is found.
+// List returns the model folders in some folders, by name. Of two with the same name it returns the first, which is the
+// one that a name finds.
 func List(folders []string) []Info {
 	var found []Info
 	for _, folder := range folders {
@@ -69,7 +69,7 @@ func List(folders []string) []Info {
 	return found
 }
 
-// Describe reads a model folder. What is wrong with it stands in Problem; its files are not verified.
+// Describe reads a model folder. Problem says what is wrong with it; its files are not verified.
 func Describe(folder string) Info {
 	info := Info{Name: filepath.Base(folder), Path: folder}
 	sums, err := ReadSums(folder)
@@ -111,25 +111,25 @@ type encoderConfig struct {
 	Type   string `json:"model_type"`
 	Hidden int    `json:"hidden_size"`
 	Dim    int    `json:"dim"`
-	Static int    `json:"hidden_dim"` // what model2vec calls it
+	Static int    `json:"hidden_dim"` // in model2vec
 
 	Architectures []string `json:"architectures"`
 
 	Positions  string          `json:"position_embedding_type"`
 	Act        string          `json:"hidden_act"`
-	Activation string          `json:"activation"` // what DistilBERT calls it
-	Code       json.RawMessage `json:"auto_map"`   // of its own: its encoder is another than its type says
+	Activation string          `json:"activation"` // in DistilBERT
+	Code       json.RawMessage `json:"auto_map"`   // custom code: its encoder differs from its type
 }
 
-// reranks reports whether the model is a reranker, or another classifier of whole texts, which no plugin reads.
+// reranks reports whether the model is a reranker, or another classifier of texts, which no plugin supports.
 func (c encoderConfig) reranks() bool {
 	return slices.ContainsFunc(c.Architectures, func(name string) bool {
 		return strings.HasSuffix(name, "ForSequenceClassification")
 	})
 }
 
-// unmakeable says which field of config.json has tools/make_onnx.py make no ONNX of such a model's weights; "": it
-// makes it.
+// unmakeable returns the field of config.json because of which tools/make_onnx.py cannot make ONNX from the model's
+// weights; "": it can.
 func (c encoderConfig) unmakeable() string {
 	switch kind := cmp.Or(c.Type, "bert"); {
 	case !slices.Contains(MakeableTypes, kind):
@@ -144,11 +144,11 @@ func (c encoderConfig) unmakeable() string {
 	return ""
 }
 
-// notMade says why no ONNX can be made of the weights of a published model, and what to do; nil: it can.
+// notMade returns why no ONNX can be made from the weights of a published model, and what to do; nil: it can.
 func notMade(folder string) error {
 	var task, why string
 	config := readConfig(folder)
-	modules, _ := readModules(folder) // whoever reads all of it says what is wrong
+	modules, _ := readModules(folder) // errors are reported elsewhere
 	switch {
 	case config.reranks():
 		why, task = configFile+": architectures names a reranker or a classifier", "--task text-classification "
@@ -163,7 +163,7 @@ func notMade(folder string) error {
 	return &UnfitError{fmt.Errorf("%s: no ONNX is made of its %s: %s", why, weightsFile, exportIt(task))}
 }
 
-// exportIt says how somebody makes ONNX of any model. It needs PyTorch.
+// exportIt says how to export ONNX from any model. It needs PyTorch.
 func exportIt(task string) string {
 	return "export it (optimum-cli export onnx " + task + "--model FOLDER OUT) and import OUT, or take a model that has " +
 		graphs[0]
@@ -175,7 +175,7 @@ type module struct {
 	Type string `json:"type"`
 }
 
-// atTheTop refuses a model whose encoder is in a folder of the folder.
+// atTheTop refuses a model whose encoder is in a subfolder.
 func atTheTop(modules []module) error {
 	if len(modules) == 0 || path.Clean(modules[0].Path) == "." {
 		return nil
@@ -185,7 +185,7 @@ func atTheTop(modules []module) error {
 		"(--file)", modulesFile, modules[0].kind(), modules[0].Path)}
 }
 
-// An UnfitError means that a published model is of a kind that is not read: to fetch it again does not help.
+// An UnfitError means that a published model is of an unsupported kind: another download does not help.
 type UnfitError struct{ err error }
 
 func (e *UnfitError) Error() string { return e.err.Error() }
@@ -193,13 +193,12 @@ func (e *UnfitError) Unwrap() error { return e.err }
 
 func (m module) kind() string { return m.Type[strings.LastIndexByte(m.Type, '.')+1:] }
 
-// sparse reports whether sparse vectors are made of what a head for masked words gives.
+// sparse reports whether the model makes sparse vectors from a masked language model's output.
 func sparse(modules []module) bool {
 	return slices.ContainsFunc(modules, func(m module) bool { return m.kind() == "SpladePooling" })
 }
 
-// readModules returns none where there is no such file. In place of a router it returns what that has for documents and
-// for queries.
+// readModules returns nil if the file does not exist. It replaces a router by its modules for documents and queries.
 func readModules(folder string) (modules []module, err error) {
 	if err = readJSON(filepath.Join(folder, modulesFile), &modules); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", modulesFile, err)
@@ -223,7 +222,7 @@ func readModules(folder string) (modules []module, err error) {
 
 func readConfig(folder string) encoderConfig {
 	var config encoderConfig
-	_ = readJSON(filepath.Join(folder, configFile), &config) // what it does not say stays empty
+	_ = readJSON(filepath.Join(folder, configFile), &config) // missing settings stay empty
 	return config
 }
 
@@ -237,7 +236,8 @@ func readJSON(path string, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// staticIn reports whether a folder is that of a static model, and in which of its folders table and tokenizer lie.
+// staticIn reports whether a folder is that of a static model, and which of its folders has the table and the
+// tokenizer.
 func staticIn(folder string) (in string, static bool) {
 	m := manifest.ByContent(folder)
 	if m == nil || !slices.Contains(m.Model.Encoders, staticModule) {
@@ -257,7 +257,7 @@ func isStatic(folder string) bool {
 	return static
 }
 
-// tableOf is the file with the vectors of a static model; "" of others.
+// tableOf returns the file with the vectors of a static model; "" for others.
 func tableOf(folder string) string {
 	if in, static := staticIn(folder); static {
 		return path.Join(in, weightsFile)
@@ -265,7 +265,7 @@ func tableOf(folder string) string {
 	return ""
 }
 
-// filesOf are the files that a model in a folder must have.
+// filesOf returns the files that a model in a folder must have.
 func filesOf(folder string) []string {
 	if in, static := staticIn(folder); static {
 		return []string{path.Join(in, weightsFile), path.Join(in, tokenizerFile)}
@@ -273,7 +273,7 @@ func filesOf(folder string) []string {
 	return required
 }
 
-// Files in which sentence-transformers keeps what a model goes by.
+// Files with model settings of sentence-transformers.
 const (
 	modulesFile = "modules.json"
 	routerFile  = "router_config.json"
@@ -284,7 +284,7 @@ const (
 // splade is the pooling of sparse models.
 const splade, spladeModules = "splade", "sentence_transformers.sparse_encoder.models."
 
-// Stated is what the user says of a model whose files do not say it, or say otherwise. It is written into the new
+// Stated are settings that the user gives because the model's files lack them or are wrong. They are written to the new
 // folder, in the form of sentence-transformers. The zero value changes nothing.
 type Stated struct {
 	Pooling        string // mean, cls, last, max, weightedmean, mean_sqrt_len, or splade for a sparse model
@@ -293,11 +293,11 @@ type Stated struct {
 	QueryPrefix    *string
 }
 
-// usualMost is how many tokens of a text are read where a model could read more and nobody says: with more, one text
-// takes gigabytes, and a long text is found better by its parts.
+// usualMost is the default token limit of a text, for models with a higher one: with more, one text takes gigabytes,
+// and a long text is found better by its chunks.
 const usualMost = 2048
 
-// limit sets the most tokens of a text for a model that could read very many, and says so.
+// limit sets the default token limit for a model with a higher one, and reports it.
 func (o *ImportOptions) limit() {
 	most, heads := longest(o.From)
 	if o.MaxTokens != 0 || most <= usualMost {
@@ -312,7 +312,7 @@ func (o *ImportOptions) limit() {
 		"chunking divides longer texts", humanize.Comma(int64(most)), words, humanize.Comma(usualMost)))
 }
 
-// longest returns how many tokens of a text a model was made for, and the heads of its attention; 0: not known.
+// longest returns the token limit of a model, and the number of its attention heads; 0: unknown.
 func longest(folder string) (tokens, heads int) {
 	var limits struct {
 		MaxTokens int `json:"max_seq_length"`
@@ -322,13 +322,13 @@ func longest(folder string) (tokens, heads int) {
 		Heads     int `json:"num_attention_heads"`
 		GPTHeads  int `json:"n_head"`
 	}
-	_ = readJSON(filepath.Join(folder, configFile), &config) // what it does not say is not known
+	_ = readJSON(filepath.Join(folder, configFile), &config) // missing settings are unknown
 	for _, name := range optional {
 		if strings.HasPrefix(name, "sentence_") && limits.MaxTokens == 0 {
 			_ = readJSON(filepath.Join(folder, name), &limits)
 		}
 	}
-	const most = 1 << 20 // tokenizers say 1e30 for none
+	const most = 1 << 20 // tokenizers without a limit say 1e30
 	return min(cmp.Or(limits.MaxTokens, config.Positions), most), min(max(config.Heads, config.GPTHeads), most)
 }
 
@@ -394,7 +394,7 @@ func (s Stated) write(folder string) error {
 	return s.merge(folder, promptsFile, map[string]any{"prompts": config.Prompts})
 }
 
-// merge puts values into a file of settings, which it makes where there is none.
+// merge adds values to a settings file, and creates it if missing.
 func (Stated) merge(folder, name string, values map[string]any) error {
 	settings := map[string]any{}
 	if err := readJSON(filepath.Join(folder, name), &settings); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -413,5 +413,5 @@ func writeJSON(folder, name string, value any) error {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // anybody may read a model
+	return os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // everyone may read a model
 }

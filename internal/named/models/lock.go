@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lock makes sure that two pulls do not write into one folder. The lock goes with the process.
+// lock keeps two pulls from writing into one folder. The lock ends with the process.
 func lock(folder string) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(folder, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

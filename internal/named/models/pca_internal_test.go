@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The vectors lie along known directions, by known lengths: those are found, the longest first.
+// The vectors lie along known directions of known lengths, which must be found in descending order of length.
 func TestPrincipal_FindsTheDirections(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 27))

@@ -21,24 +21,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/replace"
 )
 
-// PullOptions say what to fetch. Files are at HUB/NAME/resolve/REVISION/FILE.
+// PullOptions say what to download. Files are at HUB/NAME/resolve/REVISION/FILE.
 type PullOptions struct {
-	Hub      string // URL; http only of this machine or with everything pinned
+	Hub      string // URL; http only to this machine or with all files pinned
 	Name     string // "author/model", or "model"
 	Revision string // "": main
-	// Pins are the sums of the files, by their names there. With Only, exactly these are fetched; otherwise the pinned
-	// ones must be what they are said to be, and the others are taken as they come.
+	// Pins are the required sums of files, by their names on the hub. With Only, exactly these files are downloaded;
+	// otherwise other files are accepted as they are.
 	Pins    Sums
 	Only    bool
-	File    string        // the weights to fetch: onnx/model_quantized.onnx; "": those that are best
-	Token   string        // shown to the hub, for models that are not for everybody
-	Into    string        // folder for what is fetched; what an earlier call left there is used
+	File    string        // the weights file, such as onnx/model_quantized.onnx; "": the best one
+	Token   string        // for the hub, for restricted models
+	Into    string        // folder for the downloads; it continues with what an earlier call left there
 	Client  *http.Client  // nil: the default one
-	Stall   time.Duration // without a byte for so long, the connection is given up; 0: 30 s
-	Retries int           // that bring no byte further, in a row; 0: 5
-	Pause   time.Duration // before the first of them; it doubles. 0: 1 s
+	Stall   time.Duration // a connection without data for this long is closed; 0: 30 s
+	Retries int           // consecutive retries without progress; 0: 5
+	Pause   time.Duration // before the first retry; it doubles. 0: 1 s
 	Log     *slog.Logger
-	// Progress is told how much of a file is there; total is -1 when not known. Calls come one after the other.
+	// Progress gets the progress of a file; total is -1 if unknown. Calls are sequential.
 	Progress func(file string, done, total int64)
 }
 
@@ -50,8 +50,7 @@ const (
 	maxModelBytes  = 64 << 30
 )
 
-// known is a published model that was looked at when this program was written: a revision, and all that is fetched of
-// it.
+// known is a published model that this program has pinned: a revision, and all files to download.
 type known struct {
 	revision string
 	sums     Sums
@@ -73,18 +72,18 @@ var knownModels = map[string]known{
 	}},
 }
 
-// Known returns the revision and the sums of all files of a model that this program brings along; "" and nil of others.
+// Known returns the revision and the sums of all files of a pinned model; "" and nil for others.
 func Known(name string) (revision string, sums Sums) {
 	k := knownModels[name]
 	return k.revision, maps.Clone(k.sums)
 }
 
-// recordOf is the file that keeps the sums of what was fetched of a model's revision, in a folder of models.
+// recordOf returns the file with the sums of a downloaded revision, in a folder of models.
 func recordOf(home, name, revision string) string {
 	return filepath.Join(home, ".pulled", strings.NewReplacer("/", "--").Replace(name+"@"+revision))
 }
 
-// Recorded returns the sums of what an earlier pull has fetched, with the file that keeps them; nil: there was none.
+// Recorded returns the sums of an earlier pull, with their file; nil: there was none.
 func Recorded(home, name, revision string) (Sums, string, error) {
 	path := recordOf(home, name, revision)
 	data, err := readLimited(path, maxSumsBytes)
@@ -101,7 +100,7 @@ func Recorded(home, name, revision string) (Sums, string, error) {
 	return sums, path, nil
 }
 
-// Record keeps the sums of what was fetched for the next pull.
+// Record stores the sums of a pull for the next one.
 func Record(home, name, revision string, sums Sums) error {
 	path := recordOf(home, name, revision)
 	if err := makeFolder(filepath.Dir(path)); err != nil {
@@ -110,7 +109,7 @@ func Record(home, name, revision string, sums Sums) error {
 	return replace.File(path, []byte(sums.String()), 0o644)
 }
 
-// CheckSource refuses names and addresses that nothing should be fetched from.
+// CheckSource refuses unsafe names and addresses.
 func CheckSource(o PullOptions) error {
 	parts := strings.Split(o.Name, "/")
 	if len(parts) > 2 {
@@ -141,9 +140,8 @@ func CheckSource(o PullOptions) error {
 	return nil
 }
 
-// Pull fetches the files that Import wants. It goes on where an earlier call was cut off, and tries again what was cut
-// off on the way; a file has its name only when it is whole and is what its pin says. It returns the sums of all
-// files.
+// Pull downloads the files that Import needs. It continues interrupted downloads, also of earlier calls. A file gets
+// its name only when it is complete and matches its pin. Pull returns the sums of all files.
 func Pull(ctx context.Context, o PullOptions) (Sums, error) {
 	if err := CheckSource(o); err != nil {
 		return nil, err
@@ -173,12 +171,12 @@ func Pull(ctx context.Context, o PullOptions) (Sums, error) {
 	return p.got, nil
 }
 
-// NewClient returns the client that Pull uses when it is given none. nil is the usual transport.
+// NewClient returns the default client of Pull. A nil transport is the default one.
 func NewClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{Transport: transport, CheckRedirect: stayEncrypted}
 }
 
-// stayEncrypted refuses to be led from an encrypted address to one that is not.
+// stayEncrypted refuses redirects from https to http.
 func stayEncrypted(request *http.Request, via []*http.Request) error {
 	const most = 10
 	if len(via) >= most {
@@ -196,7 +194,7 @@ type puller struct {
 	got Sums
 }
 
-// errTooLarge means that no ONNX can be made of a file of weights, which was therefore not fetched.
+// errTooLarge means that a weights file is too large to make ONNX from, and so was not downloaded.
 var errTooLarge = errors.New("it has more than 2 GB, of which no ONNX can be made")
 
 // errAbsent means that the hub has no such file.
@@ -211,7 +209,7 @@ func (p *puller) all(ctx context.Context) error {
 		}
 		return nil
 	}
-	for _, name := range []string{configFile, modulesFile, routerFile} { // these tell what else it takes
+	for _, name := range []string{configFile, modulesFile, routerFile} { // they determine the other files
 		if err := p.optional(ctx, name); err != nil {
 			return err
 		}
@@ -246,13 +244,13 @@ func (p *puller) all(ctx context.Context) error {
 	return p.weights(ctx)
 }
 
-// MakeableTypes are the encoders that tools/make_onnx.py knows, as config.json calls them.
+// MakeableTypes are the encoders that tools/make_onnx.py supports, as named in config.json.
 var MakeableTypes = []string{"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet"}
 
-// WeightFiles are the names that weights may have on a hub.
+// WeightFiles are the possible names of weights on a hub.
 var WeightFiles = slices.Concat([]string{weightsFile, "0_StaticEmbedding/" + weightsFile}, graphs, variants)
 
-// Names of graphs on a hub: the usual ones, and others that are taken where those are missing, the most exact first.
+// The names of graphs on a hub: the usual ones, and alternatives if those are missing, the most precise first.
 var (
 	graphs   = []string{"onnx/" + graphFile, graphFile}
 	variants = []string{
@@ -260,7 +258,7 @@ var (
 	}
 )
 
-// checkFile refuses what is no name of a file with weights.
+// checkFile refuses names that are not of a weights file.
 func checkFile(name string) error {
 	if name == "" || name == weightsFile || filepath.IsLocal(name) && path.Ext(name) == path.Ext(graphFile) {
 		return nil
@@ -268,7 +266,7 @@ func checkFile(name string) error {
 	return fmt.Errorf("%q is no file with weights: want a name like onnx/model_quantized.onnx, or %s", name, weightsFile)
 }
 
-// graph fetches a graph, and what lies beside it.
+// graph downloads a graph and its external files.
 func (p *puller) graph(ctx context.Context, name string) error {
 	if err := p.file(ctx, name); err != nil {
 		return err
@@ -286,7 +284,7 @@ func (p *puller) graph(ctx context.Context, name string) error {
 	return nil
 }
 
-// weights fetches weights that ONNX can be made of, or else a graph that somebody has made.
+// weights downloads weights from which ONNX can be made, or else an existing graph.
 func (p *puller) weights(ctx context.Context) error {
 	switch p.File {
 	case "":
@@ -325,7 +323,7 @@ func (p *puller) optional(ctx context.Context, name string) error {
 	return nil
 }
 
-// file fetches one file, unless it is there.
+// file downloads one file, unless it exists.
 func (p *puller) file(ctx context.Context, name string) error {
 	if !filepath.IsLocal(name) {
 		return fmt.Errorf("%q is no name of a file", name)
@@ -342,7 +340,7 @@ func (p *puller) file(ctx context.Context, name string) error {
 	d := &download{puller: p, name: name, part: final + ".part", want: p.Pins[name]}
 	d.url = strings.TrimSuffix(p.Hub, "/") + "/" + path.Join(p.Name, "resolve", p.Revision, name)
 	if name == weightsFile && !p.Only && !isStatic(p.Into) {
-		d.most = maxGraphBytes // of more no ONNX can be made
+		d.most = maxGraphBytes // ONNX cannot be larger
 	}
 	sum, err = d.run(ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// A hub serves one model and does to its weights what a test asks for.
+// A hub serves one model, and handles its weights as a test asks.
 type hub struct {
 	*httptest.Server
 
@@ -37,7 +37,7 @@ type hub struct {
 
 const weights = "model.safetensors"
 
-// newHub serves a model whose weights have some hundred kilobytes, no two alike.
+// newHub serves a model whose weights have some hundred random kilobytes.
 func newHub(t *testing.T) *hub {
 	t.Helper()
 	var long strings.Builder
@@ -71,7 +71,7 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
 	if name == weights && h.weights != nil && h.weights(w, r, try) {
 		return
 	}
-	http.ServeContent(w, r, name, time.Time{}, strings.NewReader(content)) // knows Range and If-Range
+	http.ServeContent(w, r, name, time.Time{}, strings.NewReader(content)) // handles Range and If-Range
 }
 
 func sumOf(content string) string {
@@ -95,7 +95,7 @@ func (h *hub) options(t *testing.T) models.PullOptions {
 	}
 }
 
-// wantPulled checks that exactly the hub's files are there, and nothing half.
+// wantPulled checks that exactly the hub's files are there, and no partial ones.
 func wantPulled(t *testing.T, h *hub, o models.PullOptions, got models.Sums, err error) {
 	t.Helper()
 	if err != nil {
@@ -134,7 +134,7 @@ func TestPull(t *testing.T) {
 	if seen[weights] != int64(len(h.files[weights])) {
 		t.Errorf("the progress ended at %d bytes", seen[weights])
 	}
-	// What is there is not fetched again.
+	// Existing files are not downloaded again.
 	before := len(h.asked[weights])
 	got, err = models.Pull(t.Context(), o)
 	wantPulled(t, h, o, got, err)
@@ -143,7 +143,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestTrust_APullFollowsNoLink: in a folder that others may write, too, a link may stand where the parts of files come.
+// TestTrust_APullFollowsNoLink: in a folder that others can write to, a link may have the name of a partial file.
 func TestTrust_APullFollowsNoLink(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{weights + ".part", weights + ".part.tag"} {
@@ -161,7 +161,7 @@ func TestTrust_APullFollowsNoLink(t *testing.T) {
 	}
 }
 
-// A connection that ends early goes on where it ended, as often as it brings something.
+// An interrupted download continues where it ended, as often as it makes progress.
 func TestPull_Drops(t *testing.T) {
 	h := newHub(t)
 	h.weights = func(w http.ResponseWriter, r *http.Request, try int) bool {
@@ -182,7 +182,7 @@ func TestPull_Drops(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}
 	o := h.options(t)
-	o.Retries = 2 // fewer than the drops: each of them brings something
+	o.Retries = 2 // fewer than the interruptions: each makes progress
 	got, err := models.Pull(t.Context(), o)
 	wantPulled(t, h, o, got, err)
 	ranges := h.asked[weights]
@@ -191,7 +191,7 @@ func TestPull_Drops(t *testing.T) {
 	}
 }
 
-// One that is silent is left, and the next goes on.
+// A stalled connection is closed, and the next one continues.
 func TestPull_Stalls(t *testing.T) {
 	h := newHub(t)
 	h.weights = func(w http.ResponseWriter, r *http.Request, try int) bool {
@@ -201,20 +201,21 @@ func TestPull_Stalls(t *testing.T) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(h.files[weights])))
 		_, _ = io.WriteString(w, h.files[weights][:50_000])
 		w.(http.Flusher).Flush()
-		<-r.Context().Done() // until the other side is gone
+		<-r.Context().Done() // until the client is gone
 		return true
 	}
 	o := h.options(t)
 	o.Stall = 2 * time.Second
 	got, err := models.Pull(t.Context(), o)
 	wantPulled(t, h, o, got, err)
-	// from where it had come, which a busy machine decides
+	// from an offset that depends on timing
 	if got := h.asked[weights]; len(got) < 2 || !strings.HasPrefix(got[1], "bytes=") {
 		t.Errorf("asked for %v", got)
 	}
 }
 
-// What came wrong is fetched once more from the beginning; what comes wrong again is an error, and is not kept.
+// A wrong file is downloaded once more from the beginning; if it is wrong again, it is an error, and the file is
+// deleted.
 func TestPull_Corrupts(t *testing.T) {
 	for _, always := range []bool{false, true} {
 		h := newHub(t)
@@ -243,7 +244,7 @@ func TestPull_Corrupts(t *testing.T) {
 	}
 }
 
-// A hub that says the sha256 of a file is held to it, without a pin.
+// A sha256 that the hub reports is verified even without a pin.
 func TestPull_BelievesTheTagOfTheHub(t *testing.T) {
 	h := newHub(t)
 	h.weights = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
@@ -256,7 +257,7 @@ func TestPull_BelievesTheTagOfTheHub(t *testing.T) {
 	}
 }
 
-// A part of a file that is another one by now is thrown away; so is one that another process left at its end.
+// A partial file of another version is deleted, and one of another process is continued.
 func TestPull_GoesOnInAnotherProcess(t *testing.T) {
 	for name, part := range map[string]struct {
 		content func(string) string
@@ -305,7 +306,7 @@ func TestPull_GoesOnInAnotherProcess(t *testing.T) {
 	}
 }
 
-// Answers that mean "later" are asked again, for some time; others are not.
+// Responses that mean "later" are retried for some time; others are not.
 func TestPull_Answers(t *testing.T) {
 	for _, test := range []struct {
 		code, tries int
@@ -331,7 +332,7 @@ func TestPull_Answers(t *testing.T) {
 	}
 }
 
-// A range that was not asked for would put bytes into the wrong place.
+// A range that was not requested would put bytes in the wrong place.
 func TestPull_WrongRange(t *testing.T) {
 	h := newHub(t)
 	h.weights = func(w http.ResponseWriter, r *http.Request, try int) bool {
@@ -353,7 +354,7 @@ func TestPull_WrongRange(t *testing.T) {
 	wantPulled(t, h, o, got, err)
 }
 
-// With a list of everything exactly that is fetched, and nothing else is believed.
+// With a complete list, exactly its files are downloaded, and nothing else is accepted.
 func TestPull_Pinned(t *testing.T) {
 	h := newHub(t)
 	o := h.options(t)
@@ -377,7 +378,7 @@ func TestPull_Pinned(t *testing.T) {
 	}
 }
 
-// Of the default model every file is pinned, tokenizer and pooling as well as the weights.
+// All files of the default model are pinned, not only the weights.
 func TestPull_AllFilesOfTheDefaultModelAreKnown(t *testing.T) {
 	t.Parallel()
 	revision, sums := models.Known("sentence-transformers/all-MiniLM-L6-v2")
@@ -388,7 +389,7 @@ func TestPull_AllFilesOfTheDefaultModelAreKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, sum := range made { // of what tools/fetch-model.sh makes
+	for name, sum := range made { // of the output of tools/fetch-model.sh
 		if name != "model.onnx" && name != "README.md" && sums[name] != sum {
 			t.Errorf("%s: known as %q, want %s", name, sums[name], sum)
 		}
@@ -398,7 +399,7 @@ func TestPull_AllFilesOfTheDefaultModelAreKnown(t *testing.T) {
 	}
 }
 
-// A graph that was made elsewhere is taken where there are no weights that ONNX can be made of.
+// An existing graph is downloaded if there are no weights to make ONNX from.
 func TestPull_Graph(t *testing.T) {
 	h := newHub(t)
 	h.files["config.json"] = `{"model_type": "something_new"}`
@@ -434,7 +435,7 @@ func TestPull_Graph(t *testing.T) {
 	}
 }
 
-// A model whose encoder is in a folder of its own is refused before anything large is fetched.
+// A model whose encoder is in a subfolder is refused before large files are downloaded.
 func TestPull_EncoderInAFolder(t *testing.T) {
 	h := newHub(t)
 	h.files["modules.json"] = `[{"path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}]`
@@ -446,7 +447,7 @@ func TestPull_EncoderInAFolder(t *testing.T) {
 	}
 }
 
-// A page in place of a file, or half a file of settings, is known at once, and nothing of it is left.
+// An HTML page instead of a file, and a truncated settings file, are detected early and deleted.
 func TestPull_AnotherFileThanItIsCalled(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, kind, content, want string }{
@@ -473,7 +474,7 @@ func TestPull_AnotherFileThanItIsCalled(t *testing.T) {
 	}
 }
 
-// Weights that no ONNX can be made of are left where they are, and a graph is taken, under whichever name.
+// Weights from which no ONNX can be made are not downloaded, and a graph is, whatever its name.
 func TestPull_DecidesBeforeItFetches(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]string{
@@ -498,7 +499,7 @@ func TestPull_DecidesBeforeItFetches(t *testing.T) {
 	}
 }
 
-// What weighs the tokens of queries is fetched with the model, from the folders that its router names.
+// The weights of query tokens are downloaded with the model, from the folders that its router names.
 func TestPull_ARouterAndItsFolders(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -533,7 +534,7 @@ func TestPull_EndsWithItsContext(t *testing.T) {
 	if _, err := models.Pull(ctx, o); err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("got %v", err)
 	}
-	// The lock is free again, and the rest can be fetched.
+	// The lock is free again, and the rest can be downloaded.
 	h.weights = nil
 	got, err := models.Pull(t.Context(), o)
 	wantPulled(t, h, o, got, err)
@@ -543,7 +544,7 @@ func TestCheckSource(t *testing.T) {
 	pins := models.Sums{"x": sumOf("")}
 	for _, test := range []struct {
 		o    models.PullOptions
-		want string // "": it is fine
+		want string // "": valid
 	}{
 		{models.PullOptions{Hub: "https://example.com", Name: "author/model"}, ""},
 		{models.PullOptions{Hub: "https://example.com/hub/", Name: "model", Revision: "refs/pr/1"}, ""},
@@ -567,7 +568,7 @@ func TestCheckSource(t *testing.T) {
 	}
 }
 
-// A hub that is reached through TLS must not lead to a place that is not.
+// A hub that is reached through TLS must not redirect to plain HTTP.
 func TestPull_StaysEncrypted(t *testing.T) {
 	plain := newHub(t)
 	secure := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))

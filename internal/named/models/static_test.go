@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 )
 
-// staticModels are the layouts in which static models are published.
+// staticModels are the published layouts of static models.
 func staticModels() map[string]map[string]string {
 	const tokenizer, module = `{"model": {"type": "WordPiece"}}`, `"type": "sentence_transformers.models.StaticEmbedding"`
 	return map[string]map[string]string{
@@ -26,7 +26,7 @@ func staticModels() map[string]map[string]string {
 	}
 }
 
-// A static model is imported and pulled as it is: no graph is made of it, nor one fetched that lies beside it.
+// A static model is imported and pulled unchanged: no graph is made from it, and none next to it is downloaded.
 func TestStatic_IsTakenAsItIs(t *testing.T) {
 	t.Parallel()
 	for name, files := range staticModels() {

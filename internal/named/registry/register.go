@@ -18,22 +18,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// Registration is a plugin to pin, with what is said of it now. What is left empty stays as it was.
+// Registration is a plugin to pin with its settings. Missing ones stay unchanged.
 type Registration struct {
 	File   string
-	Name   string // "": the file's without embedsidecar- and an ending such as .py
+	Name   string // "": the file's name without embedsidecar- and an extension such as .py
 	Said   []Said
 	DryRun bool
 }
 
-// Said is what the caller says for a key of the plugin's entry, and the caller's name for it, as --processes: a mistake
-// is told in that word. Without a value nothing is said; "0" takes away what was.
+// Said is a setting of the plugin's entry with the caller's name for it, such as --processes, for error messages.
+// Without a value it is unchanged; "0" removes it.
 type Said struct {
 	As, Key string
 	Values  []string
 }
 
-// Registered is what became of a registration.
+// Registered is the result of a registration.
 type Registered struct {
 	Catalogue string `json:"catalogue"`
 	Path      string `json:"path"`
@@ -41,11 +41,11 @@ type Registered struct {
 	Result    string `json:"result"`
 	SHA256    string `json:"sha256"`
 	Version   string `json:"version"`
-	// NotNoted says why the version is not noted; "": it is, or it was not looked for.
+	// NotNoted says why the version was not stored; "": it was stored, or not queried.
 	NotNoted string `json:"-"`
 }
 
-// The results of a change. One that is only to be told begins with would_be_.
+// The results of a change. Those of a dry run begin with would_be_.
 const (
 	registered = "registered"
 	updated    = "updated"
@@ -55,11 +55,11 @@ const (
 	wouldBe    = "would_be_"
 )
 
-// ending is the end of a file's name that says what it is written in; that of a version, -1.2, is none.
+// ending is a file extension for a programming language; a version such as -1.2 is not one.
 var ending = regexp.MustCompile(`\.[A-Za-z][A-Za-z0-9]*$`)
 
-// Register pins a plugin: it writes the SHA-256 of its file down, with what is said of it now. An error may come
-// beside a Registered.NotNoted.
+// Register pins a plugin: it stores the SHA-256 of its file, with the given settings. It may return an error together
+// with Registered.NotNoted.
 func (c Registry) Register(ctx context.Context, r Registration) (done Registered, err error) {
 	path, err := filepath.Abs(r.File)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c Registry) Register(ctx context.Context, r Registration) (done Registered
 	return done, nil
 }
 
-// enter changes the entry of a plugin among those of the catalogue, or adds one.
+// enter changes a plugin's entry in the catalog, or adds one.
 func (c Registry) enter(ctx context.Context, r Registration, list []config.Plugin,
 	done *Registered,
 ) ([]config.Plugin, error) {
@@ -129,7 +129,7 @@ func (c Registry) enter(ctx context.Context, r Registration, list []config.Plugi
 	return list, nil
 }
 
-// amend changes what is said now.
+// amend applies the given settings.
 func (r *Registration) amend(p *config.Plugin) error {
 	for _, said := range r.Said {
 		if len(said.Values) == 0 || said.Values[0] == "" {
@@ -142,11 +142,10 @@ func (r *Registration) amend(p *config.Plugin) error {
 	return nil
 }
 
-// version starts the plugin, with the model that it would have in a pipeline that names none, and returns what it
-// calls itself. One that cannot be started as things are, for want of a model or a key, is registered all the same:
-// it says why then.
+// version starts the plugin with its default model, and returns its version. A plugin that cannot start now, because a
+// model or a key is missing, is registered even so: why then has the reason.
 func (c Registry) version(ctx context.Context, p config.Plugin) (version, why string) {
-	// As if it were in the catalogue already, in the place of what may be there.
+	// As if it were already in the catalog, instead of a previous entry.
 	found, err := c.source.Config.WithRegistered([]config.Plugin{p}).Embedder(c.source.Find, p.Name, "")
 	if missing, ok := errors.AsType[*config.NotFoundError](err); ok {
 		return "", fmt.Sprintf("its version is not recorded: the %s %q, without which it does not start, is not there yet",
@@ -156,7 +155,7 @@ func (c Registry) version(ctx context.Context, p config.Plugin) (version, why st
 		return "", "its version is not recorded: " + err.Error()
 	}
 	var d embed.Description
-	found.Model = "" // whatever it offers: only what it calls itself is asked for
+	found.Model = "" // any model: only the plugin's version is needed
 	h, err := c.source.Once(found)
 	if err == nil {
 		d, err = h.Describe(ctx)
@@ -169,14 +168,13 @@ func (c Registry) version(ctx context.Context, p config.Plugin) (version, why st
 	return d.Version, ""
 }
 
-// Removed is what became of a plugin that was to be taken out.
+// Removed is the result of removing a plugin.
 type Removed struct {
 	Plugin string `json:"plugin"`
 	Result string `json:"result"`
 }
 
-// Remove takes plugins out of the catalogue; their files stay. Where some are not in it, their error comes beside what
-// became of all.
+// Remove removes plugins from the catalog; their files stay. If some are missing, it returns the results and an error.
 func (c Registry) Remove(names []string, dryRun bool) (list []Removed, err error) {
 	var missing, known []string
 	change := func(entries []config.Plugin) ([]config.Plugin, error) {
@@ -201,7 +199,7 @@ func (c Registry) Remove(names []string, dryRun bool) (list []Removed, err error
 	}
 	path := c.source.Find.Catalogue(c.source.Config)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		_, _ = change(nil) // nothing to take out, and no file to make for that
+		_, _ = change(nil) // nothing to remove, so do not create the file
 	} else if err := config.ChangeCatalogue(path, dryRun, change); err != nil {
 		return nil, err
 	}
@@ -216,13 +214,13 @@ func (c Registry) Remove(names []string, dryRun bool) (list []Removed, err error
 		strings.Join(missing, ", ")), hint)
 }
 
-// changedHints are the ways out of a file that is not the pinned one.
+// changedHints are the hints about a file that does not match its pin.
 var changedHints = []string{
 	"put the file back that was pinned, or, if the new one is meant:",
 	"embedsidecar plugins register FILE, then embedsidecar plugins reload; an entry in the configuration file is changed there",
 }
 
-// Verdict is what was found of one plugin.
+// Verdict is the result of verifying one plugin.
 type Verdict struct {
 	Plugin string   `json:"plugin"`
 	Result string   `json:"result"` // "ok" or "wrong"
@@ -236,8 +234,8 @@ const (
 	verdictWrong = "wrong"
 )
 
-// Verify checks the files of plugins against their pins, starts them and sees that they answer in order: those of these
-// names, or all that are pinned. Where something is wrong, an error that says so comes beside the verdicts.
+// Verify checks the files of plugins against their pins, starts them and checks their answers: the named ones, or all
+// pinned ones. If something is wrong, it returns the verdicts and an error.
 func (c Registry) Verify(ctx context.Context, names []string) ([]Verdict, error) {
 	settings, err := c.source.Registered()
 	if err != nil {
@@ -278,7 +276,7 @@ func (c Registry) verify(ctx context.Context, settings *config.Config, name stri
 	case fileMissing, fileUnusable:
 		return Verdict{name, verdictWrong, k.Detail, k.hints}
 	}
-	d, _, err := c.describe(ctx, name, "") // its start asks the texts whose order is known
+	d, _, err := c.describe(ctx, name, "") // at its start it gets test texts
 	if err != nil {
 		return Verdict{name, verdictWrong, c.source.Redact(err.Error()), problem.Hints(err)}
 	}

@@ -1,6 +1,6 @@
-// Package registry is the plugins that can be named: those of the configuration, those that are registered, and the
-// programs in the folder of plugins. It tells what there is and whether each file is the one that was pinned, asks a
-// plugin what it is, and writes down which come and which go.
+// Package registry handles the plugins that can be named: those of the configuration, the registered ones, and the
+// programs in the plugin folder. It lists them and verifies their pins, queries their descriptions, and registers and
+// removes them.
 package registry
 
 import (
@@ -25,49 +25,49 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// Registry is the plugins that can be named.
+// Registry handles the plugins that can be named.
 type Registry struct{ source embedders.Source }
 
-// Of returns the plugins that can be named where source finds plugins.
+// Of returns the Registry of a source.
 func Of(source embedders.Source) Registry { return Registry{source} }
 
-// Where a plugin's checksum is written down.
+// Where a plugin's checksum is stored.
 const (
 	pinnedInFile    = "configuration"
 	pinnedInCatalog = "catalogue"
 	notPinned       = "no"
 )
 
-// What became of the file of a plugin.
+// The states of a plugin's file.
 const (
 	fileOK       = "ok"
 	fileMissing  = "missing"
-	fileChanged  = "changed" // not the file that was pinned
+	fileChanged  = "changed" // not the pinned file
 	fileUnusable = "unusable"
 )
 
 // Known is a plugin that can be named.
 type Known struct {
 	Plugin string `json:"plugin"`
-	// as it called itself when it was written down, or calls itself now in a sidecar
+	// from its registration, or from a sidecar that runs it
 	Version string `json:"version,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Pinned  string `json:"pinned"`
-	SHA256  string `json:"sha256,omitempty"` // as it was written down
-	// "ok", "missing", "changed" (not the file that was pinned), "unusable"
+	SHA256  string `json:"sha256,omitempty"` // the pinned sum
+	// "ok", "missing", "changed" (not the pinned file), "unusable"
 	State       string   `json:"state"`
 	Detail      string   `json:"detail,omitempty"`
 	Env         []string `json:"env,omitempty"`
-	Processes   int      `json:"processes"` // that may run for each model
+	Processes   int      `json:"processes"` // the limit per model
 	MemoryLimit int64    `json:"memory_limit_bytes,omitempty"`
 	CallTimeout float64  `json:"call_timeout_seconds,omitempty"`
 	Running     int      `json:"running"` // processes in sidecars of this user on this machine
 	Circuit     string   `json:"circuit,omitempty"`
 
-	hints []string // ways out of what Detail says
+	hints []string // about Detail
 }
 
-// List finds every plugin that a pipeline could name, and what runs of them.
+// List returns every plugin that a pipeline could name, with its running processes.
 func (c Registry) List(ctx context.Context) ([]Known, error) {
 	settings, err := c.source.Registered()
 	if err != nil {
@@ -94,7 +94,7 @@ func (c Registry) List(ctx context.Context) ([]Known, error) {
 	return list, nil
 }
 
-// count adds what runs of the plugin in a sidecar.
+// count adds the plugin's processes in a sidecar.
 func (k *Known) count(running []control.Plugin) {
 	for _, p := range running {
 		if p.Plugin != k.Plugin {
@@ -108,7 +108,7 @@ func (k *Known) count(running []control.Plugin) {
 	}
 }
 
-// known tells of a plugin without starting it.
+// known describes a plugin without starting it.
 func (c Registry) known(settings *config.Config, name string) Known {
 	k := Known{Plugin: name, Pinned: notPinned, State: fileOK, Processes: 1}
 	program := name
@@ -147,7 +147,7 @@ func (c Registry) known(settings *config.Config, name string) Known {
 	return k
 }
 
-// Info is a plugin with what it says of itself.
+// Info is a plugin with its description of itself.
 type Info struct {
 	Known
 
@@ -162,8 +162,7 @@ type Info struct {
 	Sparse        bool   `json:"sparse,omitempty"`
 }
 
-// Info starts a plugin, by its name or the path of its program, and asks it what it is. Without a model it is the one
-// that a pipeline would get.
+// Info starts a plugin, by name or program path, and queries its description. Without a model it uses the default one.
 func (c Registry) Info(ctx context.Context, plugin, model string) (Info, error) {
 	settings, err := c.source.Registered()
 	if err != nil {
@@ -181,7 +180,7 @@ func (c Registry) Info(ctx context.Context, plugin, model string) (Info, error) 
 	}, nil
 }
 
-// describe starts a plugin, asks it what it is, and ends it.
+// describe starts a plugin, queries its description, and stops it.
 func (c Registry) describe(ctx context.Context, plugin, model string) (d embed.Description, found config.Embedder,
 	err error,
 ) {
@@ -193,7 +192,7 @@ func (c Registry) describe(ctx context.Context, plugin, model string) (d embed.D
 	return d, found, errors.Join(err, h.Close())
 }
 
-// Properties are what a person reads of a plugin: names and values.
+// Properties lists the plugin's properties for display: names and values.
 func (i *Info) Properties() [][]any {
 	return [][]any{
 		{"plugin", i.Name},
@@ -216,7 +215,7 @@ func (i *Info) Properties() [][]any {
 	}
 }
 
-// or is a value, or a word in its place where it is zero.
+// or formats a value, or returns word if it is zero.
 func or[T comparable](value T, word string, write func(T) string) string {
 	if value == *new(T) {
 		return word
@@ -224,7 +223,7 @@ func or[T comparable](value T, word string, write func(T) string) string {
 	return write(value)
 }
 
-// Trial is a plugin that is tried by itself, as its author would, with the environment that it is given here.
+// Trial is a plugin that is tested on its own, as its author would, with the given environment.
 type Trial struct {
 	config.Embedder
 
@@ -241,7 +240,7 @@ func (c Registry) Trial(plugin string) (Trial, error) {
 	return Trial{found, c.source}, err
 }
 
-// Keeps finds out whether the plugin keeps the contract, by the checks that o names.
+// Keeps tests whether the plugin follows the contract, by the checks in o.
 func (t Trial) Keeps(ctx context.Context, o conformance.Options) (*conformance.Report, error) {
 	o.Path, o.Env = t.PluginPath, t.Env
 	if t.ModelPath == "" {
@@ -257,7 +256,7 @@ func (t Trial) Keeps(ctx context.Context, o conformance.Options) (*conformance.R
 	return report, nil
 }
 
-// Bench is how fast a plugin is.
+// Bench is the speed of a plugin.
 type Bench struct {
 	Plugin  string              `json:"plugin"`
 	Version string              `json:"version"`
@@ -266,7 +265,7 @@ type Bench struct {
 	Speeds  []conformance.Speed `json:"speeds"`
 }
 
-// Bench measures the plugin through its host, each number of texts a call for a time.
+// Bench measures the plugin through its host, for each batch size for the given time.
 func (t Trial) Bench(ctx context.Context, each time.Duration) (b Bench, err error) {
 	h, err := t.source.Once(t.Embedder)
 	if err != nil {
@@ -281,16 +280,16 @@ func (t Trial) Bench(ctx context.Context, each time.Duration) (b Bench, err erro
 	return Bench{about.Plugin, about.Version, about.Model, about.Dims, speeds}, err
 }
 
-// Reloaded is what became of a plugin in a sidecar.
+// Reloaded is the result for a plugin in a sidecar.
 type Reloaded struct {
 	Sidecar string `json:"sidecar"`
 	Pid     int    `json:"pid"`
 	control.Reloaded
 }
 
-// Reload has the sidecars of this user on this machine move to the files of plugins as they are now: of these names, or
-// all. Where a database is named, as database.Which tells it, those of others are left alone. Where some did not, an
-// error that says why comes beside what became of all.
+// Reload makes the sidecars of this user on this machine switch to the current files of the named plugins, or all. With
+// a database, as database.Which returns it, it only asks the sidecars of that database. If some fail, it returns the
+// results and an error.
 func (c Registry) Reload(ctx context.Context, names []string, which string) ([]Reloaded, error) {
 	sidecars, err := c.sidecars(ctx, which)
 	if err != nil {
@@ -323,7 +322,7 @@ func (c Registry) Reload(ctx context.Context, names []string, which string) ([]R
 	return list, nil
 }
 
-// sidecars finds those of this user on this machine: where a database is named, those that work for it.
+// sidecars finds the sidecars of this user on this machine, with a database only those that work for it.
 func (c Registry) sidecars(ctx context.Context, which string) ([]control.Sidecar, error) {
 	folder := c.source.Config.ControlFolder()
 	sidecars, err := control.Find(ctx, folder)
@@ -347,7 +346,7 @@ func (c Registry) sidecars(ctx context.Context, which string) ([]control.Sidecar
 	return sidecars, nil
 }
 
-// Configure has the sidecars of this user on this machine take over their configurations as they are written down now.
+// Configure makes the sidecars of this user on this machine apply their current configuration files.
 func (c Registry) Configure(ctx context.Context, which string) (list []control.Configured, err error) {
 	sidecars, err := c.sidecars(ctx, which)
 	if err != nil {

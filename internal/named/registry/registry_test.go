@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
-// inFolder returns the plugins of a folder, whose programs are no plugins.
+// inFolder returns the plugins of a folder, whose programs are not real plugins.
 func inFolder(t *testing.T, names ...string) (registry.Registry, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func limit(memory string) []registry.Said {
 	return []registry.Said{{As: "--memory-limit", Key: "memory_limit", Values: []string{memory}}}
 }
 
-// TestRegistry_TellsWhatBecameOfAPin: a file that was put into the place of the pinned one is told and not started.
+// TestRegistry_TellsWhatBecameOfAPin: a file that replaced the pinned one is reported and not started.
 func TestRegistry_TellsWhatBecameOfAPin(t *testing.T) {
 	t.Parallel()
 	c, dir := inFolder(t, "a", "b")
@@ -82,7 +82,7 @@ func TestRegistry_TellsWhatBecameOfAPin(t *testing.T) {
 	}
 }
 
-// TestRegistry_RemovesWhatThereIs: a name that is not there is an error beside what became of the others.
+// TestRegistry_RemovesWhatThereIs: a missing name is an error in addition to the results of the others.
 func TestRegistry_RemovesWhatThereIs(t *testing.T) {
 	t.Parallel()
 	c, dir := inFolder(t, "a")

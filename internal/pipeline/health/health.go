@@ -1,5 +1,5 @@
-// Package health names the states of a pipeline, as anyone who shows one calls them, and what the papers say of each.
-// In which a pipeline is is judged in the database: sql/functions/states.sql.
+// Package health names the states of a pipeline, and has their documentation. The database determines a pipeline's
+// state: sql/functions/states.sql.
 package health
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
-// Code names a state. It is short and fixed: JSON, the label of a metric and, with blanks, what a person reads.
+// Code names a state. It never changes: JSON and metric labels have it, and users read it with spaces.
 type Code string
 
-// The states, in the order in which they are looked for: the first that holds is the state.
+// The states, in the order of evaluation: the first that applies is the state.
 const (
 	Copied         Code = "copied"
 	Missing        Code = "missing"
@@ -46,18 +46,19 @@ const (
 	UpToDate       Code = "up_to_date"
 )
 
-// Held is no state: a limit of rows or tokens a second holds the pipeline back. The reason of its state says so.
+// Held is not a state: it means that a limit of rows or tokens per second slows the pipeline down. The reason of its
+// state says so.
 const Held = "held"
 
-// Word is a state as a person reads it.
+// Word is the state for users.
 func (c Code) Word() string { return strings.ReplaceAll(string(c), "_", " ") }
 
-// OfEmbedder reports whether it is an embedder that keeps every sidecar from the pipeline.
+// OfEmbedder reports whether an embedder keeps every sidecar from the pipeline.
 func (c Code) OfEmbedder() bool {
 	return c == PluginUnknown || c == PluginDown || c == OtherModel || c == Failing
 }
 
-// Entry is what the papers say of a state.
+// Entry is the documentation of a state.
 type Entry struct {
 	Code  Code
 	Means string
@@ -170,7 +171,7 @@ var table = []Entry{
 	{UpToDate, "every row that is known has its vector", "nothing"},
 }
 
-// Table returns what the papers say of the states, in the order in which they are looked for.
+// Table returns the documentation of the states, in the order of evaluation.
 func Table() []Entry { return slices.Clone(table) }
 
 // Codes returns all states.
@@ -178,14 +179,14 @@ func Codes() []string {
 	return lists.Map(table, func(e Entry) string { return string(e.Code) })
 }
 
-// State is where a pipeline stands.
+// State is the state of a pipeline.
 type State struct {
 	Code   Code
 	Reason string   // one sentence
 	Hints  []string // what to do about it
 }
 
-// String is the sentence with its hints.
+// String returns the reason with its hints.
 func (s State) String() string {
 	if len(s.Hints) == 0 {
 		return s.Reason
@@ -193,7 +194,7 @@ func (s State) String() string {
 	return s.Reason + ": " + wording.Joined(s.Hints)
 }
 
-// Stream is what a sidecar does about the slot.
+// Stream is what a sidecar does with the slot.
 type Stream string
 
 // The states of a stream.
@@ -201,19 +202,19 @@ const (
 	Starting  Stream = "starting"
 	Streaming Stream = "streaming"
 	Standby   Stream = "standby"
-	Making    Stream = "making" // the slot
+	Making    Stream = "making" // creates the slot
 	Stuck     Stream = "stuck"
-	Quiet     Stream = "quiet" // nothing changes, so it has left until something does
-	NoStream  Stream = "none"  // it works the queue alone
+	Quiet     Stream = "quiet" // there are no changes, so it pauses until there are
+	NoStream  Stream = "none"  // it only processes the queue
 )
 
-// Problem is why a sidecar does not work a pipeline.
+// Problem is why a sidecar cannot process a pipeline.
 type Problem struct {
 	Code   Code   `json:"code"`
 	Detail string `json:"detail"`
 }
 
-// Quoted makes a name one word of a shell.
+// Quoted quotes a name as one shell word.
 func Quoted(name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-") == "" {
 		return name
@@ -221,7 +222,7 @@ func Quoted(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
-// Argument makes a name an argument of a command, in a shell, also if it looks like a flag; as embedsidecar.shell_word.
+// Argument quotes a name as a shell argument, even if it looks like a flag; embedsidecar.shell_word does the same.
 func Argument(name string) string {
 	if strings.HasPrefix(name, "-") {
 		return "-- " + Quoted(name)

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of docs/states.md")
 
-// Every state that the papers name can be reached, and the other way round.
+// Every documented state can be reached, and every state is documented.
 func TestTable_IsInTheOrderOfTheLook(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

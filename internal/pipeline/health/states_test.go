@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// facts are what is known of a pipeline, as states() hands it on.
+// facts are the inputs of states() about a pipeline.
 type facts map[string]any
 
-// with is a pipeline with nothing to do, but for some facts.
+// with returns an idle pipeline with some different facts.
 func with(differs facts) facts {
 	f := facts{
 		"pipeline_id": 7, "pipeline": "docs", "table_schema": "public", "table_name": "docs", "replaced_by": "",
@@ -54,7 +54,7 @@ func scan(more facts) facts {
 	return f
 }
 
-// stateOf has the database judge.
+// stateOf returns the state from the database.
 func stateOf(t rapid.TB, db *testenv.Database, f facts) (s health.State) {
 	t.Helper()
 	text, err := json.Marshal(f)
@@ -69,21 +69,21 @@ func stateOf(t rapid.TB, db *testenv.Database, f facts) (s health.State) {
 	return s
 }
 
-// stateCase is what is known of a pipeline, and where it stands by that.
+// stateCase has facts about a pipeline and the expected state.
 type stateCase struct {
 	facts facts
 	code  health.Code
 	words string
 }
 
-// stateCases are all of them.
+// stateCases returns all cases.
 func stateCases() map[string]stateCase {
 	all := troubleCases()
 	maps.Copy(all, workCases())
 	return all
 }
 
-// troubleCases are pipelines that something keeps from their work.
+// troubleCases are pipelines that cannot work.
 func troubleCases() map[string]stateCase {
 	otherwise := map[string]any{"reason": "no table", "hints": []string{"make one"}}
 	return map[string]stateCase{
@@ -210,7 +210,7 @@ func workCases() map[string]stateCase {
 	}
 }
 
-// TestP10_EachPipelineHasItsState: what is known of a pipeline decides where it stands, why, and what to do about it.
+// TestP10_EachPipelineHasItsState: the facts determine a pipeline's state, the reason, and the hints.
 func TestP10_EachPipelineHasItsState(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -232,8 +232,8 @@ func TestP10_EachPipelineHasItsState(t *testing.T) {
 	}
 }
 
-// Whatever is known of a pipeline, its state is one of those that docs/states.md names, with a reason; one that is
-// switched off, or outside of its hours, never counts as at work.
+// With any facts, the state is one that docs/states.md names, with a reason. A pipeline that is switched off, or
+// outside of its hours, never counts as working.
 func TestProperty_TheStateIsAlwaysOneOfTheNamed(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

@@ -1,12 +1,12 @@
-// Package walmsg reads the logical messages of ours that come through the slot. Anybody may write others.
+// Package walmsg reads our logical messages from the slot. Any role can write others.
 package walmsg
 
-// Wait is the prefix of the logical message, in no transaction, by which somebody who waits asks the streamer to store
-// its position; its content says nothing.
+// Wait is the prefix of the nontransactional logical message with which a waiting session asks the streamer to store
+// its position. Its content is irrelevant.
 const Wait = "embedsidecar.wait"
 
-// Ours tells of a logical message by its kind, its prefix and the length of its content whether it may be one of ours.
-// Anybody may write others, as fast as he can.
+// Ours reports, by kind, prefix and content length, whether a logical message may be one of ours. Any role can write
+// others, at any rate.
 func Ours(transactional bool, prefix []byte, content int) bool {
 	switch string(prefix) {
 	case Wait:

@@ -9,44 +9,44 @@ import (
 	"unicode/utf8"
 )
 
-// Ask is the prefix of the logical message, in no transaction, by which a session asks for the vector of a text; its
+// Ask is the prefix of the nontransactional logical message with which a session asks for the vector of a text. Its
 // content is a question.
 const Ask = "embedsidecar.ask"
 
-// LongestQuestion is how many bytes the text of a question may have.
+// LongestQuestion is the limit of a question's text in bytes.
 const LongestQuestion = 32 << 10
 
-// LongestTexts is how many bytes a question may have with the texts that are to be scored, and their lengths, and
-// MostTexts how many these may be.
+// LongestTexts is the limit in bytes of a question with the texts to score and their lengths; MostTexts limits their
+// number.
 const (
 	LongestTexts = 4<<20 + LongestQuestion
 	MostTexts    = 1000
 )
 
-// The first byte of a question says what is wanted.
+// The first byte of a question is its kind.
 const (
 	wantsVector = 1
 	wantsScores = 2
 )
 
-// Where the parts of a question are in the content of its message.
+// Offsets in the content of a question's message.
 const (
 	pipelineAt = 1 + sha256.Size
 	untilAt    = pipelineAt + 8
 	textAt     = untilAt + 8
 )
 
-// A Question is a text whose vector a session waits for that has called embedsidecar.embed, search or ask.
+// A Question is a text whose vector a session waits for, in embedsidecar.embed, search or ask.
 type Question struct {
 	ID       [sha256.Size]byte // of pipeline, role and text: the same question has the same
 	Pipeline int32
-	Role     uint32 // that has logged in
-	Until    int64  // when nobody waits for the answer any more: microseconds since 1970, by the server's clock
+	Role     uint32 // the login role
+	Until    int64  // end of the session's wait: microseconds since 1970, by the server's clock
 	Text     string
-	Texts    []string // to be scored by how well they answer the text; nil: its vector is wanted
+	Texts    []string // to score by how well they answer the text; nil: the vector is wanted
 }
 
-// Bytes is how much a question holds.
+// Bytes returns the size of a question.
 func (q *Question) Bytes() int {
 	bytes := len(q.Text)
 	for _, text := range q.Texts {
@@ -55,22 +55,22 @@ func (q *Question) Bytes() int {
 	return bytes
 }
 
-// ErrNoQuestion means that a message was not made by our functions: anybody may write what looks like a question.
+// ErrNoQuestion means that a message was not made by our functions: any role can write a similar message.
 var ErrNoQuestion = errors.New("not a question of this installation")
 
-// QuestionKey returns the key that questions are signed with. It is made of the installation's secret, and is not the
-// secret itself: anyone who may ask has texts of his own signed, and traces are named with the secret.
+// QuestionKey returns the key that signs questions. It is derived from the installation's secret and differs from it,
+// because roles that may ask get their own texts signed, and the secret is also used for the names of traces.
 func QuestionKey(secret []byte) []byte { return keyOf(Ask, secret) }
 
-// keyOf returns the key for messages with a prefix: what is signed as one kind of message is none of another.
+// keyOf returns the key for messages with a prefix: a signature of one kind is not valid for another.
 func keyOf(prefix string, secret []byte) []byte {
 	sum := sha256.Sum256(append([]byte(prefix), secret...))
 	return sum[:]
 }
 
-// ReadQuestion reads the content of a message, as embedsidecar.put in sql/functions/search.sql writes it: a
-// byte that says what is wanted, the HMAC of what follows, pipeline, role, time and text; where scores are wanted, the
-// texts too, each with its length before it. It returns ErrNoQuestion for anything else.
+// ReadQuestion reads the content of a message, as embedsidecar.put in sql/functions/search.sql writes it: a byte for
+// the kind, the HMAC of the rest, pipeline, role, time and text; for scores also the texts, each after its length. It
+// returns ErrNoQuestion for anything else.
 func ReadQuestion(key, content []byte) (Question, error) {
 	switch {
 	case len(content) < textAt:
@@ -108,7 +108,7 @@ func ReadQuestion(key, content []byte) (Question, error) {
 	return q, nil
 }
 
-// readTexts reads the text of a question and those that are to be scored; nil: it is something else.
+// readTexts reads the text of a question and those to score; nil: invalid.
 func readTexts(content []byte) (texts []string) {
 	const size = 4
 	for len(content) > 0 {

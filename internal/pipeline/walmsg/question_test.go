@@ -61,7 +61,7 @@ func TestReadQuestion_TakesNoneThatIsNotSigned(t *testing.T) {
 	}
 }
 
-// scored writes a question whose texts are to be scored as the server does.
+// scored writes a question with texts to score as the server does.
 func scored(key []byte, texts ...string) []byte {
 	var list []byte
 	for _, text := range texts {

@@ -1,5 +1,4 @@
-// Package compare asks two generations of a pipeline the same questions, and tells how their answers differ. It changes
-// nothing.
+// Package compare asks two generations of a pipeline the same questions and compares their answers. It changes nothing.
 package compare
 
 import (
@@ -17,20 +16,20 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// Question is what both are asked.
+// Question is asked of both generations.
 type Question struct {
 	Text string   `json:"text"`
-	Keys []string `json:"keys,omitempty"` // of rows that should be found; none: nobody has said
+	Keys []string `json:"keys,omitempty"` // of rows that should be found; empty: unknown
 }
 
-// Side is what one of them has answered.
+// Side holds the results of one generation.
 type Side struct {
 	Model string   `json:"model"`
 	Role  string   `json:"role"` // serves, next or previous
 	P50   float64  `json:"p50_ms"`
 	P99   float64  `json:"p99_ms"`
-	Bytes *int64   `json:"bytes"`     // of its embedding table with its indexes; null: a column
-	Found *float64 `json:"recall_10"` // of the rows that should be found; null: nobody has said which
+	Bytes *int64   `json:"bytes"`     // size of its embedding table with indexes; null: the vectors are in a column
+	Found *float64 `json:"recall_10"` // share of the rows that should be found; null: unknown which
 	NDCG  *float64 `json:"ndcg_10"`
 }
 
@@ -54,18 +53,18 @@ type Result struct {
 	Questions   int     `json:"questions"`
 	Labelled    int     `json:"labelled"`
 	Overlap     float64 `json:"overlap_10"`       // of the first ten rows, on average
-	Correlation float64 `json:"rank_correlation"` // of the ranks of all rows that either has found, by Spearman
-	Sides       [2]Side `json:"generations"`      // the one that serves first
-	Pairs       []Pair  `json:"pairs"`            // those that differ most
+	Correlation float64 `json:"rank_correlation"` // Spearman's, over all rows that either has found
+	Sides       [2]Side `json:"generations"`      // the serving one first
+	Pairs       []Pair  `json:"pairs"`            // the questions that differ most
 }
 
 const (
 	first = 10 // rows that are compared
 	pairs = 5  // questions that are shown
-	shown = 3  // rows of each
+	shown = 3  // rows that are shown of each answer
 )
 
-// Run asks all questions of both generations, for somebody who may see what access says.
+// Run asks all questions of both generations, with the rights of access.
 func Run(ctx context.Context, db search.DB, generations [2]*pipeline.Pipeline, embed search.Embedder,
 	questions []Question, access *search.Access,
 ) (r Result, err error) {
@@ -115,7 +114,7 @@ func Run(ctx context.Context, db search.DB, generations [2]*pipeline.Pipeline, e
 	return r, nil
 }
 
-// Overlap is the share of rows that both have found, of as many as either has; 1 where neither has any.
+// Overlap is the number of rows that both have found, divided by the length of the longer list; 1 if both are empty.
 func Overlap(a, b []string) float64 {
 	most := max(len(a), len(b))
 	if most == 0 {
@@ -130,8 +129,8 @@ func Overlap(a, b []string) float64 {
 	return float64(same) / float64(most)
 }
 
-// Correlation is that of the ranks, by Spearman, over all rows that either has found: what one lacks comes behind its
-// last. It is 1 for the same order, and below 0 where one turns the other round.
+// Correlation is Spearman's rank correlation over all rows that either has found. Rows that a list lacks share the
+// ranks after its last. It is 1 for equal order and negative for reversed order.
 func Correlation(a, b []string) float64 {
 	union := slices.Clone(a)
 	for _, key := range b {
@@ -143,7 +142,7 @@ func Correlation(a, b []string) float64 {
 		if at := slices.Index(list, key); at >= 0 {
 			return float64(at)
 		}
-		return float64(len(list)+len(union)-1) / 2 // they share the places behind the last
+		return float64(len(list)+len(union)-1) / 2 // they share the ranks after the last
 	}
 	var x, y, xx, yy, xy float64
 	for _, key := range union {
@@ -158,7 +157,7 @@ func Correlation(a, b []string) float64 {
 	return (n*xy - x*y) / spread
 }
 
-// Recall is the share of wanted rows among the first ten, of as many as can be there.
+// Recall is the share of wanted rows among the first ten, relative to the largest possible number.
 func Recall(found, wanted []string) float64 {
 	hit := 0
 	for _, key := range found[:min(len(found), first)] {
@@ -169,7 +168,7 @@ func Recall(found, wanted []string) float64 {
 	return float64(hit) / float64(min(len(wanted), first))
 }
 
-// NDCG is how early the wanted rows come among the first ten, beside the best order; 1: first of all.
+// NDCG measures how early the wanted rows come among the first ten, relative to the best order; 1: all come first.
 func NDCG(found, wanted []string) float64 {
 	var got, best float64
 	for i := range first {
@@ -192,11 +191,11 @@ func percentile(list []float64, percent int) float64 {
 	return sorted[min(len(sorted)-1, len(sorted)*percent/100)] //nolint:mnd // a hundred
 }
 
-// MostQuestions is how many are asked at most.
+// MostQuestions is the largest number of questions.
 const MostQuestions = 1000
 
-// ReadQuestions reads a file of questions: each line is a text, with keys of rows that should be found behind tabs, or
-// a JSON object with text and keys.
+// ReadQuestions reads a file of questions. Each line is a text, followed by the tab-separated keys of rows that should
+// be found, or a JSON object with text and keys.
 func ReadQuestions(from io.Reader) ([]Question, error) {
 	const widest = 1 << 20
 	var list []Question
@@ -228,7 +227,7 @@ func ReadQuestions(from io.Reader) ([]Question, error) {
 	return list, lines.Err()
 }
 
-// OfTexts makes questions of rows' own texts: the beginning of each.
+// OfTexts makes questions of the beginnings of rows' own texts.
 func OfTexts(texts []string, most int) []Question {
 	const characters = 120
 	var list []Question

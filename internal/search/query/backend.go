@@ -1,4 +1,4 @@
-// Package query is what this program serves to those who query: its models, and the pipelines of the database.
+// Package query serves searches and embeddings: the models of this program, and the pipelines of the database.
 package query
 
 import (
@@ -29,51 +29,51 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Options say what a Backend serves.
+// Options configure a Backend.
 type Options struct {
 	Config   *config.Config
 	Plugins  *embedders.Pool
 	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
-	// Service returns the service of an embedder that sidecars of the process have, too. nil: there are none.
+	// Service returns the embedding service that the sidecars of the process share for an embedder; nil: no sidecars.
 	Service  func(e embed.Embedder) *embed.Service
-	Database bool // there is one, or will be
+	Database bool // there is a database, or will be
 }
 
-// Backend is what this program serves to those who query: its models and, with a database, its pipelines. In a sidecar
-// it shares the embedders that work there, so that queries go ahead of them.
+// Backend serves the models of this program and, with a database, its pipelines. In a sidecar it shares the embedders
+// of the workers, so that queries take precedence.
 type Backend struct {
 	o   Options
-	cfg atomic.Pointer[config.Config] // what is in force
+	cfg atomic.Pointer[config.Config] // the configuration in force
 
 	mu      sync.Mutex
 	sidecar *sidecar.Sidecar    // nil in serve, and while run starts
 	pool    *pgxpool.Pool       // for searches; nil without a database, and until it is connected
-	before  []pipeline.Pipeline // of the sidecar before, which hold until this one knows its own; nil: there was none
+	before  []pipeline.Pipeline // of the previous sidecar, used until this one has loaded its own; nil: there was none
 
 	making   sync.Mutex
-	services map[pipeline.ModelName]*embed.Service // those that no sidecar has
+	services map[pipeline.ModelName]*embed.Service // services that no sidecar has
 
-	fetching singleflight.Group // of the database's pipelines: those that ask meanwhile wait for its answer
-	loading  sync.Mutex         // not held while the database is asked
+	fetching singleflight.Group // loads the database's pipelines; concurrent callers share the result
+	loading  sync.Mutex         // not held during the query
 	loaded   []pipeline.Pipeline
 	loadedAt time.Time
-	asked    time.Time // since when the database is asked; zero: it is not
+	asked    time.Time // when the query in flight began; zero: none is in flight
 }
 
-// Model embeds for those who wait for an answer. It is safe for concurrent use.
+// Model embeds texts for callers that wait for the answer. It is safe for concurrent use.
 type Model interface {
 	Describe(ctx context.Context) (embed.Description, error)
-	// Ask is embed.Service's.
+	// Ask is like embed.Service.Ask.
 	Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error)
 }
 
-// Rules are what a pipeline's configuration says of searches for others.
+// Rules are the settings in a pipeline's configuration for searches by others.
 type Rules struct {
-	Filterable      []string // columns a filter may be about, beside those of key, text and filter
-	PastRowSecurity bool     // search though policies of the table would not hold
+	Filterable      []string // columns that filters may use in addition to those of key, text and filter
+	PastRowSecurity bool     // search even if policies of the table would not apply
 }
 
-// noReranker says how a pipeline gets a reranker.
+// noReranker returns the error for a pipeline without a reranker.
 func noReranker(name string) error {
 	return &search.BadRequestError{
 		Problem: fmt.Sprintf("no reranker is configured for pipeline %q", name),
@@ -84,10 +84,10 @@ func noReranker(name string) error {
 	}
 }
 
-// ErrUnknown means that there is nothing of that name.
+// ErrUnknown means that nothing has that name.
 var ErrUnknown = errors.New("there is nothing of that name")
 
-// New makes a Backend. It searches nothing before Follow.
+// New makes a Backend. It can search only after Follow.
 func New(o Options) *Backend {
 	b := &Backend{o: o, services: map[pipeline.ModelName]*embed.Service{}}
 	b.cfg.Store(o.Config)
@@ -96,16 +96,16 @@ func New(o Options) *Backend {
 
 func (b *Backend) config() *config.Config { return b.cfg.Load() }
 
-// Use serves by another configuration from now on.
+// Use replaces the configuration.
 func (b *Backend) Use(c *config.Config) {
 	b.cfg.Store(c)
 	b.making.Lock()
 	defer b.making.Unlock()
-	clear(b.services) // names may mean other models
+	clear(b.services) // names may now refer to other models
 }
 
-// Follow searches through a pool from now on, the pipelines of a sidecar that is about to run or, without one, those
-// that the database has.
+// Follow sets the pool to search through. The pipelines are those of the sidecar that is about to run or, without one,
+// those stored in the database.
 func (b *Backend) Follow(s *sidecar.Sidecar, pool *pgxpool.Pool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,26 +117,26 @@ func (b *Backend) Follow(s *sidecar.Sidecar, pool *pgxpool.Pool) {
 	b.sidecar, b.pool = s, pool
 }
 
-// DB is where pipelines are searched.
+// DB returns the database that pipelines are searched in.
 func (b *Backend) DB() search.DB {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pool
 }
 
-// Rules returns what the configuration says of searching a pipeline, by its whole name.
+// Rules returns the search settings of a pipeline, by its full name.
 func (b *Backend) Rules(name string) Rules {
 	s := b.config().SearchOf(name)
 	return Rules{Filterable: s.Filterable, PastRowSecurity: s.PastRowSecurity}
 }
 
-// Pipelines lists the pipelines that serve; nil without a database.
+// Pipelines lists the pipelines that serve searches; nil without a database.
 func (b *Backend) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
 	list, err := b.pipelines(ctx, fetchLimit)
 	return serving(list), err
 }
 
-// PipelinesNow is Pipelines as the database has them, or had them a moment ago, whatever a sidecar knows of them.
+// PipelinesNow is like Pipelines, but reads the database at most a moment ago and ignores what a sidecar has loaded.
 func (b *Backend) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error) {
 	b.mu.Lock()
 	pool := b.pool
@@ -148,13 +148,12 @@ func (b *Backend) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error)
 	return serving(list), err
 }
 
-// serving leaves out generations that nobody searches.
+// serving leaves out generations that do not serve searches.
 func serving(all []pipeline.Pipeline) []pipeline.Pipeline {
 	return slices.DeleteFunc(slices.Clone(all), func(p pipeline.Pipeline) bool { return p.Beside != 0 })
 }
 
-// pipelines returns the pipelines, unless the database has been asked for them for longer than a time without an
-// answer.
+// pipelines returns the pipelines. It fails if the database has not answered the query for them for longer than limit.
 func (b *Backend) pipelines(ctx context.Context, limit time.Duration) ([]pipeline.Pipeline, error) {
 	b.mu.Lock()
 	s, pool, before := b.sidecar, b.pool, b.before
@@ -180,21 +179,21 @@ func (b *Backend) pipelines(ctx context.Context, limit time.Duration) ([]pipelin
 	return list, err
 }
 
-// fetchLimit is how long the database may take to tell its pipelines, and embedLimit how much of that those wait who
-// can do without.
+// fetchLimit is the time limit of the query for the pipelines. embedLimit is how long callers wait for it that can do
+// without its result.
 const (
 	fetchLimit = 10 * time.Second
 	embedLimit = 1500 * time.Millisecond
 )
 
-// What the database said is believed for so long: in general, and by anyone who knows that something has changed.
+// How long loaded pipelines are considered current: in general, and for a caller that knows of a change.
 const (
 	fresh  = 5 * time.Second
 	moment = 100 * time.Millisecond
 )
 
-// load asks the database for the pipelines, if what it said is old, and waits for its answer until it has taken longer
-// than a limit.
+// load returns the pipelines from the database, cached for the duration fresh. It waits for the query until that has
+// taken longer than limit.
 func (b *Backend) load(ctx context.Context, pool *pgxpool.Pool, limit, fresh time.Duration) ([]pipeline.Pipeline,
 	error,
 ) {
@@ -205,7 +204,7 @@ func (b *Backend) load(ctx context.Context, pool *pgxpool.Pool, limit, fresh tim
 		return known, nil
 	}
 	answer := b.fetching.DoChan("", func() (any, error) {
-		return b.fetch(context.WithoutCancel(ctx), pool) // others wait for it, too
+		return b.fetch(context.WithoutCancel(ctx), pool) // the result is shared with other callers
 	})
 	if asked.IsZero() {
 		asked = time.Now()
@@ -227,7 +226,7 @@ func errNoAnswer() error {
 	return &search.UnavailableError{Problem: "the database does not answer: retry later"}
 }
 
-// fetch asks the database.
+// fetch queries the database.
 func (b *Backend) fetch(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
@@ -246,8 +245,8 @@ func (b *Backend) fetch(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pip
 	return list, err
 }
 
-// Ready returns the model that the vectors of a pipeline were made with, or a *search.UnavailableError when it cannot
-// be searched now.
+// Ready returns the model that made the vectors of a pipeline, or a *search.UnavailableError if the pipeline cannot be
+// searched now.
 func (b *Backend) Ready(ctx context.Context, p *pipeline.Pipeline) (Model, error) {
 	if p.Status != pipeline.Active {
 		return nil, &search.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name, p.Status)}
@@ -267,7 +266,7 @@ func (b *Backend) Ready(ctx context.Context, p *pipeline.Pipeline) (Model, error
 	return asked{model, b.Book(), p}, nil
 }
 
-// Book is where what questions cost is counted; nil: no sidecar works here, and nobody counts.
+// Book returns the counter of the cost of queries; nil: no sidecar runs here, and nothing is counted.
 func (b *Backend) Book() *spend.Book {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -277,7 +276,7 @@ func (b *Backend) Book() *spend.Book {
 	return b.sidecar.Book()
 }
 
-// asked is a model whose answers are counted for a pipeline, or for itself where there is none.
+// asked is a model whose answers are counted for a pipeline, or for the model itself without a pipeline.
 type asked struct {
 	Model
 
@@ -299,11 +298,11 @@ func (a asked) Ask(ctx context.Context, kind embed.Kind, texts []string) (result
 	return results, err
 }
 
-// Models lists the names of models that may be asked for, the default first: where pipelines are named, only what their
-// vectors are made with. Nothing is started for it.
+// Models lists the names of models that a caller may use, the default first. If pipelines are given, it lists only
+// their models. It starts no plugin.
 func (b *Backend) Models(ctx context.Context, only []string) ([]string, error) {
 	models, err := b.models(ctx, only)
-	if len(models) == 0 { // none, as far as is known
+	if len(models) == 0 { // none are known
 		return nil, err
 	}
 	return lists.Map(models, func(m namedModel) string { return m.name }), nil
@@ -321,14 +320,14 @@ func (b *Backend) Model(ctx context.Context, only []string, name string) (Model,
 			return asked{service, b.Book(), &pipeline.Pipeline{Spec: pipeline.Spec{Model: m.Model}}}, nil
 		}
 	}
-	if err != nil { // it may be that of a pipeline
+	if err != nil { // it may be the model of a pipeline
 		return nil, err
 	}
 	return nil, ErrUnknown
 }
 
-// Known returns what a model by one of these names has said of itself, nil if it has not been asked yet; or ErrUnknown.
-// Nothing is started for it.
+// Known returns the description of a model by one of these names, nil if the model has not been asked yet, or
+// ErrUnknown. It starts no plugin.
 func (b *Backend) Known(ctx context.Context, only []string, name string) (*embed.Description, error) {
 	models, err := b.models(ctx, only)
 	for _, m := range models {
@@ -342,23 +341,23 @@ func (b *Backend) Known(ctx context.Context, only []string, name string) (*embed
 		}
 		return nil, nil
 	}
-	if err != nil { // it may be that of a pipeline
+	if err != nil { // it may be the model of a pipeline
 		return nil, err
 	}
 	return nil, ErrUnknown
 }
 
-// namedModel is a model with the names it goes by.
+// namedModel is a model with its names.
 type namedModel struct {
 	pipeline.ModelName
 	name   string
 	others []string
-	keys   []pipeline.ModelName // all that it is called by, the first is ModelName
+	keys   []pipeline.ModelName // all its configured names; the first is ModelName
 }
 
-// models lists what may be asked for: the default, what the pipelines use, and what the configuration names; or what
-// the named pipelines use. With an error it lists what is known without the database, or from before: to embed texts
-// takes none.
+// models lists the usable models: the default, those of the pipelines, and those of the configuration; or those of the
+// named pipelines. With an error, it still lists the models known without the database or from an earlier query,
+// because embedding needs no database.
 func (b *Backend) models(ctx context.Context, only []string) ([]namedModel, error) {
 	pipelines, failed := b.pipelines(ctx, embedLimit)
 	if failed != nil {
@@ -378,7 +377,7 @@ func (b *Backend) models(ctx context.Context, only []string) ([]namedModel, erro
 	return models, failed
 }
 
-// modelKeys returns how the configuration and pipelines call their models: all of them, or those of the named
+// modelKeys returns the configured names of the models of the configuration and of pipelines: of all, or of the named
 // pipelines.
 func (b *Backend) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys []pipeline.ModelName) {
 	all := len(only) == 0
@@ -411,15 +410,15 @@ func (b *Backend) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys 
 	return keys
 }
 
-// naming finds the names of a model without starting it: as it describes itself if it runs, and as it is configured.
+// naming finds the names of a model without starting it: its own description if it runs, and its configuration.
 func (b *Backend) naming(key pipeline.ModelName) namedModel {
 	m := namedModel{ModelName: key, keys: []pipeline.ModelName{key}}
 	plugin := cmp.Or(key.Plugin, b.config().Plugins.Default)
 	configured := cmp.Or(key.Model, b.config().DefaultModel, manifest.For(plugin).Model.Default,
-		strings.TrimPrefix(filepath.Base(plugin), "embedsidecar-")) // the one model of a plugin goes by its name
+		strings.TrimPrefix(filepath.Base(plugin), "embedsidecar-")) // the only model of a plugin has the plugin's name
 	m.name = configured
 	if strings.ContainsRune(configured, filepath.Separator) {
-		m.name = filepath.Base(configured) // where it lies is nobody's business
+		m.name = filepath.Base(configured) // the path of the model is not public
 	}
 	if about := b.o.Plugins.Described(key); about != nil && about.Model != "" && about.Model != m.name {
 		m.others = append(m.others, about.Model)
@@ -427,7 +426,8 @@ func (b *Backend) naming(key pipeline.ModelName) namedModel {
 	return m
 }
 
-// Service returns what embeds with a model: the sidecar's own where there is one, so that it knows who waits.
+// Service returns the embedding service of a model. It is the sidecar's own if there is one, so that queries take
+// precedence over its workers.
 func (b *Backend) Service(ctx context.Context, key pipeline.ModelName) (*embed.Service, error) {
 	b.mu.Lock()
 	working := b.sidecar

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// TestTokens_OfAPipelineAskItsModelsAlone: the model of another may be a paid one.
+// TestTokens_OfAPipelineAskItsModelsAlone: the model of another pipeline may be a paid one.
 func TestTokens_OfAPipelineAskItsModelsAlone(t *testing.T) {
 	t.Parallel()
 	spec := func(name, plugin, model string) pipeline.Spec {
@@ -44,7 +44,7 @@ func TestTokens_OfAPipelineAskItsModelsAlone(t *testing.T) {
 	}
 }
 
-// A configuration that is taken over says which reranker there is, not the one of the start.
+// The reranker is that of the reloaded configuration, not that of the start.
 func TestScore_ByTheConfigurationInForce(t *testing.T) {
 	t.Parallel()
 	asked := errors.New("asked for it")

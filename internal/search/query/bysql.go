@@ -23,8 +23,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// BySQL searches pipelines as an application does, by the functions of the schema embedsidecar: for a role that may do
-// no more than that. A sidecar that runs embeds the text. It returns *refusal.PermissionError for a role that may not
+// BySQL searches pipelines as an application does, through the functions of the schema embedsidecar, so it works for a
+// role with no other rights. A running sidecar embeds the text. It returns *refusal.PermissionError if the role may not
 // even do this.
 func BySQL(ctx context.Context, pool *pgxpool.Pool, names []string, r search.Request) (hits []search.Hit, err error) {
 	conn, err := pool.Acquire(ctx)
@@ -35,7 +35,7 @@ func BySQL(ctx context.Context, pool *pgxpool.Pool, names []string, r search.Req
 	if err := maySearch(ctx, conn); err != nil {
 		return nil, err
 	}
-	// Policies hold for who searches by SQL. The session ends with the command.
+	// Policies apply to a caller that searches by SQL. The session ends with the command.
 	if _, err := conn.Exec(ctx, "SELECT set_config('row_security', 'on', false)"); err != nil {
 		return nil, fmt.Errorf("have policies hold: %w", err)
 	}
@@ -97,16 +97,16 @@ func BySQL(ctx context.Context, pool *pgxpool.Pool, names []string, r search.Req
 	return hits, nil
 }
 
-// view is how a row of a pipeline is shown.
+// view describes how a row of a pipeline is shown.
 type view struct {
-	text    string // the statement of its text, of a key ($1) and a length ($2); of nothing where the role may not read it
+	text    string // the SQL of its text, of a key ($1) and a length ($2); an empty result if the role may not read it
 	table   string
-	only    string // before the table, of which others may inherit
+	only    string // "ONLY", before a table that others may inherit from
 	columns []string
 }
 
-// viewOf returns how rows are shown with the rights of the role: without texts where it may not read these, unless
-// passages of them are wanted.
+// viewOf returns how rows are shown with the rights of the role. It leaves out texts that the role may not read, unless
+// the request wants passages of them.
 func viewOf(ctx context.Context, conn *pgx.Conn, name string, r *search.Request) (*view, error) {
 	var v view
 	var role, noText, noColumns string
@@ -129,9 +129,9 @@ func viewOf(ctx context.Context, conn *pgx.Conn, name string, r *search.Request)
 	return &v, nil
 }
 
-// show reads what is shown of a row beside its key, with the rights and the policies of the role.
+// show reads the contents of a row with the rights and the policies of the role.
 func (v *view) show(ctx context.Context, conn *pgx.Conn, h *search.Hit, r *search.Request) error {
-	length, marked, values := 200, "''", "" // as a search by the program
+	length, marked, values := 200, "''", "" // as in a search by the program
 	if r.Highlight {
 		length, marked = 65536, "embedsidecar.highlight(shown.text, given.question, given.language::regconfig)"
 	}
@@ -148,14 +148,14 @@ func (v *view) show(ctx context.Context, conn *pgx.Conn, h *search.Hit, r *searc
 			" AS r, jsonb_populate_record(NULL::" + v.table + ", given.key) AS k WHERE " + strings.Join(same, " AND ") +
 			"), '{}')"
 	}
-	// The line break ends a comment.
+	// The line break ends a comment in the text expression.
 	err := conn.QueryRow(ctx, "SELECT given.key"+values+", coalesce(shown.text, ''), "+marked+
 		" FROM (SELECT $1::jsonb, $2::integer, $3::text, $4::text, $5::text) AS given (key, length, chunk, question, "+
 		"language), LATERAL (SELECT coalesce(given.chunk, ("+v.text+"\n))) AS shown (text)",
 		h.Columns, length, database.Given(h.Text), r.Text, database.Given(r.Language)).
 		Scan(&h.Columns, &h.Text, &h.Highlight)
 	switch {
-	case database.HasCode(err, pgerrcode.UndefinedObject): // the language
+	case database.HasCode(err, pgerrcode.UndefinedObject): // the language is unknown
 		return problem.New(problem.Usage, err)
 	case database.RowsFault(err):
 		h.Problem, err = fmt.Sprintf("what is shown of this row cannot be computed (%s)", database.SQLState(err)), nil
@@ -163,7 +163,7 @@ func (v *view) show(ctx context.Context, conn *pgx.Conn, h *search.Hit, r *searc
 	return wrap.Errorf(err, "show row %q", h.Key)
 }
 
-// ofFunction classifies an error that our functions have raised.
+// ofFunction classifies an error raised by the functions of the schema embedsidecar.
 func ofFunction(err error) error {
 	e := &problem.Error{Class: problem.Usage, Err: wrap.Errorf(err, "search by SQL"), Hint: problem.Hints(err)}
 	switch {
@@ -178,15 +178,15 @@ func ofFunction(err error) error {
 	return e
 }
 
-// asksFirst reports whether the server is one whose functions cannot ask the sidecar: then a procedure does.
+// asksFirst reports whether the server needs a procedure to ask the sidecar, because its functions cannot.
 func asksFirst(ctx context.Context, conn *pgx.Conn) (bool, error) {
-	const asksByItself = 17 // from there on a function can
+	const asksByItself = 17 // from this major on, a function can
 	var major int
 	err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000").Scan(&major)
 	return major < asksByItself, err
 }
 
-// maySearch returns the error of a role that may not search by SQL, with what lets it.
+// maySearch returns an error, with the missing grants, if the role may not search by SQL.
 func maySearch(ctx context.Context, conn *pgxpool.Conn) error {
 	var may bool
 	var groups []string

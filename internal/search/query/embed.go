@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Vectors are those of some texts.
+// Vectors is the result of embedding some texts.
 type Vectors struct {
 	Plugin      string      `json:"plugin"`
 	Model       string      `json:"model"`
@@ -22,23 +22,23 @@ type Vectors struct {
 	Dims        int         `json:"dims"`
 	Embeddings  []Embedding `json:"embeddings"`
 
-	Remarks []string `json:"-"` // of texts that were cut, or hold nothing to embed
-	Failed  error    `json:"-"` // of texts that have no vector, each with its number; nil: none
+	Remarks []string `json:"-"` // about texts that were truncated or have nothing to embed
+	Failed  error    `json:"-"` // about texts that have no vector, each with its number; nil: none
 }
 
-// Embedding is one text's answer. The text itself is not repeated.
+// Embedding is the result for one text. It does not repeat the text.
 type Embedding struct {
 	Index     int       `json:"index"`
 	Tokens    int       `json:"tokens,omitempty"`
 	Truncated bool      `json:"truncated"`
 	Empty     bool      `json:"empty"`
 	Error     string    `json:"error,omitempty"`
-	Indices   []uint32  `json:"indices,omitempty"` // of a sparse model: the places of the vector's numbers, from 0
+	Indices   []uint32  `json:"indices,omitempty"` // of a sparse model: the positions of the vector's numbers, from 0
 	Vector    []float32 `json:"vector"`
 	Text      string    `json:"-"` // the vector as pgvector writes it; "" for none
 }
 
-// Texts returns these arguments, with the lines of the input in place of "-".
+// Texts returns the arguments, with "-" replaced by the lines of the input.
 func Texts(args []string, input io.Reader) ([]string, error) {
 	var texts []string
 	for _, arg := range args {
@@ -68,7 +68,7 @@ func Texts(args []string, input io.Reader) ([]string, error) {
 	return texts, nil
 }
 
-// Embed embeds texts with the model that is configured for anyone who names none.
+// Embed embeds texts with the default model of the configuration.
 func Embed(ctx context.Context, source embedders.Source, kind embed.Kind, texts []string) (v *Vectors, err error) {
 	source.Brief = true
 	embedder, _, err := source.Runner("", "")

@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// Explained is how a row stands, in short: why a search does or does not find it.
+// Explained is the short state of a row: why a search finds it or not.
 type Explained struct {
 	Pipeline string       `json:"pipeline"`
 	Key      string       `json:"key"`
@@ -17,7 +17,7 @@ type Explained struct {
 	Hints    []string     `json:"hints"`
 }
 
-// Explain tells how the row of a key stands. It shows nothing of its text.
+// Explain returns the state of the row with a key. It does not return its text.
 func (b *Backend) Explain(ctx context.Context, p *pipeline.Pipeline, key string) (Explained, error) {
 	b.mu.Lock()
 	pool := b.pool

@@ -16,14 +16,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// again is how often a search begins again because the model was switched meanwhile.
+// again is how often a search is tried if the model is switched meanwhile.
 const again = 10
 
-// Settled runs a search from its beginning, and once more where another generation of the pipeline began to serve
-// meanwhile: fresh says so. What was embedded by the one model is never compared with vectors of the other.
+// Settled runs a search, and runs it again from the start if the pipeline switched to another generation meanwhile. The
+// argument fresh is true on these retries. So a vector of one model is never compared with vectors of the other.
 func Settled[T any](ctx context.Context, look func(fresh bool) (T, error)) (found T, err error) {
 	for i := range again {
-		if i > 1 && !sleep.For(ctx, moment) { // what was just loaded may be of before
+		if i > 1 && !sleep.For(ctx, moment) { // what was just loaded may be from before the switch
 			return found, ctx.Err()
 		}
 		if found, err = look(i > 0); !errors.Is(err, search.ErrSwitched) {
@@ -33,7 +33,7 @@ func Settled[T any](ctx context.Context, look func(fresh bool) (T, error)) (foun
 	return found, &search.UnavailableError{Problem: "the model of the pipeline is being switched: retry later"}
 }
 
-// Searchable returns the pipeline that somebody means who asks once, without a Backend. It is one that can work.
+// Searchable returns the named pipeline for a single search without a Backend. It fails if the pipeline cannot work.
 func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline.Pipeline, error) {
 	found, err := lookup.Named(ctx, pool, []string{name})
 	if err != nil {
@@ -50,8 +50,8 @@ func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline
 	return p, nil
 }
 
-// Embedder embeds texts to search for with plugins of this process, each with the pipeline's own model, so it cannot be
-// the wrong one.
+// Embedder embeds texts to search for with plugins of this process. It uses the pipeline's own model, so the model
+// cannot be the wrong one.
 func Embedder(plugins *embedders.Pool) search.Embedder {
 	return func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
 		embedder, err := plugins.Matching(ctx, p)
@@ -83,12 +83,12 @@ func vectorOf(results []embed.Result, err error) ([]float32, error) {
 	return results[0].Vector, nil
 }
 
-// answerLimit is how long a sidecar that runs may take for an answer before the model is loaded here. It answers within
-// milliseconds, unless it is behind.
+// answerLimit is how long a running sidecar may take to answer before the model is loaded here. It usually answers
+// within milliseconds.
 const answerLimit = "2 s"
 
-// Asked returns the vector of a text to search for from a sidecar that runs, which has the model at hand. It is an
-// error when none answers, or the role of the connection may not ask.
+// Asked returns the vector of a text to search for from a running sidecar, which has the model loaded. It returns an
+// error if none answers or if the role of the connection may not ask.
 func Asked(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, text string) ([]float32, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func Similar(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, key 
 	return hits, Classified(search.About(p, err))
 }
 
-// Classified gives the error of a search its class and its ways out; nil stays nil.
+// Classified adds the class and the hints to the error of a search; nil stays nil.
 func Classified(err error) error {
 	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
 		return problem.New(problem.Usage, err, wrong.Hint...)

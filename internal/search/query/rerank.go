@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// Score has texts scored by the reranker that the configuration names for a pipeline.
+// Score scores texts with the reranker that the configuration names for a pipeline.
 func (b *Backend) Score(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error) {
 	name := b.config().SearchOf(p.Name).Rerank
 	if name == "" {
@@ -26,7 +26,7 @@ func (b *Backend) Score(ctx context.Context, p *pipeline.Pipeline, query string,
 	})
 }
 
-// ScoreBy has texts scored by one of the rerankers of some pipelines, or of all: by its name, or by the first.
+// ScoreBy scores texts with a reranker of some pipelines, or of all: the named one, or the first.
 func (b *Backend) ScoreBy(ctx context.Context, only []string, name, query string, texts []string) ([]float32, error) {
 	known := b.config().Rerankers(only)
 	switch {
@@ -51,8 +51,8 @@ func (b *Backend) score(ctx context.Context, model, query string, texts []string
 	return service.Rerank(ctx, query, texts)
 }
 
-// Scorer returns what scores candidates for a caller who asks once: a sidecar that runs, or else the
-// reranker, loaded here. It is an error where the configuration names none and no sidecar has one.
+// Scorer returns a scorer for a single search: it asks a running sidecar, or else loads the reranker here. It fails if
+// the configuration names none and no sidecar has one.
 func Scorer(pool *pgxpool.Pool, plugins *embedders.Pool, c *config.Config) search.Scorer {
 	return func(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error) {
 		var scores []float32
@@ -75,5 +75,5 @@ func Scorer(pool *pgxpool.Pool, plugins *embedders.Pool, c *config.Config) searc
 	}
 }
 
-// scoreLimit is how long a sidecar that runs may take for scores: a model reads every candidate.
+// scoreLimit is how long a running sidecar may take for scores; the model reads every candidate.
 const scoreLimit = "20 s"

@@ -17,7 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// ownColumn is a column of an embedding table besides the key.
+// ownColumn is one of our columns of an embedding table besides the key.
 type ownColumn struct{ Name, Definition, typeName string }
 
 func ownColumns(v VectorType, stored pipeline.Stored, dims int) []ownColumn {
@@ -30,8 +30,8 @@ func ownColumns(v VectorType, stored pipeline.Stored, dims int) []ownColumn {
 	}
 }
 
-// ChunkColumns are what an embedding table of chunks has besides. They may be NULL: a table may have been one of
-// whole texts before.
+// ChunkColumns are the additional columns of an embedding table of chunks. They may be NULL, because the table may have
+// been made for whole texts.
 var ChunkColumns = []ownColumn{
 	{"start_byte", "integer", "integer"},
 	{"end_byte", "integer", "integer"},
@@ -39,9 +39,9 @@ var ChunkColumns = []ownColumn{
 	{"chunk_text", "text", "text"},
 }
 
-// readersOnly takes from others what default privileges give them on a new table, but SELECT: code of who may make
-// triggers or foreign keys runs with the rights of the one who writes, which is us. SELECT stays with those who may
-// read every column and every row of what the texts are made of: the new table may hold the texts of all rows.
+// readersOnly revokes what default privileges grant on a new table, except SELECT: roles that can create triggers or
+// foreign keys on it could run code with the writer's privileges, which are ours. SELECT stays with roles that may read
+// every column and row of the source tables, because the new table may hold all texts.
 func readersOnly(spec pipeline.Spec, t *Table) string {
 	sources := []string{database.Literal(t.Quoted()) + "::regclass"}
 	for _, link := range (&pipeline.Pipeline{Spec: spec}).Links() {
@@ -68,12 +68,12 @@ func readersOnly(spec pipeline.Spec, t *Table) string {
 END`, database.Literal(spec.Into()), strings.Join(sources, ", ")))
 }
 
-// EmbeddingTable returns the statements that make the embedding table of a pipeline, in a form.
+// EmbeddingTable returns the statements that make the embedding table of a pipeline in a form.
 func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, form pipeline.Form, dims int) []string {
 	var lines []string
 	for _, k := range t.Key {
 		c, _ := t.Column(k.Name)
-		// A domain's constraints would run in our statements, and may come later.
+		// The constraints of a domain would run in our statements, and may be added later.
 		line := database.Quote(k.Name) + " " + c.BaseName
 		if c.Collation != "" {
 			line += " COLLATE " + c.Collation
@@ -98,8 +98,8 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, form pipeline.Fo
 	return sql
 }
 
-// findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's
-// beside ours are fine as long as we need not fill them.
+// findEmbeddingTable inspects the embedding table. An existing one must have our shape. It may have further columns
+// that we need not fill.
 func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType, known *Known,
 ) (d Destination, err error) {
 	for _, c := range append(ownColumns(v, "", 1), ChunkColumns...) {
@@ -127,7 +127,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		return d, refusal.Coded(code.Destination,
 			fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
 	}
-	if !into.examined { // the mark of its owners is older than the judgement
+	if !into.examined { // reads the owners' mark before the checks below
 		if err := examine(ctx, q, into); err != nil {
 			return d, err
 		}
@@ -146,7 +146,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 	case widening == nil:
 	case markIn(into.Comment) != "":
 		d.Retype = widening
-	case into.lacks(t, v, true) == "": // else it is some table of the user's, which nobody should alter
+	case into.lacks(t, v, true) == "": // else it is any table of the user's, which must not be altered
 		other = append([]string{widening[0] + ";"}, other...)
 	}
 	if problem := into.lacks(t, v, d.Retype != nil); problem != "" {
@@ -169,7 +169,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 	return d, nil
 }
 
-// room looks at the schema in which an embedding table is to be made.
+// room checks the schema in which an embedding table will be made.
 func (d *Destination) room(ctx context.Context, q database.Querier, schema string) error {
 	d.Schema = schema
 	err := q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1",
@@ -181,8 +181,8 @@ func (d *Destination) room(ctx context.Context, q database.Querier, schema strin
 	return wrap.Errorf(err, "look up schema %s", database.Quote(schema))
 }
 
-// lacks returns in what a table's columns differ from those of an embedding table of the source, or "". widening says
-// that types of the key will be altered.
+// lacks describes how a table's columns differ from those of an embedding table of the source, or returns "". With
+// widening, the types of the key will be altered and may differ.
 func (t *Table) lacks(source *Table, v VectorType, widening bool) string {
 	known := map[string]bool{}
 	for _, k := range source.Key {
@@ -216,8 +216,8 @@ func (t *Table) lacks(source *Table, v VectorType, widening bool) string {
 	return ""
 }
 
-// widens reports whether a type holds every value of another, and prints it alike, so that nothing that is stored
-// changes.
+// widens reports whether a type holds every value of another and prints it identically, so that stored values do not
+// change.
 func widens(from, to Column) bool {
 	switch from.Type {
 	case pgtype.Int2OID:
@@ -231,8 +231,8 @@ func widens(from, to Column) bool {
 	return false
 }
 
-// widening returns the statement that gives the key of an embedding table the types that its source's has by now, if
-// these hold every old value; or nil.
+// widening returns the statement that changes the key types of an embedding table to those of its source, or nil unless
+// these hold every old value.
 func (t *Table) widening(source *Table) []string {
 	var changes []string
 	for _, k := range source.Key {
@@ -253,7 +253,7 @@ func (t *Table) widening(source *Table) []string {
 	return []string{"ALTER TABLE " + t.Quoted() + " " + strings.Join(changes, ", ")}
 }
 
-// hasColumns reports whether a table has some columns of ours with their types.
+// hasColumns reports whether a table has some of our columns with their types.
 func (t *Table) hasColumns(columns []ownColumn) bool {
 	for _, own := range columns {
 		if got, ok := t.Column(own.Name); !ok || got.TypeName != own.typeName {
@@ -263,13 +263,13 @@ func (t *Table) hasColumns(columns []ownColumn) bool {
 	return true
 }
 
-// HashIndex returns the statement that makes the index by which the vector of a known text is found.
+// HashIndex returns the statement that makes the index for lookups of a vector by its text's hash.
 func HashIndex(spec interface{ Into() string }) string {
 	return "CREATE INDEX ON " + spec.Into() + " (text_hash)"
 }
 
-// Converted returns the SQL that turns a column with vectors of any program into what a destination of a type keeps
-// and, of a width that the column's type does not say, the SQL of its width. ok is false where it cannot be.
+// Converted returns the SQL that converts a column with vectors of any program to the type of a destination. If the
+// column's type has no width, it also returns the SQL of the vector's width. ok is false if there is no conversion.
 func (v VectorType) Converted(c Column, column string, to pipeline.Stored) (vector, width string, ok bool) {
 	from := v.stored(c.Type)
 	dense := func(s pipeline.Stored) bool { return s == pipeline.StoredVector || s == pipeline.StoredHalfvec }
@@ -295,7 +295,7 @@ func (v VectorType) Converted(c Column, column string, to pipeline.Stored) (vect
 	return vector, width, true
 }
 
-// HoldsVectors reports whether a column may hold vectors: those of pgvector, or arrays of numbers.
+// HoldsVectors reports whether a column may hold vectors: a type of pgvector, or an array of numbers.
 func (v VectorType) HoldsVectors(c Column) bool {
 	return v.stored(c.Type) != "" || c.Type == pgtype.Float4ArrayOID || c.Type == pgtype.Float8ArrayOID
 }

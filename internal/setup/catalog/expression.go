@@ -22,33 +22,32 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// What an expression of the user's is called in messages.
+// The names of a user's expressions in messages.
 const (
 	TextWord    = "text"
 	FilterWord  = "filter"
 	ContextWord = "chunking context"
-	// IgnoreWord is that of the expression that says what counts of a text.
+	// IgnoreWord names the expression that selects what counts of a text.
 	IgnoreWord = "ignore"
-	// JoinWord is that of the text of a joined table.
+	// JoinWord names the text of a joined table.
 	JoinWord = "text of a join"
-	// JoinsWord is that of all joins of a pipeline.
+	// JoinsWord names all joins of a pipeline.
 	JoinsWord = "joins"
-	// PriorityWord is that of the expression that says how urgent a row is.
+	// PriorityWord names the expression that computes a row's priority.
 	PriorityWord = "priority"
 )
 
-// Reading is what an expression reads and what is worth a warning.
+// Reading says what an expression reads, with warnings.
 type Reading struct {
 	Columns  []string // by attribute number; nil when Unknown
-	Unknown  bool     // the role may not ask Postgres
-	Calls    []string // functions that are no part of the server, schema-qualified and quoted
+	Unknown  bool     // the role may not analyze it
+	Calls    []string // functions outside pg_catalog, schema-qualified and quoted
 	Warnings []string
 	Grouped  bool // it has an aggregate, as the text of a join may
 }
 
-// ReadExpression makes sure that an expression is one expression over one row of the table, or over a text alone, and
-// finds out what it reads. *ConfigError is the user's to mend; other errors are failures to find out. Nothing stays in
-// the database.
+// ReadExpression checks that an expression is a single expression over one row of the table, or over a text, and finds
+// out what it reads. It returns *ConfigError for mistakes of the user. It changes nothing in the database.
 func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, err error) {
 	if err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		return ParseExpression(ctx, tx, t, word, expression)
@@ -83,7 +82,7 @@ func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 	return r, err
 }
 
-// over is what an expression is over: a row of the table, or the text that is made of it.
+// over is what an expression is evaluated over: a row of the table, or its text.
 func over(word string, t *Table) string {
 	if word == IgnoreWord {
 		return " FROM (SELECT NULL::text AS text) AS r"
@@ -95,9 +94,8 @@ func over(word string, t *Table) string {
 	return from
 }
 
-// ParseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
-// bracket that it did not open cannot pass both, so that what passes is one expression and nothing more. It returns
-// *ConfigError for what is none.
+// ParseExpression makes Postgres parse the expression in round and in square brackets. Text that closes a bracket it
+// did not open cannot pass both, so what passes is a single expression. It returns *ConfigError for anything else.
 func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) error {
 	if strings.TrimSpace(expression) == "" {
 		return refusal.Coded(code.Expression, word+" is blank")
@@ -105,7 +103,7 @@ func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression 
 	if strings.ContainsRune(expression, 0) {
 		return refusal.Coded(code.Expression, word+" contains a NUL character")
 	}
-	if err := strangersNamed(ctx, tx, t, word, expression, 0, nil); err != nil { // the parser runs code of types
+	if err := strangersNamed(ctx, tx, t, word, expression, 0, nil); err != nil { // the parser runs types' input functions
 		return err
 	}
 	from := over(word, t)
@@ -138,16 +136,16 @@ func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression 
 	return nil
 }
 
-// unknownColumn finds the name in a server's message; in other languages than English there is no hint.
+// unknownColumn finds the column's name in a server's message. It works only in English.
 var unknownColumn = regexp.MustCompile(`^column "([^".]+)" does not exist$`)
 
-// BadExpression makes *ConfigError of what the parser says of the user's expression.
+// BadExpression turns the parser's error about a user's expression into *ConfigError.
 func BadExpression(word string, err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || database.Denied(err) {
 		return fmt.Errorf("parse %s: %w", word, err)
 	}
-	// Class 42 is syntax and names, 0A is what is not supported, 22 a constant that is no value of its type.
+	// Class 42 is syntax and names, 0A unsupported features, 22 an invalid constant.
 	if class := pg.Code[:2]; class != "42" && class != "0A" && class != "22" {
 		return fmt.Errorf("parse %s: %w", word, err)
 	}
@@ -176,9 +174,9 @@ func overWhat(word string) string {
 	return "a row of the table"
 }
 
-// ruleOf makes a temporary view of the expression, and returns what the server has for it: the number and the tree of
-// a rule. The caller rolls it back: a view that stayed would stand in the way of the user's DROP COLUMN. The expression
-// is no column of the view: one made of columns with different collations could not be.
+// ruleOf makes a temporary view of the expression, and returns the OID and the tree of its rule. The caller must roll
+// it back: the view would block the user's DROP COLUMN. The expression is not a column of the view, because a column
+// cannot have an ambiguous collation.
 func ruleOf(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (rule uint32, tree string, err error) {
 	const name = "embedsidecar_probe"
 	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" IS NULL AS e"+
@@ -190,7 +188,7 @@ func ruleOf(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (
 	return rule, tree, wrap.Errorf(err, "read temporary view")
 }
 
-// analyse asks Postgres itself what the expression reads: what a view of it depends on.
+// analyse asks Postgres what the expression reads: the dependencies of a view of it.
 func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, problem string, err error) {
 	rule, tree, err := ruleOf(ctx, tx, t, word, expression)
 	if err != nil {
@@ -220,14 +218,14 @@ func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) 
 	if r.Calls, err = namesOf(ctx, tx, called); err != nil {
 		return r, "", err
 	}
-	// A generated column is not in the WAL of every version: what it is made of is.
+	// Not every version writes generated columns to the WAL, so this returns the columns they are computed from.
 	r.Columns, err = database.Collect(ctx, tx, "expression_columns", pgx.RowTo[string],
 		pgx.StrictNamedArgs{"rule": rule, "table": t.OID})
 	return r, "", wrap.Errorf(err, "look up what the expression reads")
 }
 
-// A node's text in pg_rewrite escapes spaces and braces in names and writes constants as bytes, so that none of these
-// can stand for something the user merely named.
+// The node text in pg_rewrite escapes spaces and braces in names and writes constants as bytes, so these patterns
+// cannot match a user's name.
 var (
 	wholeRow     = regexp.MustCompile(`:varattno 0 `)
 	systemColumn = regexp.MustCompile(`:varattno -\d`)
@@ -255,7 +253,7 @@ func forbidden(tree, word string) string {
 	return ""
 }
 
-// functionsIn returns the functions that a rule's tree calls, by name, operator or cast.
+// functionsIn returns the functions that a rule's tree calls, by name, as an operator or as a cast.
 func functionsIn(tree string) []uint32 {
 	var oids []uint32
 	for _, m := range function.FindAllStringSubmatch(tree, -1) {
@@ -267,16 +265,15 @@ func functionsIn(tree string) []uint32 {
 	return oids
 }
 
-// namesOf returns the names of those functions that somebody may replace. By name and not by number, because one that
-// is dropped and recreated, or that gets a namesake which is called in its place, is what the expression means from
-// then on.
+// namesOf returns the names of those functions that a user may replace. It returns names rather than OIDs, because a
+// function that is recreated, or hidden by another of its name, changes the meaning of the expression.
 func namesOf(ctx context.Context, q database.Querier, oids []uint32) ([]string, error) {
 	args := pgx.StrictNamedArgs{"functions": oids}
 	names, err := database.Collect(ctx, q, "replaceable_functions", pgx.RowTo[string], args)
 	return names, wrap.Errorf(err, "look up functions")
 }
 
-// unsteady warns of what may give another text for the same row.
+// unsteady warns of calls that may return another text for the same row.
 func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint32) ([]string, error) {
 	var warnings []string
 	if clock.MatchString(tree) {
@@ -287,8 +284,8 @@ func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint3
 	return append(warnings, more...), wrap.Errorf(err, "look up functions")
 }
 
-// volatile returns why a rule's tree may give another value for the same text each time, or "". Such an expression
-// would say now that an edit counts, and now that it does not.
+// volatile returns why a rule's tree may return different values for the same text, or "". Such an expression would
+// make it random whether an edit counts.
 func volatile(ctx context.Context, q database.Querier, tree string, oids []uint32) (problem string, err error) {
 	if clock.MatchString(tree) {
 		return "depends on the current time or user, and so may give another value for the same text each time", nil
@@ -304,7 +301,7 @@ func volatile(ctx context.Context, q database.Querier, tree string, oids []uint3
 	return "", nil
 }
 
-// explain finds what forbidden finds by way of the plan, for a role that may not make a temporary view.
+// explain does the checks of forbidden with the plan, for a role that may not make a temporary view.
 func explain(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (problem string, grouped bool,
 	err error,
 ) {
@@ -315,7 +312,7 @@ func explain(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) 
 	}
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if database.Denied(err) {
-		return "", false, nil // what the role lacks is told in its own place
+		return "", false, nil // missing privileges are reported elsewhere
 	}
 	if err != nil {
 		return "", false, fmt.Errorf("explain expression: %w", err)
@@ -343,8 +340,8 @@ func explain(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) 
 
 var quoted = regexp.MustCompile(`"(?:[^"]|"")*"|'(?:[^']|'')*'`)
 
-// withoutQuotes leaves out string constants and quoted names.
+// withoutQuotes removes string constants and quoted names.
 func withoutQuotes(s string) string { return quoted.ReplaceAllString(s, "") }
 
-// enclose puts an expression of the user's into parentheses. The line breaks end a comment of one line.
+// enclose puts a user's expression into parentheses. The line breaks end a one-line comment.
 func enclose(expression string) string { return "(\n" + expression + "\n)" }

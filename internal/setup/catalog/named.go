@@ -7,8 +7,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// What an expression names is judged before the server parses it, too: the server reads a literal while it parses, and
-// the input functions of arrays, rows and ranges check the constraints of the domains in them.
+// The names in an expression are checked before the server parses it: the server evaluates literals while it parses,
+// and the input functions of arrays, rows and ranges check the constraints of the domains in them.
 
 const (
 	quoting = `"(?:[^"]|"")*"|[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'`
@@ -16,18 +16,19 @@ const (
 )
 
 var (
-	// token is a name or a literal, as the server reads them: a word, a quoted name, a text.
+	// token is a name or a literal, in the server's syntax: a word, a quoted name, a string.
 	token  = regexp.MustCompile(`(?s)` + quoting + `|[\w\x{80}-\x{10FFFF}][\w$\x{80}-\x{10FFFF}]*`)
 	number = regexp.MustCompile(`^\d+(?:[eE]\d+)?$`)
-	// otherwise is what the server would read as something else than tokens and operators.
+	// otherwise matches what the server would not read as tokens and operators.
 	otherwise = regexp.MustCompile(`(?i)["'$\\]|--|/\*`)
-	// unnamed is what names nothing, among quoted names, which do.
+	// unnamed matches text without names, and quoted names, which stay.
 	unnamed   = regexp.MustCompile(`(?s)` + quoting + `|--[^\r\n]*|/\*.*?\*/`)
 	qualified = regexp.MustCompile(name + `\s*\.\s*` + name)
 )
 
 // foreignName returns the first name in an expression that may be neither a column nor part of PostgreSQL, or "". It
-// reads the text alone: a catalog could change between this and the parsing. alias is the table's; "": it is a column.
+// only reads the text, because the catalog could change before the parsing. alias is the table's; "": a column has that
+// name.
 func foreignName(alias, expression string) string {
 	last, end := "", 0
 	all := append(token.FindAllStringIndex(expression, -1), []int{len(expression), len(expression)})
@@ -35,7 +36,7 @@ func foreignName(alias, expression string) string {
 		between, word := expression[end:at[0]], expression[at[0]:at[1]]
 		switch {
 		case otherwise.MatchString(between), between == "&" && strings.EqualFold(last, "u") && strings.HasPrefix(word, `"`),
-			// A literal goes on in the next line as it began, with backslashes or without.
+			// A literal continues on the next line, with or without escapes as it began.
 			strings.TrimSpace(between) == "" && strings.HasSuffix(last, "'") && strings.HasPrefix(word, "'"):
 			return "a comment, or a quotation other than '...', E'...' and \"...\""
 		case word != "" && word[0] >= '0' && word[0] <= '9' && !number.MatchString(word):
@@ -51,7 +52,7 @@ func foreignName(alias, expression string) string {
 	return ""
 }
 
-// typesNamed returns what an expression names with a schema, which may be types: the schemas, and the names.
+// typesNamed returns the schema-qualified names in an expression, which may be types: their schemas and names.
 func typesNamed(alias, expression string) (schemas, names []string) {
 	schemas, names = []string{}, []string{}
 	read := func(written string) string {
@@ -67,7 +68,7 @@ func typesNamed(alias, expression string) (schemas, names []string) {
 		return " "
 	})
 	for _, m := range qualified.FindAllStringSubmatch(named, -1) {
-		if schema := read(m[1]); schema != alias { // a column
+		if schema := read(m[1]); schema != alias { // else it is a column
 			schemas, names = append(schemas, schema), append(names, read(m[2]))
 		}
 	}

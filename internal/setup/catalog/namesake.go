@@ -17,12 +17,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 )
 
-// aCall is a function or operator that a rule's tree calls by its name.
+// aCall is a function or operator that a rule's tree calls by name.
 type aCall struct {
 	function uint32
-	operator uint32 // that it is called as; 0: as none
+	operator uint32 // the operator by which it is called; 0: none
 	args     int
-	loose    bool // not each argument is of the type that was written, so that another of the name may fit better
+	loose    bool // an argument is implicitly cast, so another function of the name may match better
 }
 
 var (
@@ -31,11 +31,11 @@ var (
 	isCast   = regexp.MustCompile(`:funcformat [12]\b`)
 	opno     = regexp.MustCompile(`^\{\w+ :opno (\d+)`)
 	implicit = regexp.MustCompile(`:\w+format 2\b`)
-	// a literal without a type, which is a text where it may; others are numbers, true and false, nearly always
+	// a literal of one of the types that literals usually have: string, number or boolean
 	plain = regexp.MustCompile(`:consttype (?:16|20|23|25|1700)\b`)
 )
 
-// callsIn returns what a rule's tree calls by name.
+// callsIn returns the calls by name in a rule's tree.
 func callsIn(tree string) (calls []aCall) {
 	for at := range len(tree) {
 		if tree[at] != '{' || at > 0 && tree[at-1] == '\\' {
@@ -46,7 +46,7 @@ func callsIn(tree string) (calls []aCall) {
 			continue
 		}
 		own, inner := parts(tree[at:])
-		if isCast.MatchString(own) { // a cast is found by its types
+		if isCast.MatchString(own) { // a cast is found by its types, not by name
 			continue
 		}
 		loose := slices.ContainsFunc(inner, func(arg string) bool {
@@ -61,7 +61,7 @@ func callsIn(tree string) (calls []aCall) {
 	return calls
 }
 
-// numberIn is the number that a pattern has found, or 0.
+// numberIn returns the number that a pattern matched, or 0.
 func numberIn(found []string) uint32 {
 	if found == nil {
 		return 0
@@ -73,14 +73,14 @@ func numberIn(found []string) uint32 {
 	return uint32(n)
 }
 
-// parts returns a node's own text and the nodes right in it.
+// parts returns a node's own text and its direct children.
 func parts(node string) (own string, inner []string) {
 	var text strings.Builder
 	depth, begin := 0, 0
 	for at := 0; at < len(node); at++ {
 		switch node[at] {
 		case '\\':
-			at++ // what comes after it is part of a name
+			at++ // the escaped character is part of a name
 			continue
 		case '{':
 			if depth++; depth == 2 { //nolint:mnd // the node itself is the first
@@ -102,9 +102,8 @@ func parts(node string) (own string, inner []string) {
 	return text.String(), inner
 }
 
-// trusted returns *ConfigError when a function of an expression is code of somebody who is not trusted, or when
-// somebody like that may make one of its name that would be called in its place from then on: names are looked up with
-// each statement.
+// trusted returns *ConfigError when an untrusted role owns a function that an expression calls, or can create one that
+// would be called instead: every statement looks up the names again.
 func trusted(ctx context.Context, tx pgx.Tx, t *Table, word, tree string) error {
 	args := pgx.StrictNamedArgs{"table": t.OID, "trusted": database.Trusted(tx.Conn())}
 	calls := callsIn(tree)
@@ -138,8 +137,8 @@ func trusted(ctx context.Context, tx pgx.Tx, t *Table, word, tree string) error 
 	}
 }
 
-// LostFunctions returns *ConfigError if a function that a stored pipeline's expressions call is by now code of somebody
-// who is not trusted: its owner, or that of the tables, may have ceased to be what he was trusted for.
+// LostFunctions returns *ConfigError if a function that a stored pipeline's expressions call is no longer trusted: its
+// owner, or that of the tables, may have lost the trust since.
 func LostFunctions(ctx context.Context, tx pgx.Tx, tables []uint32, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -165,8 +164,8 @@ func LostFunctions(ctx context.Context, tx pgx.Tx, tables []uint32, names []stri
 	}
 }
 
-// strangersNamed returns *ConfigError if an expression, its rule (0: it was not parsed yet) or its functions use a type
-// whose owner is neither trusted nor the owner of the table.
+// strangersNamed returns *ConfigError if an expression, its rule (0: not parsed yet) or its functions use a type whose
+// owner is neither trusted nor the owner of the table.
 func strangersNamed(ctx context.Context, tx pgx.Tx, t *Table, word, expression string, rule uint32, functions []uint32,
 ) error {
 	schemas, names := typesNamed(cmp.Or(t.As, "r"), expression)

@@ -14,7 +14,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// SchemaVersion returns the version of our schema; 0 when there is none.
+// SchemaVersion returns the version of our schema; 0: it does not exist.
 func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
 	var there bool
 	var role string
@@ -39,13 +39,13 @@ func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
 	return version, wrap.Errorf(err, "look up version of the schema")
 }
 
-// CheckVersion is Current, in a transaction of its own.
+// CheckVersion is Current in a transaction of its own.
 func CheckVersion(ctx context.Context, db database.Beginner) error {
 	return database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error { return Current(ctx, tx) })
 }
 
-// Current returns *NotSetUpError when the schema of ours is missing or older than this program needs, and *ConfigError
-// when it is not to be touched. A newer one is fine: upgrades only add.
+// Current returns *NotSetUpError when our schema is missing or older than this program needs, and *ConfigError when it
+// is not trusted. A newer one is fine, because upgrades only add.
 func Current(ctx context.Context, tx pgx.Tx) error {
 	if err := Untrusted(ctx, tx); err != nil {
 		return err
@@ -53,7 +53,7 @@ func Current(ctx context.Context, tx pgx.Tx) error {
 	return NewEnough(ctx, tx)
 }
 
-// NewEnough is Current without the look for strangers, for who has looked a moment ago.
+// NewEnough is Current without the trust check, for callers that have just made it.
 func NewEnough(ctx context.Context, tx pgx.Tx) error {
 	version, err := SchemaVersion(ctx, tx)
 	switch {
@@ -74,7 +74,7 @@ func NewEnough(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// BeforeFirst is the error of a schema that no upgrade begins with.
+// BeforeFirst is the error of a schema that is too old to upgrade.
 func BeforeFirst(version int) error {
 	return refusal.Coded(code.NotSetUp, fmt.Sprintf(
 		"the schema embedsidecar has version %d, of a program before the first release: "+
@@ -84,7 +84,7 @@ func BeforeFirst(version int) error {
 		"a column with vectors takes `--overwrite`, too, which embeds its rows again")
 }
 
-// Untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched.
+// Untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not trusted.
 func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
 	found, err := database.Strangers(ctx, tx.Conn(), tables...)
 	return strange(tx, found, err)
@@ -107,8 +107,8 @@ func strange(tx pgx.Tx, found []database.Stranger, err error) error {
 	return e
 }
 
-// TrustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects
-// the connection tells.
+// TrustHint says what to do about a table or publication whose owner a role does not trust. The connection handles our
+// own objects.
 func TrustHint(role, owner string) []string {
 	return []string{
 		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),

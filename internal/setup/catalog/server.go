@@ -14,40 +14,40 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// The servers that are tested.
+// The tested server versions.
 const (
-	release    = 10000 // by how much the numbers of major versions differ
+	release    = 10000 // difference between the numbers of major versions
 	minVersion = 14 * release
 	maxVersion = 19 * release
 )
 
-// Server is what the server says of itself and of the role.
+// Server is what the server reports about itself and the role.
 type Server struct {
 	Version         int
 	WALLevel        string
 	Standby         bool
-	Keep            string // max_slot_wal_keep_size, as it is written
+	Keep            string // max_slot_wal_keep_size, as configured
 	KeepMB          int64  // -1: no limit
 	Slots           int
 	MaxSlots        int
 	Senders         int
 	MaxSenders      int
-	Exists          bool   // the slot
+	Exists          bool   // the slot exists
 	Streamed        bool   // someone reads the slot
-	Vector          string // version of the extension; "": it is not installed
-	VectorAvailable string // which version the server has; "": none
+	Vector          string // installed version of the extension; "": not installed
+	VectorAvailable string // version that the server has available; "": none
 	VectorMay       bool   // the role may install it in this database
 	Database        string
 	Role            string
 	Superuser       bool
-	MayCreate       bool     // in the database
-	Owns            bool     // the schema embedsidecar is there, and the role's to change
-	HasPublic       bool     // there is a schema public
-	TablesOnly      bool     // the server can be told to refuse views in the place of tables
-	Emitters        []string // who may, of those that are no superusers: "" for everybody
+	MayCreate       bool     // has CREATE on the database
+	Owns            bool     // the schema embedsidecar exists, and the role may change it
+	HasPublic       bool     // the schema public exists
+	TablesOnly      bool     // the server can refuse views in place of tables
+	Emitters        []string // non-superusers that may write logical messages; "" for PUBLIC
 }
 
-// ReadServer asks the server what it says of itself, and of a slot.
+// ReadServer reads the state of the server and of a slot.
 func ReadServer(ctx context.Context, db database.Reader, slot string) (Server, error) {
 	rows, _ := db.Query(ctx, sqlfiles.Query("server"), pgx.StrictNamedArgs{"slot": slot})
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Server])
@@ -61,10 +61,10 @@ func (s *Server) CreateVector() (sql []string, schema string) {
 	return []string{"CREATE SCHEMA vector;", "CREATE EXTENSION vector SCHEMA vector;"}, "vector"
 }
 
-// Major is the number of the server's major version.
+// Major returns the server's major version.
 func (s *Server) Major() int { return s.Version / release }
 
-// TooOld returns *ConfigError where no sidecar can work with the server, as OnStandby and NotLogical do.
+// TooOld returns *ConfigError if the server's version is not supported.
 func (s *Server) TooOld() error {
 	if s.Version >= minVersion {
 		return nil
@@ -72,7 +72,7 @@ func (s *Server) TooOld() error {
 	return refusal.Coded(code.OldServer, fmt.Sprintf("PostgreSQL %d is too old", s.Major()), "14 is the oldest that works")
 }
 
-// OnStandby refuses a server that cannot be written to.
+// OnStandby returns *ConfigError if the server is read-only.
 func (s *Server) OnStandby() error {
 	if !s.Standby {
 		return nil
@@ -80,7 +80,7 @@ func (s *Server) OnStandby() error {
 	return refusal.Coded(code.Standby, "the server is a standby", "give the URL of the primary")
 }
 
-// NotLogical refuses a server whose WAL has no changes of rows.
+// NotLogical returns *ConfigError if the server's WAL has no row changes.
 func (s *Server) NotLogical() error {
 	if s.WALLevel == "logical" {
 		return nil
@@ -88,7 +88,7 @@ func (s *Server) NotLogical() error {
 	return refusal.Coded(code.WALLevel, fmt.Sprintf("wal_level: it is %s, want logical", s.WALLevel), walLevelHint...)
 }
 
-// Untested is a warning of a server that is newer than what was tested; "": it is not.
+// Untested returns a warning for a server that is newer than the tested ones; "": it is not.
 func (s *Server) Untested() string {
 	if s.Version < maxVersion {
 		return ""
@@ -96,14 +96,13 @@ func (s *Server) Untested() string {
 	return fmt.Sprintf("PostgreSQL %d is newer than what was tested", s.Major())
 }
 
-// walLevelHint is how a server gets the wal_level that the stream needs.
+// walLevelHint says how to set the wal_level that the stream needs.
 var walLevelHint = []string{
 	"ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
 	database.Managed + ": set its parameter instead, and restart it: rds.logical_replication = 1 (RDS), cloudsql.logical_decoding = on (Cloud SQL), wal_level = LOGICAL (Azure)",
 }
 
-// SameServer makes sure that both connections lead to one database of one server: the second may be given a URL of
-// its own.
+// SameServer checks that both connections lead to the same database and server: the second may have its own URL.
 func SameServer(ctx context.Context, q database.Querier, repl *pgconn.PgConn) error {
 	const sql = "SELECT current_database() || ' of the server started at ' || pg_postmaster_start_time()"
 	var want string

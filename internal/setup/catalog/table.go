@@ -1,6 +1,6 @@
-// Package catalog asks PostgreSQL's catalogue what is there: tables and their keys, what an expression reads,
-// pgvector's types, destinations, whose objects these are, and which version our own schema has. It believes nothing
-// else, and changes nothing. All its connections come from package database, so search_path is pg_catalog.
+// Package catalog reads PostgreSQL's catalog: tables and their keys, what an expression reads, pgvector's types,
+// destinations, the owners of these objects, and the version of our own schema. It changes nothing. All its connections
+// come from package database, so search_path is pg_catalog.
 package catalog
 
 import (
@@ -23,7 +23,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Table is what the catalogue says of a source table.
+// Table is the catalog's information about a source table.
 type Table struct {
 	OID         uint32
 	Schema      string
@@ -31,41 +31,41 @@ type Table struct {
 	Kind        string // pg_class.relkind
 	Persistence string // pg_class.relpersistence
 	Identity    string // pg_class.relreplident
-	Unsent      bool   // once it is published, the server refuses its UPDATEs and DELETEs
+	Unsent      bool   // the server would refuse its UPDATEs and DELETEs if it were published
 	Children    bool   // other tables inherit from it
-	Triggers    bool   // triggers of the user's fire on an UPDATE of it, or of a partition
+	Triggers    bool   // user triggers fire on an UPDATE of it or of a partition
 	RowSecurity bool   // policies hide rows from the current role
-	Reader      string // the role that looked
-	OwnedByUs   bool   // the current role has the rights of the owner
+	Reader      string // the role that read the catalog
+	OwnedByUs   bool   // the current role has the owner's privileges
 	Owner       string
-	Usable      bool     // the role may name what is in its schema
+	Usable      bool     // the role may use objects in its schema
 	Writable    bool     // the role may read and write all of it
-	Unlogged    string   // it or a partition of it that a crash empties, quoted; "": none
-	Primary     []string // the columns of its primary key
+	Unlogged    string   // the table or partition that a crash empties, quoted; "": none
+	Primary     []string // columns of the primary key
 	Comment     string
-	HashIndexed bool                 // an index finds every text by its hash
+	HashIndexed bool                 // an index finds texts by their hash
 	Columns     []Column             `db:"-"`
-	Key         []pipeline.KeyColumn `db:"-"` // that of the replica identity
-	KeyTypes    []TypeSchema         `db:"-"` // where the types of the key's columns are, other than the server's own
-	As          string               `db:"-"` // what expressions call it; "": r
-	Joined      []string             `db:"-"` // names that texts have beside the columns: those of joins
+	Key         []pipeline.KeyColumn `db:"-"` // of the replica identity
+	KeyTypes    []TypeSchema         `db:"-"` // schemas of the key's types outside pg_catalog
+	As          string               `db:"-"` // its alias in expressions; "": r
+	Joined      []string             `db:"-"` // names in texts other than columns: those of joins
 
-	TriggerMark string `db:"-"` // pipeline.TriggersOf it, where the session is a superuser's and has examined it
+	TriggerMark string `db:"-"` // pipeline.TriggersOf it, if a superuser's session has examined it
 	OwnerMark   string `db:"-"` // pipeline.OwnersOf it, if it was examined
 
-	lent // why a superuser should not work on it
+	lent // why a superuser should not use it
 
-	examined bool            // this, and the rest, is known
-	foreign  []strangersType // types in it of those who are not trusted
+	examined bool            // whether this part is known
+	foreign  []strangersType // types in it whose owners are not trusted
 }
 
 // TypeSchema is a schema with types that statements name.
 type TypeSchema struct {
 	Name   string
-	Usable bool // the role may name them
+	Usable bool // the role may use its types
 }
 
-// Column is what the catalogue says of a column.
+// Column is the catalog's information about a column.
 type Column struct {
 	Number    int16
 	Name      string
@@ -76,20 +76,19 @@ type Column struct {
 	NotNull   bool
 	Generated bool
 	Default   bool
-	Base      uint32 // the type of which its own is a domain, or its own
+	Base      uint32 // the base type of a domain, else its type
 	BaseName  string // with modifier, ready for a definition
-	Collation string // as a clause for a definition with BaseName; "" when it is that type's own
-	Readable  bool   // by the role that looked
+	Collation string // as a clause for a definition with BaseName; "" for the type's default
+	Readable  bool   // by the role that read the catalog
 	Updatable bool
 }
 
-// Quoted is the name with its schema, for use in SQL.
 func (t *Table) Quoted() string { return database.Quote(t.Schema, t.Name) }
 
-// Whose says to whom the table belongs.
+// Whose says who owns the table.
 func (t *Table) Whose() string { return fmt.Sprintf("table %s belongs to %q", t.Quoted(), t.Owner) }
 
-// Column returns the column of a name.
+// Column returns the column with a name.
 func (t *Table) Column(name string) (Column, bool) {
 	for _, c := range t.Columns {
 		if c.Name == name {
@@ -99,7 +98,7 @@ func (t *Table) Column(name string) (Column, bool) {
 	return Column{}, false
 }
 
-// Unreadable are the columns that the role may not read.
+// Unreadable returns the names of the columns that the role may not read.
 func (t *Table) Unreadable() (names []string) {
 	for _, c := range t.Columns {
 		if !c.Readable {
@@ -109,29 +108,29 @@ func (t *Table) Unreadable() (names []string) {
 	return names
 }
 
-// ColumnNames are the names of the columns, in their order.
+// ColumnNames returns the names of the columns, in their order.
 func (t *Table) ColumnNames() []string {
 	return lists.Map(t.Columns, func(c Column) string { return c.Name })
 }
 
-// Known are tables that were looked at together: what is asked of a thousand takes as many statements as of one. What
-// is not among them is looked up by itself. A nil Known knows none.
+// Known caches tables that were read together: a thousand take as many statements as one. Other tables are looked up
+// individually. A nil Known is empty.
 type Known struct {
 	tables  []*Table
 	oids    map[uint32]*Table
 	names   map[[2]string]*Table
-	trusted map[uint32]bool // embedding tables that are no stranger's
-	vector  *VectorType     // nil: there is none
+	trusted map[uint32]bool // embedding tables that only trusted roles control
+	vector  *VectorType     // nil: no type is available
 }
 
-// Want names a table to look at.
+// Want identifies a table to read.
 type Want struct {
 	OID          uint32 // 0: it is found by its name
 	Schema, Name string
 	Into         bool // it is an embedding table
 }
 
-// Look looks at tables together. Those that are not there are left out.
+// Look reads tables together. It leaves out missing ones.
 func Look(ctx context.Context, tx pgx.Tx, wants ...Want) (*Known, error) {
 	k, err := find(ctx, tx, wants)
 	if err != nil {
@@ -152,7 +151,7 @@ func Look(ctx context.Context, tx pgx.Tx, wants ...Want) (*Known, error) {
 			return nil, err
 		}
 		for _, oid := range into {
-			k.trusted[oid] = len(found) == 0 // else each is looked at by itself
+			k.trusted[oid] = len(found) == 0 // if false, each is checked individually
 		}
 	}
 	vector, err := FindVector(ctx, tx, "")
@@ -163,7 +162,7 @@ func Look(ctx context.Context, tx pgx.Tx, wants ...Want) (*Known, error) {
 	return k, err
 }
 
-// find is Look at what the tables are alone, whoever they are of.
+// find is Look without the trust checks.
 func find(ctx context.Context, q database.Querier, wants []Want) (*Known, error) {
 	k := &Known{oids: map[uint32]*Table{}, names: map[[2]string]*Table{}, trusted: map[uint32]bool{}}
 	oids, schemas, names := []uint32{}, []string{}, []string{}
@@ -222,7 +221,7 @@ func (k *Known) find(w Want) *Table {
 	return k.names[[2]string{w.Schema, w.Name}]
 }
 
-// table returns a table for one pipeline, or nil: there is none.
+// table returns a table for one pipeline, or nil if it does not exist.
 func (k *Known) table(ctx context.Context, q database.Querier, w Want) (*Table, error) {
 	t := k.find(w)
 	if t == nil {
@@ -237,12 +236,12 @@ func (k *Known) table(ctx context.Context, q database.Querier, w Want) (*Table, 
 	return &own, nil
 }
 
-// TableByName finds a table and its columns. It returns *MissingError when there is none.
+// TableByName reads a table and its columns. It returns *MissingError if it does not exist.
 func TableByName(ctx context.Context, q database.Querier, schema, name string) (*Table, error) {
 	return (*Known)(nil).TableByName(ctx, q, schema, name)
 }
 
-// TableByName is the function of that name, which looks among those that are known first.
+// TableByName is the function of that name with a cache.
 func (k *Known) TableByName(ctx context.Context, q database.Querier, schema, name string) (*Table, error) {
 	t, err := k.table(ctx, q, Want{Schema: schema, Name: name})
 	if err != nil || t != nil {
@@ -258,12 +257,12 @@ func (k *Known) TableByName(ctx context.Context, q database.Querier, schema, nam
 	}}
 }
 
-// TableByOID finds a table that may have been renamed. It returns *MissingError when it is gone.
+// TableByOID reads a table that may have been renamed. It returns *MissingError if it does not exist.
 func TableByOID(ctx context.Context, q database.Querier, oid uint32) (*Table, error) {
 	return (*Known)(nil).TableByOID(ctx, q, oid)
 }
 
-// TableByOID is the function of that name, which looks among those that are known first.
+// TableByOID is the function of that name with a cache.
 func (k *Known) TableByOID(ctx context.Context, q database.Querier, oid uint32) (*Table, error) {
 	t, err := k.table(ctx, q, Want{OID: oid})
 	if err == nil && t == nil {
@@ -272,13 +271,12 @@ func (k *Known) TableByOID(ctx context.Context, q database.Querier, oid uint32) 
 	return t, err
 }
 
-// kinds tells people what a relation that cannot be a source is.
+// kinds names the relations that cannot be a source.
 var kinds = map[string]string{
 	"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "i": "an index", "I": "an index",
 	"c": "a composite type", "t": "a TOAST table",
 }
 
-// Embeddable returns *ConfigError when no pipeline can read the table.
 func (t *Table) Embeddable() error {
 	switch {
 	case t.Kind != "r" && t.Kind != "p":
@@ -300,29 +298,29 @@ func (t *Table) Embeddable() error {
 	return nil
 }
 
-// unsent is the refusal of a table or partition whose replica identity has what the WAL does not send.
+// unsent is the error of a table or partition whose replica identity has columns that the WAL lacks.
 func unsent(name string) error {
 	return refusal.Coded(code.Key, name+" has REPLICA IDENTITY FULL and a generated column: from PostgreSQL 18 on, once "+
 		"published, its UPDATEs and DELETEs would fail", "ALTER TABLE "+name+
 		" REPLICA IDENTITY DEFAULT; (or USING INDEX ...)")
 }
 
-// bypass is the way out of row-level security.
+// bypass is a hint about row-level security.
 func (t *Table) bypass() []string {
 	return []string{"as superuser: ALTER ROLE " + database.Quote(t.Reader) + " BYPASSRLS;"}
 }
 
-// Plain reports whether columns are of the server's own types for texts, and made of nothing else: what a text of them
-// reads and calls needs no question.
+// Plain reports whether all columns are of built-in text types and not generated: a text of them needs no query for
+// what it reads and calls.
 func (t *Table) Plain(names []string) bool {
-	const own = 10_000 // numbers of what was in the server before initdb are below
+	const own = 10_000 // OIDs from before initdb are below
 	return !slices.ContainsFunc(names, func(name string) bool {
 		c, ok := t.Column(name)
 		return !ok || c.Generated || c.Category != "S" || c.Type >= own
 	})
 }
 
-// AnyGenerated reports whether one of the columns is made of others.
+// AnyGenerated reports whether one of the columns is generated.
 func (t *Table) AnyGenerated(names []string) bool {
 	for _, name := range names {
 		if c, _ := t.Column(name); c.Generated {
@@ -332,7 +330,8 @@ func (t *Table) AnyGenerated(names []string) bool {
 	return false
 }
 
-// Named returns *PermissionError when the role may not even name the table: then nothing else about it can be asked.
+// Named returns *PermissionError when the role lacks USAGE on the table's schema. Then nothing else about it can be
+// read.
 func (t *Table) Named() error {
 	if t.Usable {
 		return nil
@@ -343,10 +342,10 @@ func (t *Table) Named() error {
 	}
 }
 
-// maxName is how long a name may be; Postgres would cut a longer one without an error.
+// maxName is the longest name: Postgres truncates longer ones.
 const maxName = 63
 
-// Malformed returns what no database is needed to see.
+// Malformed returns mistakes that can be found without a database.
 func Malformed(spec pipeline.Spec) string {
 	for what, name := range map[string]string{
 		"schema": spec.Schema, "table": spec.Table, "destination column": spec.IntoColumn,
@@ -383,7 +382,7 @@ func Malformed(spec pipeline.Spec) string {
 	return spec.ChunkingMistake()
 }
 
-// BadName returns why a name cannot be one in the catalogue, or "".
+// BadName returns why a name is not valid in the catalog, or "".
 func BadName(name string) string {
 	switch {
 	case name == "":
@@ -396,7 +395,7 @@ func BadName(name string) string {
 	return ""
 }
 
-// CheckKey returns *ConfigError when rows cannot be named, in the replication stream as in queries.
+// CheckKey returns *ConfigError when the key cannot identify rows, in the replication stream as in queries.
 func (t *Table) CheckKey() error {
 	for _, k := range t.Key {
 		if k.Equal == "" || k.Greater == "" {
@@ -430,7 +429,7 @@ func (t *Table) CheckKey() error {
 	}
 }
 
-// AddKey is the statement that gives the table a primary key: of the column that looks like one, or a new one.
+// AddKey is the statement that adds a primary key to the table: of a column that looks like one, or of a new one.
 func (t *Table) AddKey() string {
 	alter := "ALTER TABLE " + t.Quoted()
 	for _, name := range []string{"id", t.Name + "_id", strings.TrimSuffix(t.Name, "s") + "_id", "uuid"} {
@@ -441,7 +440,7 @@ func (t *Table) AddKey() string {
 	return alter + " ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;"
 }
 
-// FindRoutes finds out which columns of the key say in which partition a row is.
+// FindRoutes finds the key columns that determine a row's partition.
 func (t *Table) FindRoutes(ctx context.Context, q database.Reader) error {
 	names, err := database.Collect(ctx, q, "partition_key", pgx.RowTo[string], pgx.StrictNamedArgs{"table": t.OID})
 	if err != nil {
@@ -454,12 +453,11 @@ func (t *Table) FindRoutes(ctx context.Context, q database.Reader) error {
 	return nil
 }
 
-// KeyNames returns the names of the key columns, in the order of the key.
 func KeyNames(key []pipeline.KeyColumn) []string {
 	return lists.Map(key, func(k pipeline.KeyColumn) string { return k.Name })
 }
 
-// CheckLeaves returns *ConfigError when the change of a partition would not name its row by the key of the root.
+// CheckLeaves returns *ConfigError when changes of a partition would not have the key of the root.
 func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) error {
 	rows, _ := q.Query(ctx, sqlfiles.Query("table_leaves"), pgx.StrictNamedArgs{"table": t.OID})
 	type leaf struct {
@@ -496,17 +494,17 @@ func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) error {
 	return nil
 }
 
-// OurMark begins the comment on a destination that init made, so that it can be told from what was there before. The
-// comment says whose vectors these are and what made them. It outlives the schema embedsidecar: by it an embedding
-// table that uninstall has left is taken up again, and uninstall finds what an earlier one left.
+// OurMark begins the comment on a destination that init made, to tell it from other tables. The comment names the
+// source and the embedder. It outlives the schema embedsidecar: init uses it to take over an embedding table that
+// uninstall left, and uninstall to find one that an earlier uninstall left.
 const (
 	OurMark   = "embedsidecar:"
 	VectorsOf = OurMark + " vectors of "
-	// a view that somebody has made by embedsidecar.view_sql
+	// a view made with embedsidecar.view_sql
 	ViewOf = OurMark + " rows with their vectors"
 )
 
-// MarkOf is the comment on a destination for a source table and an embedder.
+// MarkOf returns the comment on a destination for a source table and an embedder.
 func MarkOf(source *Table, fingerprint string) string {
 	return VectorsOf + source.Quoted() + " by " + fingerprint
 }

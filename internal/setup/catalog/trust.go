@@ -19,13 +19,13 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs
-// with the rights of anyone who uses the table, so that its owner can do all that our role can. Connections look at the
-// schema embedsidecar when they are made (package database); here it is looked at again, as it may have been made
-// since, with the tables that vectors go to.
+// Which owners are trusted. Code attached to a table (a trigger, a default, a rule, an index expression) runs with the
+// privileges of everyone who uses the table, so its owner can do everything that our role can. Connections check the
+// schema embedsidecar when they are made (package database). This code checks it again, because it may be newer,
+// together with the tables that vectors are written to.
 
-// UntrustedOwners returns *ConfigError when one of some relations (their quoted names) and functions (SCHEMA.NAME), or
-// its schema, belongs to somebody who is not trusted: his code would run where they are read or called.
+// UntrustedOwners returns *ConfigError when an untrusted role owns one of some relations (their quoted names) or
+// functions (SCHEMA.NAME), or its schema: its code would run when they are read or called.
 func UntrustedOwners(ctx context.Context, tx pgx.Tx, relations, functions []string) error {
 	found, err := database.Collect(ctx, tx, "untrusted_owners", pgx.RowToStructByName[database.Stranger],
 		pgx.StrictNamedArgs{
@@ -35,24 +35,24 @@ func UntrustedOwners(ctx context.Context, tx pgx.Tx, relations, functions []stri
 	return strange(tx, found, wrap.Errorf(err, "look for owners"))
 }
 
-// UntrustedWriters returns *ConfigError when somebody who is not trusted may write rows of some tables (their quoted
-// names): what the rows say is about to be done.
+// UntrustedWriters returns *ConfigError when an untrusted role may write to some tables (their quoted names), whose
+// rows are about to be acted on.
 func UntrustedWriters(ctx context.Context, tx pgx.Tx, tables ...string) error {
 	found, err := database.Collect(ctx, tx, "untrusted_writers", pgx.RowToStructByName[database.Stranger],
 		pgx.StrictNamedArgs{"tables": tables, "trusted": database.Trusted(tx.Conn())})
 	return strange(tx, found, wrap.Errorf(err, "look for writers"))
 }
 
-// strangersType is a type in a column of a table that belongs to somebody who is not trusted, or that he may make
-// operators for.
+// strangersType is a type in a column of a table whose owner is not trusted, or for which an untrusted role may make
+// operators.
 type strangersType struct {
 	Table                     uint32
 	Column, Type, Kind, Owner string
-	Whole                     bool // it is that of the column, and not a part of it
-	Casts                     bool // it has casts that are code of somebody who is not trusted
+	Whole                     bool // the type of the column itself, not a part of it
+	Casts                     bool // it has casts that run an untrusted role's code
 }
 
-// examine finds out whose tables these are, and whose the types in them.
+// examine finds the owners of the tables and of the types in them.
 func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 	const ofUsers = 16384
 	var all, typed []uint32
@@ -62,7 +62,7 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 			typed = append(typed, t.OID)
 		}
 	}
-	marks, err := marksOf(ctx, tx, all) // first: what comes after it is noticed by who writes
+	marks, err := marksOf(ctx, tx, all) // first: writers notice later changes
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 	return nil
 }
 
-// Unruly returns why a superuser should not work on the table, or nil, as the function of that name does.
+// Unruly returns why a superuser should not use the table, or nil, as the function of that name does.
 func (t *Table) Unruly(ctx context.Context, tx pgx.Tx) error {
 	if !t.examined {
 		if err := examine(ctx, tx, t); err != nil {
@@ -98,10 +98,10 @@ func (t *Table) Unruly(ctx context.Context, tx pgx.Tx) error {
 	return t.unruly
 }
 
-// StrangersTypes returns those columns of the table whose types belong to somebody who is not trusted, and notes it of
-// those of the key. It returns *ConfigError when code of that somebody would run in statements over the table: types of
-// a key are read by their input functions, which of an enum is the server's own, and of what is made of other types
-// runs the constraints of domains; expressions of users look for casts. key is what statements read of the table's key.
+// StrangersTypes returns the columns of the table whose types have untrusted owners, and sets ByInput on those of the
+// key. It returns *ConfigError when such an owner's code could run in statements over the table. Values of a key are
+// read by input functions: that of an enum is built in, but those of composed types run the constraints of domains.
+// Users' expressions look for casts. key holds the key columns that statements read.
 func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.KeyColumn) (columns []string, err error) {
 	if !t.examined {
 		if err := examine(ctx, tx, t); err != nil {
@@ -139,11 +139,11 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 	return columns, nil
 }
 
-// operators is the kind of what is no type: the schema of the operators that compare a domain's values, in which
-// somebody who is not trusted may make others.
+// operators is the Kind of an entry that is not a type: a schema with the operators that compare a domain's values, in
+// which an untrusted role may make others.
 const operators = "operator"
 
-// comparable is the error of a column of the key whose values may be compared by an operator of somebody's.
+// comparable is the error of a key column whose values could be compared with an untrusted role's operator.
 func (t *Table) comparable(tx pgx.Tx, s strangersType) error {
 	role := tx.Conn().Config().User
 	whom := database.Quote(s.Owner)
@@ -163,7 +163,7 @@ func (t *Table) comparable(tx pgx.Tx, s strangersType) error {
 }
 
 // MeantByStrangers returns *ConfigError when an expression names one of these columns, which StrangersTypes returned.
-// What it calls with such a value is looked up with each statement: a cast that the type's owner makes later counts.
+// Each statement looks up what it calls with such a value, so the type's owner could add a cast later.
 func (t *Table) MeantByStrangers(tx pgx.Tx, columns []string, expressions ...string) error {
 	escapes := regexp.MustCompile(`(?i)\bU&"`)
 	for _, column := range columns {
@@ -186,8 +186,8 @@ func (t *Table) MeantByStrangers(tx pgx.Tx, columns []string, expressions ...str
 	return nil
 }
 
-// UnrulyIntoColumn returns why a superuser should not write into a column of the table, or nil: somebody else has made
-// triggers on it, or may. They run with the rights of the role that writes.
+// UnrulyIntoColumn returns why a superuser should not write to a column of the table, or nil: an untrusted role has
+// made triggers on it, or can. They run with the writer's privileges.
 func (t *Table) UnrulyIntoColumn(ctx context.Context, tx pgx.Tx) error {
 	if err := t.Unruly(ctx, tx); err != nil {
 		return err
@@ -195,10 +195,9 @@ func (t *Table) UnrulyIntoColumn(ctx context.Context, tx pgx.Tx) error {
 	return t.fired
 }
 
-// Unruly returns why a superuser should not work on a table, or nil: the table, a partition of it, what it is a
-// partition of, or a schema of these or of pgvector belongs to somebody else. Triggers, the expressions of indexes and
-// a view or a type that its owner puts in the place of ours would run with the rights of a superuser. A role with
-// fewer rights lends only those.
+// Unruly returns why a superuser should not use a table, or nil. The reason is that an untrusted role owns the table, a
+// partition or parent of it, or a schema of these or of pgvector. Triggers, index expressions, and a view or type that
+// the owner puts in place of ours would run with a superuser's privileges. Other roles lend only their own.
 func Unruly(ctx context.Context, tx pgx.Tx, table uint32) error {
 	all, err := ofOthers(ctx, tx, []uint32{table})
 	if err != nil {
@@ -207,10 +206,10 @@ func Unruly(ctx context.Context, tx pgx.Tx, table uint32) error {
 	return all[table].unruly
 }
 
-// lent is why a superuser should not work on a table at all, and why he should not write into it; nil: nothing.
+// lent holds why a superuser should not use a table, and why it should not write to it; nil: no reason.
 type lent struct{ unruly, fired error }
 
-// marks are pipeline.TriggersOf a table, where the session is a superuser's, and pipeline.OwnersOf it.
+// marks are pipeline.TriggersOf a table, if the session is a superuser's, and pipeline.OwnersOf it.
 type marks struct{ triggers, owners string }
 
 func marksOf(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]marks, error) {
@@ -255,7 +254,7 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 			whom = fmt.Sprintf("%q", owner)
 			hint, trust = append(hint, database.TrustOwners(role, owner)), []string{owner}
 		}
-		if remedy != "" && !fires { // no statement to paste: the owner may be a stranger
+		if remedy != "" && !fires { // no statement to paste: the owner may be untrusted
 			hint = append(hint, "or, if "+owner+" may read all databases of this server, as REPLICATION allows: "+
 				strings.TrimSuffix(remedy, ";")+", and connect as "+owner)
 		}
@@ -275,9 +274,8 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 	return found, wrap.Errorf(err, "look up owners of tables")
 }
 
-// Harmless returns *ConfigError for an expression that somebody who may not act as this session's role may not have run
-// with its rights: it may compute, with what the server has for that, and neither read nor do anything else. Nothing of
-// it is run.
+// Harmless returns *ConfigError for an expression that is not safe to run for a user who may not act as this session's
+// role. It may only compute with built-in functions, and neither read nor do anything else. It is not run here.
 func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) error {
 	refuse := func(why string) error {
 		return refusal.Coded(code.Untrusted, word+" "+why,
@@ -293,7 +291,7 @@ func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string)
 		return refuse("names " + name)
 	}
 	return database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
-		// The lock keeps the types of its columns as they are.
+		// The lock keeps the types of its columns unchanged.
 		if _, err := tx.Conn().PgConn().Prepare(ctx, "", "SELECT"+over(word, t), nil); err != nil {
 			return fmt.Errorf("lock %s: %w", t.Quoted(), err)
 		}

@@ -18,37 +18,37 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Vectors is what a model's vectors look like, as far as a destination must fit them.
+// Vectors describes a model's vectors, as far as a destination must fit them.
 type Vectors struct {
-	Dims   int  // 0: not known
-	Sparse bool // only the numbers that are not zero
+	Dims   int // 0: unknown
+	Sparse bool
 
-	Either  bool // whether they are sparse is not known: what is there was made to fit
-	Unasked bool // the model was not asked yet: nothing is made, and the width need not be known
+	Either  bool // whether they are sparse is unknown: an existing destination fits them
+	Unasked bool // the model was not queried yet: nothing is made, and the width may be unknown
 
-	// Promised is the schema in which pgvector is about to be installed, for a plan that begins with that; "": what is
-	// not there is missing
+	// Promised is the schema in which pgvector is about to be installed, for a plan that begins with that; "": pgvector
+	// must exist
 	Promised string
 
-	Known *Known // tables that were looked at already
+	Known *Known // tables that were already read
 
-	// Stored says that the pipeline is set up: a text of plain columns takes no question, and no lock
+	// Stored says that the pipeline is set up: a text of plain columns needs no query, and no lock
 	Stored bool
 }
 
-// VectorType is what this database has to keep vectors in: the types that a destination may have, and the schema of
-// pgvector, where it is installed.
+// VectorType describes how this database can store vectors: the available types, and the schema of pgvector if it is
+// installed.
 type VectorType struct {
 	Schema  string
-	Usable  bool // the current role may name what is in it
+	Usable  bool // the current role may use its types
 	Version string
-	OIDs    map[pipeline.Stored]uint32 // of those that can be had
+	OIDs    map[pipeline.Stored]uint32 // of the available types
 }
 
-// Extension returns the schema, quoted.
+// Extension returns the quoted schema.
 func (v VectorType) Extension() string { return database.Quote(v.Schema) }
 
-// stored returns which type a number stands for, or "".
+// stored returns the type with an OID, or "".
 func (v VectorType) stored(oid uint32) pipeline.Stored {
 	for stored, known := range v.OIDs {
 		if known == oid {
@@ -58,7 +58,7 @@ func (v VectorType) stored(oid uint32) pipeline.Stored {
 	return ""
 }
 
-// Vector is FindVector, which is asked once where that is known.
+// Vector is FindVector with a cache.
 func (k *Known) Vector(ctx context.Context, q database.Querier, promised string) (VectorType, error) {
 	if k == nil || k.vector == nil {
 		return FindVector(ctx, q, promised)
@@ -66,8 +66,7 @@ func (k *Known) Vector(ctx context.Context, q database.Querier, promised string)
 	return *k.vector, nil
 }
 
-// FindVector looks up the types. It returns *ConfigError when there are none, because the extension is neither
-// installed nor promised.
+// FindVector looks up the types. It returns *ConfigError when the extension is neither installed nor promised.
 func FindVector(ctx context.Context, q database.Querier, promised string) (v VectorType, err error) {
 	var ofPgvector map[string]uint32
 	err = q.QueryRow(ctx, sqlfiles.Query("vector_types"), pgx.StrictNamedArgs{"types": pipeline.StoredTypes()}).
@@ -76,7 +75,7 @@ func FindVector(ctx context.Context, q database.Querier, promised string) (v Vec
 		return v, fmt.Errorf("look up types of vectors: %w", err)
 	}
 	v.OIDs = map[pipeline.Stored]uint32{}
-	if v.Version == "" && promised != "" { // no column has the type 0
+	if v.Version == "" && promised != "" { // no column has type 0
 		v.Schema = promised
 		for _, name := range pipeline.StoredTypes() {
 			v.OIDs[pipeline.Stored(name)] = 0
@@ -107,7 +106,7 @@ func numbers(version string) (list []int) {
 	return list
 }
 
-// unknown returns *ConfigError when a destination of a type cannot be had here.
+// unknown returns *ConfigError when a destination type is not available here.
 func (v VectorType) unknown(stored pipeline.Stored) error {
 	names := pipeline.StoredTypes()
 	last := len(names) - 1
@@ -130,28 +129,28 @@ func notInstalled() error {
 		"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)")
 }
 
-// notVector says what is wrong with a column whose type is none of ours.
+// notVector describes a column that is not of one of our types.
 func (v VectorType) notVector(what string, c Column) string {
 	return fmt.Sprintf("%s is of type %s, not %s", what, c.TypeName, database.Quote(v.Schema, "vector"))
 }
 
-// Destination is where a pipeline's vectors go and whether it is there yet.
+// Destination is where a pipeline's vectors go, and whether it exists.
 type Destination struct {
 	pipeline.Form
 	Exists  bool
 	Dims    int    // 0: any width
-	Schema  string // where an embedding table is to be made
-	MayMake bool   // the current role may make it
+	Schema  string // where an embedding table will be made
+	MayMake bool
 
 	Table *Table // the embedding table; nil: there is none
 	Mark  string // its comment, if init made it
 	Owned bool   // the current role may comment on it
 
-	Retype []string // what makes the types of its key those of the source's, which were widened since; nil: they are
+	Retype []string // changes its key types to the source's, which were widened; nil: they are equal
 }
 
-// FindDestination looks at the destination of a pipeline whose table and key are known, for a model's vectors; a
-// width that is not known is taken to be the one there is. It returns *ConfigError when the vectors cannot go there.
+// FindDestination inspects the destination of a pipeline whose table and key are known, for a model's vectors. An
+// unknown width is taken from the destination. It returns *ConfigError when the vectors cannot go there.
 func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType,
 	model Vectors,
 ) (d Destination, err error) {
@@ -186,9 +185,8 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 	return d, d.unfit(spec, model)
 }
 
-// unfit returns *ConfigError when a destination cannot hold the model's vectors.
 func (d Destination) unfit(spec pipeline.Spec, model Vectors) error {
-	// No dense vectors are as wide as sparse ones.
+	// Dense vectors cannot be as wide as sparse ones.
 	sparse := model.Sparse || model.Either && model.Dims > pipeline.StoredVector.Widest()
 	switch widest := d.Stored.Widest(); {
 	case model.Dims == 0:

@@ -1,5 +1,5 @@
-// Package connection opens connections to the database that the configuration names: for work, for the stream, and
-// again and again where a program may start before its server.
+// Package connection opens connections to the configured database, for work and for the stream, with retries for
+// programs that may start before their server.
 package connection
 
 import (
@@ -20,24 +20,23 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// How many connections a pool has, where it is not for work.
+// The number of connections of pools that are not for work.
 const (
-	Few     = 4 // enough for a caller who asks one thing after the other
-	Stream  = 3 // the streamer's own, the heartbeat's look, and one for init
-	Queries = 8 // how many searches may run at a time
+	Few     = 4 // for callers that send one query at a time
+	Stream  = 3 // one each for the streamer, the heartbeat and init
+	Queries = 8 // concurrent searches
 )
 
 // Opener opens connections.
 type Opener struct {
 	Config *config.Config
 	Log    *slog.Logger
-	// Thrifty has connections closed soon that are idle: there are many databases.
+	// Thrifty closes idle connections soon, because there are many databases.
 	Thrifty bool
-	// CatalogOnly opens pools for what is read beside a schema embedsidecar that is not safe to use.
+	// CatalogOnly skips the trust check, for reads outside a schema embedsidecar that is not trusted.
 	CatalogOnly bool
 }
 
-// options says how this program connects.
 func (o Opener) options(conns int32) database.Options {
 	return database.Options{
 		Thrifty: o.Thrifty, ApplicationName: o.Config.ApplicationName(), MaxConns: conns,
@@ -45,7 +44,7 @@ func (o Opener) options(conns int32) database.Options {
 	}
 }
 
-// Pool opens a pool on the database that the user named.
+// Pool opens a pool for the configured database.
 func (o Opener) Pool(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
 	pool, err := database.Connect(ctx, o.Config.Database.URL, o.options(conns))
 	if failed, ok := errors.AsType[*database.Error](err); ok {
@@ -58,8 +57,9 @@ func (o Opener) Pool(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
 	return pool, err
 }
 
-// Server opens a pool that leads straight to the server, for what a pooler cannot do. Anyone who gives --stream-url
-// another role than --database-url wants that role for the stream only: then its address is taken and nothing else.
+// Server opens a pool that bypasses a pooler, for what a pooler cannot do. If --stream-url has another role than
+// --database-url, that role is for the stream only: Server uses the address of the stream with the role of the
+// database.
 func (o Opener) Server(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, error) {
 	dsn, options := o.Config.Database.URL, o.options(conns)
 	switch {
@@ -85,8 +85,8 @@ func (o Opener) Dial(ctx context.Context) (*pgconn.PgConn, error) {
 	return database.ConnectReplication(ctx, o.Config.Database.Stream(), o.options(0))
 }
 
-// Retry does something that needs the server, and tries again for as long as database.connect_timeout says while nobody
-// answers or the server is starting. What a person must mend ends it at once.
+// Retry calls open. While the server does not answer or is starting, it retries for database.connect_timeout. Errors
+// that a user must fix end it immediately.
 func Retry[T any](ctx context.Context, o Opener, open func(ctx context.Context) (T, error)) (T, error) {
 	const first, longest = 250 * time.Millisecond, 5 * time.Second
 	pause := backoff.NewExponentialBackOff()
@@ -96,7 +96,7 @@ func Retry[T any](ctx context.Context, o Opener, open func(ctx context.Context) 
 		failed, known := errors.AsType[*database.Error](database.Wrap(err))
 		switch {
 		case known && slices.Contains([]database.Kind{database.Unreachable, database.Starting, database.Full}, failed.Kind):
-		case !known && database.IsTransient(err): // a connection that was open already
+		case !known && database.IsTransient(err): // an open connection broke
 		case err != nil:
 			err = backoff.Permanent(err)
 		}
@@ -114,8 +114,8 @@ func Retry[T any](ctx context.Context, o Opener, open func(ctx context.Context) 
 		}))
 }
 
-// WorkConns is how many connections a running sidecar may need: one for each batch in work and each scan, and a few
-// for what goes on beside. What the connection string says wins.
+// WorkConns is how many connections a running sidecar may need: one for each concurrent batch and scan, and a few
+// others. The connection string takes precedence (0).
 func (o Opener) WorkConns(pipelines int) int32 {
 	const beside, most = 4, 40
 	if strings.Contains(o.Config.Database.URL, "pool_max_conns") {
@@ -124,7 +124,7 @@ func (o Opener) WorkConns(pipelines int) int32 {
 	return int32(min(beside+max(pipelines, 2)*(Loops(o.Config)+1), most)) //nolint:gosec // at most 40
 }
 
-// Loops is how many batches each pipeline works on at a time.
+// Loops is how many batches each pipeline processes concurrently.
 func Loops(c *config.Config) int {
 	if c.Workers.Count > 0 {
 		return c.Workers.Count

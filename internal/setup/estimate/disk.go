@@ -5,35 +5,35 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// ledgerBytes is what an entry of the ledger takes, with those of its indexes.
+// ledgerBytes is the size of a ledger entry with its index entries.
 const ledgerBytes = 270
 
-// A server stores rows in pages: of a vector of 384 numbers four fit into one, and of what does not fit the rest of the
-// page stays empty. From a length on, values of a row are moved into a table beside it, in pieces.
+// A server stores rows in pages: four rows with a vector of 384 dimensions fit into one, and the rest of the page stays
+// empty. Long values are moved to a TOAST table, in pieces.
 const (
 	pageBytes  = 8192 - 24 - 8
-	movedFrom  = 2032 // bytes of a row
+	movedFrom  = 2032 // bytes of a row from which values are moved
 	pieceBytes = 1996
 )
 
-// share is how many bytes of the disk one of many items takes, each with a pointer in its page.
+// share is the disk space per item, including unused space and the pointer in its page.
 func share(item float64) float64 {
 	const page, pointer = 8192, 8
 	return page / max(1, float64(int(pageBytes/(item+pointer))))
 }
 
-// diskBytes is what a vector takes with its row and its entries of indexes, beside the ledger. text is what is stored
-// of the text with it.
+// diskBytes is the disk space of a vector with its row and index entries, without the ledger. text is the number of
+// bytes of text stored with it.
 func diskBytes(spec pipeline.Spec, vector, text float64) float64 {
 	const (
-		row, chunk   = 88, 16 // columns of an embedding table beside the vector and the text
-		key, hash    = 32, 75 // entries of indexes
-		compressed   = 0.7    // of a text
-		pieceHead    = 36     // of a piece that was moved
-		pieceEntry   = 24     // of its index
-		element      = 72     // of an HNSW index, beside the vector
-		neighbours   = 12     // bytes for each connection that such an element may have
-		connections  = 16     // that it has, unless the configuration says otherwise
+		row, chunk   = 88, 16 // columns of an embedding table without vector and text
+		key, hash    = 32, 75 // index entries
+		compressed   = 0.7    // compression ratio of text
+		pieceHead    = 36     // per piece in the TOAST table
+		pieceEntry   = 24     // per piece in its index
+		element      = 72     // of an HNSW index, without the vector
+		neighbours   = 12     // bytes per connection of an element
+		connections  = 16     // the default number of connections
 		indexedTuple = 8      // of other indexes
 	)
 	var bytes float64
@@ -72,9 +72,9 @@ func diskBytes(spec pipeline.Spec, vector, text float64) float64 {
 	return bytes
 }
 
-// vectorBytes is the size of one vector as it is stored.
+// vectorBytes is the stored size of one vector.
 func vectorBytes(stored pipeline.Stored, about embed.Description) float64 {
-	const header, words = 8, 128 // words that a sparse one usually has
+	const header, words = 8, 128 // words of a typical sparse vector
 	if about.Sparse {
 		return float64(header + stored.Bytes(words))
 	}

@@ -1,5 +1,5 @@
-// Package estimate says before a backfill what it will take: rows, tokens, time, money and room, of a sample of the
-// rows. It changes nothing, and embeds a few of them where that costs nothing.
+// Package estimate estimates a backfill from a sample of the rows: rows, tokens, time, price and disk space. It changes
+// nothing. It embeds a few rows if that costs nothing.
 package estimate
 
 import (
@@ -22,17 +22,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// Estimate is what a backfill will take. Whatever is made of a sample is about right, and no more.
+// Estimate is the expected cost of a backfill. Values from a sample are approximate.
 type Estimate struct {
 	Pipeline string `json:"pipeline"`
 	Rows     int64  `json:"rows"`    // of the table
-	Texts    int64  `json:"texts"`   // rows to embed: of a new pipeline all that have a text and pass the filter
-	Sampled  int    `json:"sampled"` // rows that were looked at
+	Texts    int64  `json:"texts"`   // rows to embed: of a new pipeline, those that pass the filter and have a text
+	Sampled  int    `json:"sampled"` // rows that were sampled
 	Tokens   int64  `json:"tokens" doc:"By the model's own tokenizer"`
-	// texts that are longer than the model takes, so that the rest of each is left out; chunking embeds all of it
+	// texts that exceed the model's limit, so that their rest is not embedded; chunking embeds all of it
 	Cut       int64 `json:"texts_cut"`
-	MaxTokens int   `json:"max_tokens"` // that the model takes of a text; 0: not known
-	// the plugin cannot count tokens: a token was taken for four bytes
+	MaxTokens int   `json:"max_tokens"` // the model's limit per text; 0: unknown
+	// the plugin cannot count tokens: four bytes were taken as one token
 	TokensGuessed bool     `json:"tokens_guessed"`
 	Seconds       *float64 `json:"seconds" doc:"Of embedding and writing; null: no text was embedded to measure it"`
 	Price         *float64 `json:"price" doc:"null: the model has none in the configuration"`
@@ -40,12 +40,12 @@ type Estimate struct {
 	DiskBytes     int64    `json:"disk_bytes"`
 }
 
-// Line is the estimate in one line.
+// Line returns the estimate as one line.
 func (e *Estimate) Line() string {
 	return e.Pipeline + ": " + e.Takes()
 }
 
-// Takes is the estimate without the pipeline's name.
+// Takes returns the estimate without the pipeline's name.
 func (e *Estimate) Takes() string {
 	line := fmt.Sprintf("about %s, %s to embed, %s", wording.Count(rounded(e.Rows), "row"),
 		wording.Count(rounded(e.Texts), "text"), wording.Count(rounded(e.Tokens), "token"))
@@ -59,7 +59,7 @@ func (e *Estimate) Takes() string {
 	return line + e.costs(" on this machine")
 }
 
-// CutOf is how many of the texts are cut: of many, as a part.
+// CutOf describes how many of the texts are truncated: as a percentage if they were sampled.
 func (e *Estimate) CutOf() string {
 	if e.Texts > int64(e.Sampled) {
 		return fmt.Sprintf("about %.0f %% of the texts", 100*float64(e.Cut)/float64(e.Texts)) //nolint:mnd // percent
@@ -67,7 +67,7 @@ func (e *Estimate) CutOf() string {
 	return fmt.Sprintf("%d of %s", e.Cut, wording.Count(e.Texts, "text"))
 }
 
-// Brief is Takes in a few words, for a first look.
+// Brief is a short form of Takes.
 func (e *Estimate) Brief() string {
 	line := wording.Count(rounded(e.Rows), "row")
 	if e.Texts != e.Rows {
@@ -76,7 +76,7 @@ func (e *Estimate) Brief() string {
 	return line + e.costs("")
 }
 
-// costs are time, money and space.
+// costs describes time, price and disk space.
 func (e *Estimate) costs(where string) (line string) {
 	if e.Seconds != nil {
 		line += ", about " + wording.Age(coarse(*e.Seconds)) + where
@@ -87,7 +87,7 @@ func (e *Estimate) costs(where string) (line string) {
 	return line + ", " + wording.Size(e.DiskBytes) + " on disk"
 }
 
-// coarse is a time as well as it is known: whole minutes from ten on, ten minutes from an hour, whole hours from ten.
+// coarse rounds a time to its precision: whole minutes from ten on, ten minutes from an hour, whole hours from ten.
 func coarse(seconds float64) float64 {
 	const minute, hour, few = 60, 3600, 10
 	unit := 1.
@@ -102,7 +102,7 @@ func coarse(seconds float64) float64 {
 	return max(1, math.Round(seconds/unit)*unit)
 }
 
-// rounded is a large number with its first three digits: it is known no better.
+// rounded rounds a large number to its first three digits.
 func rounded(n int64) int64 {
 	const exact = 10_000
 	if n < exact {
@@ -115,22 +115,22 @@ func rounded(n int64) int64 {
 	return (n + unit/2) / unit * unit
 }
 
-// Embedder counts tokens and, to be measured, embeds.
+// Embedder counts tokens, and embeds to measure the time.
 type Embedder interface {
 	embed.Embedder
 	embed.Tokenizer
 }
 
-// Options are what an estimate is made of.
+// Options are the inputs of an estimate.
 type Options struct {
 	DB    database.Beginner
 	Spec  pipeline.Spec
 	About embed.Description
 	By    Embedder
-	Price pipeline.Price // with a price nothing is embedded
+	Price pipeline.Price // with a price, nothing is embedded
 }
 
-// How much is looked at: so many rows, and of each text so many bytes; the rest is reckoned by its length.
+// The size of the sample: rows, and bytes of each text. The rest of a text is extrapolated from its length.
 const (
 	SampleRows  = 300
 	SampleBytes = 20000
@@ -138,19 +138,19 @@ const (
 
 const (
 	timedTexts  = 16
-	countedRows = 100_000 // of larger tables some pages are counted
-	writtenRows = 4000    // a second: about what a server on the same machine takes of ready vectors
+	countedRows = 100_000 // larger tables are counted by a sample of pages
+	writtenRows = 4000    // per second: about what a local server stores of finished vectors
 )
 
 // Make estimates the backfill of one pipeline.
 func Make(ctx context.Context, o Options) (Estimate, error) {
 	e := Estimate{Pipeline: o.Spec.Name}
 	var texts []string
-	var longer []float64 // how much longer each is than what was read of it
+	var longer []float64 // total length of each text divided by the part that was read
 	var stored pipeline.Stored
 	err := database.RetryReadOnly(ctx, o.DB, func(tx pgx.Tx) error {
 		f, err := resolve.Inspect(ctx, tx, o.Spec, catalog.Vectors{
-			Dims: o.About.Dims, Sparse: o.About.Sparse, Promised: "public", // a set-up installs what is not there
+			Dims: o.About.Dims, Sparse: o.About.Sparse, Promised: "public", // a set-up installs a missing pgvector
 		}, nil)
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 	return e, wrap.Errorf(err, "estimate pipeline %q", o.Spec.Name)
 }
 
-// Texts returns the beginnings of the texts of some rows, spread over the table.
+// Texts returns the first part of the texts of some rows, spread over the table.
 func Texts(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) (texts []string, err error) {
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		e := Estimate{Pipeline: p.Name}
@@ -182,22 +182,23 @@ func Texts(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) (tex
 	return texts, wrap.Errorf(err, "read texts of pipeline %q", p.Name)
 }
 
-// Due is what is to be embedded of a pipeline that is set up.
+// Due is what remains to embed of a stored pipeline.
 type Due struct {
-	Rows, Texts int64     // of the table; and how many of them
-	Sample      []string  // the beginnings of some
-	Longer      []float64 // how many times as long each is
+	Rows, Texts int64     // of the table, and the texts among them to embed
+	Sample      []string  // the first part of some texts
+	Longer      []float64 // their total length divided by that part
 	Stored      pipeline.Stored
 }
 
-// Rest estimates what is left of a pipeline.
+// Rest estimates the remaining work of a pipeline.
 func Rest(ctx context.Context, o Options, due Due) (Estimate, error) {
 	e := Estimate{Pipeline: o.Spec.Name, Rows: due.Rows, Texts: due.Texts, Sampled: len(due.Sample)}
 	err := e.reckon(ctx, o, due.Stored, due.Sample, due.Longer)
 	return e, wrap.Errorf(err, "estimate pipeline %q", o.Spec.Name)
 }
 
-// reckon makes tokens, price or time, and room of a sample of texts, and how many times as long each is.
+// reckon computes tokens, price or time, and disk space from a sample of texts. longer has the total length of each
+// divided by the part in texts.
 func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored, texts []string, longer []float64,
 ) error {
 	e.MaxTokens = o.About.MaxTokens
@@ -216,7 +217,7 @@ func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored
 			return err
 		}
 	}
-	vectors, text := 1.0, 0.0 // of a text, and the bytes that are stored of it with each
+	vectors, text := 1.0, 0.0 // vectors per text, and stored bytes of text per vector
 	if c.chunks > 0 {
 		vectors, text = c.chunks/n, c.bytes/c.chunks
 	}
@@ -224,7 +225,7 @@ func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored
 	return nil
 }
 
-// countRows counts small tables, and of large ones some pages.
+// countRows counts small tables completely, and extrapolates large ones from some pages.
 func countRows(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (rows int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+p.Rows()+" LIMIT $1) AS r", countedRows).Scan(&rows)
 	if err != nil || rows < countedRows {
@@ -234,9 +235,9 @@ func countRows(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (rows int64
 	return max(rows, drawn), err
 }
 
-// Drawn counts the rows of some pages of a table, the same ones each time, and returns how many it has by that, and
-// which share of its pages that was, in percent. What the server knows may be older than the rows, or nothing: then its
-// guess is off by what the texts are longer than it takes for usual.
+// Drawn counts the rows of some pages of a table, always the same ones. It returns the extrapolated number of rows, and
+// the percentage of pages that it read. The server's statistics may be stale or missing, and without them its estimate
+// assumes rows of a default width.
 func Drawn(ctx context.Context, tx pgx.Tx, table string, oid uint32) (rows int64, share float64, err error) {
 	const whole, most = 100, 1000 // percent, pages
 	var pages int64
@@ -250,16 +251,16 @@ func Drawn(ctx context.Context, tx pgx.Tx, table string, oid uint32) (rows int64
 	return int64(float64(rows) * whole / share), share, err
 }
 
-// sample reads some rows. Of their texts it returns the beginnings, and how many times as long each is.
+// sample reads some rows. It returns the first part of their texts, and their total length divided by that part.
 func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (texts []string,
 	longer []float64, err error,
 ) {
 	share := 100.0
-	if e.Rows > SampleRows { // some more than are wanted: they are spread over the table
+	if e.Rows > SampleRows { // a larger share, spread over the table: LIMIT drops the excess
 		share = min(100, 100*4*SampleRows/float64(e.Rows))
 	}
 	method := "BERNOULLI"
-	if e.Rows >= countedRows { // by pages, of which no more are read
+	if e.Rows >= countedRows { // by pages, so that only these are read
 		method = "SYSTEM"
 	}
 	rows, err := tx.Query(ctx, "SELECT t.wanted, octet_length(t.content), left(t.content, $1) FROM (SELECT "+
@@ -288,16 +289,16 @@ func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) 
 	return texts, longer, rows.Err()
 }
 
-// counted is what a sample of texts has.
+// counted is the result of count.
 type counted struct {
-	tokens float64   // that are embedded
-	called []float64 // that the model sees of each, as measure sends it
-	cut    int       // texts that it cuts
-	// with chunking: how many, and bytes of text that are stored with them
+	tokens float64   // that will be embedded
+	called []float64 // tokens per text that the model sees when measure sends it
+	cut    int       // texts that exceed the model's limit
+	// with chunking: their number, and the bytes of text stored with them
 	chunks, bytes float64
 }
 
-// count counts tokens and chunks of some texts.
+// count counts tokens and chunks of a sample.
 func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer []float64) (c counted, err error) {
 	const bytesPerToken = 4
 	if len(texts) == 0 {
@@ -319,7 +320,7 @@ func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer 
 		n = n*longer[i] + float64(found.Around)
 		if most := float64(o.About.MaxTokens); most > 0 {
 			seen = min(seen, most)
-			if n > most && !o.Spec.Chunking.On() { // what is longer is cut, and not paid for
+			if n > most && !o.Spec.Chunking.On() { // the rest is not embedded, and costs nothing
 				c.cut, n = c.cut+1, most
 			}
 		}
@@ -333,7 +334,7 @@ func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer 
 		} else {
 			whole.Ends = found.Ends[i]
 		}
-		pieces, _ := chunk.Try(cutting, whole, chunk.Text{}) // what cannot be cut makes no vector later, either
+		pieces, _ := chunk.Try(cutting, whole, chunk.Text{}) // texts that cannot be chunked get no vector later, either
 		for _, piece := range pieces {
 			if c.chunks += longer[i]; !o.Spec.Chunking.NoText {
 				c.bytes += longer[i] * float64(len(piece.Of(text)))
@@ -343,7 +344,7 @@ func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer 
 	return c, nil
 }
 
-// measure embeds a few texts, the first of them to warm up, and takes the time of a token from them.
+// measure embeds a few texts, after one to warm up, and derives the time per token.
 func (e *Estimate) measure(ctx context.Context, by embed.Embedder, texts []string, called []float64) error {
 	texts = texts[:min(len(texts), timedTexts)]
 	if _, err := by.Embed(ctx, embed.Document, texts[:1]); err != nil {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// words is an embedder whose tokens are words, with two around each text.
+// words is an embedder whose tokens are words, plus two per text.
 type words struct {
 	texts  int
 	silent bool // it cannot count tokens
@@ -42,7 +42,7 @@ func (w *words) Tokenize(_ context.Context, texts []string) (embed.Tokens, error
 
 var about = embed.Description{Model: "words", Fingerprint: "words", Dims: 100, MaxTokens: 12}
 
-// Where every row is like every other the estimate must be exact; it reads a sample, and embeds nothing that is paid.
+// If all rows are equal, the estimate must be exact. It reads a sample, and embeds nothing that has a price.
 func TestMake(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -114,7 +114,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// A table that was just loaded has no statistics: some of its pages are counted.
+// A newly loaded table has no statistics: some of its pages are counted.
 func TestMake_ATableThatWasJustLoaded(t *testing.T) {
 	t.Parallel()
 	const rows = 150_000

@@ -1,4 +1,4 @@
-// Package indexes looks at the indexes over vectors, and builds one where it is asked for.
+// Package indexes inspects the indexes on vectors, and builds them on request.
 package indexes
 
 import (
@@ -22,20 +22,20 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// State is what became of an index.
+// State is the result for an index.
 type State string
 
 // The states of an index.
 const (
-	There   State = "there"   // one that fits was there already
+	There   State = "there"   // a suitable one already exists
 	Built   State = "built"   // it was built now
-	Waits   State = "waits"   // for the backfill, or for somebody else who builds it
+	Waits   State = "waits"   // for the backfill, or for another session that builds one
 	Refused State = "refused" // the role does not own the table
 )
 
-// Build builds the index of a pipeline's destination, concurrently, once its backfill is done, unless there
-// is one that fits. With IndexRefused come the statements for the owner. The pool must lead straight to the server; a
-// build that is broken off is begun again the next time.
+// Build builds the index of a pipeline's destination concurrently, once its backfill is done, unless a suitable one
+// exists. With Refused it returns the statements for the owner. The pool must not use a pooler. An interrupted build is
+// repeated the next time.
 func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state State, statements []string,
 	err error,
 ) {
@@ -79,9 +79,8 @@ func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state
 	return state, statements, err
 }
 
-// alone does something with the tables, as they are then, while nobody else builds an index. Another sidecar may be
-// building one: what it has begun looks just like what a build that was broken off has left. One build at a time is
-// enough for a server.
+// alone calls build with the current tables while no other sidecar builds an index. Another sidecar's unfinished index
+// looks like one of an interrupted build. One build at a time is enough for a server.
 func alone(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn, p *pipeline.Pipeline,
 	build func([]indexedTable) error,
 ) (state State, err error) {
@@ -90,13 +89,13 @@ func alone(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn, p *pipel
 		return Waits, err
 	}
 	defer release()
-	defer func() { // the connection goes back to others
+	defer func() { // the connection returns to the pool
 		if _, err := conn.Exec(context.WithoutCancel(ctx),
 			"SELECT set_config('lock_timeout', reset_val, false) FROM pg_settings WHERE name = 'lock_timeout'"); err != nil {
 			_ = conn.Conn().Close(context.WithoutCancel(ctx))
 		}
 	}()
-	// It waits for transactions that are older, however long they take, and blocks no writer meanwhile.
+	// A concurrent build waits for older transactions without limit, and blocks no writers meanwhile.
 	_, err = conn.Exec(ctx, "SET lock_timeout = 0")
 	var tables []indexedTable
 	if err == nil {
@@ -111,17 +110,17 @@ func alone(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn, p *pipel
 	return Built, nil
 }
 
-// indexedTable is a table that an index of the destination is over: the destination's own, or each partition of it.
+// indexedTable is a table to index: the destination, or each of its partitions.
 type indexedTable struct {
 	Schema, Name string
 	Owned        bool
-	Valid        bool     // an index is there that fits
-	Broken       string   // what a build that was broken off has left, quoted; "": nothing
-	Made         []string // those that a sidecar built and that are valid, quoted; the newest first
-	MadeAt       string   // comment of that one
-	Taken        string   // the name that the next index gets
-	Rows         int64    // as the server estimates them
-	// of the operator class, quoted; "": that of pgvector
+	Valid        bool     // a suitable index exists
+	Broken       string   // the invalid index of an interrupted build, quoted; "": none
+	Made         []string // valid indexes that a sidecar built, quoted; the newest first
+	MadeAt       string   // comment of the newest
+	Taken        string   // the name of the next index
+	Rows         int64    // the server's estimate
+	// schema of the operator class, quoted; "": that of pgvector
 	OperatorSchema string
 }
 
@@ -131,10 +130,10 @@ func (t *indexedTable) create(p *pipeline.Pipeline) string {
 		p.Stored.OperatorClass(), t.with(p))
 }
 
-// kindOf is the kind of index that a pipeline gets.
+// kindOf is the kind of index for a pipeline.
 func kindOf(p *pipeline.Pipeline) string { return cmp.Or(p.Index, pipeline.IndexHNSW) }
 
-// with is what the index is built with, where pgvector would choose otherwise.
+// with returns the storage parameters of the index that differ from pgvector's defaults.
 func (t *indexedTable) with(p *pipeline.Pipeline) string {
 	if other := pipeline.OtherIndexOf(p.Index); other != nil {
 		return other.With(p.IndexBuild.Options)
@@ -156,7 +155,7 @@ func (t *indexedTable) with(p *pipeline.Pipeline) string {
 	return " WITH (" + strings.Join(list, ", ") + ")"
 }
 
-// lists is how many lists pgvector advises for so many rows.
+// lists is how many lists pgvector recommends for a number of rows.
 func lists(rows int64) int {
 	const few, each, many = 10, 1000, 1_000_000
 	if rows > many {
@@ -194,16 +193,16 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 	return err
 }
 
-// indexedTables looks at the tables of a destination and their indexes over the vector.
+// indexedTables reads the tables of a destination and their indexes on the vector.
 func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) ([]indexedTable, error) {
 	return database.Collect(ctx, conn, "index_targets", pgx.RowToStructByName[indexedTable], pgx.StrictNamedArgs{
 		"table": p.VectorTable(), "column": p.VectorColumn(), "operators": p.Stored.OperatorClass(), "kind": kindOf(p),
 	})
 }
 
-// backfilled reports whether the scan of the pipeline's rows is done, and most of what it queued.
+// backfilled reports whether the scan of the pipeline's rows and most of the tasks it queued are done.
 func backfilled(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (ready bool, err error) {
-	const few = 100 // others may come at any time
+	const few = 100 // new tasks may come at any time
 	if err := conn.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM embedsidecar.scan WHERE pipeline_id = $1 AND phase <> 'done')", p.ID).Scan(&ready); err != nil {
 		return false, fmt.Errorf("look for the backfill of pipeline %q: %w", p.Name, err)
 	}

@@ -14,40 +14,40 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Index tells how searches of a pipeline find the nearest vectors in one table: by an index, or without one.
+// Index describes how searches of a pipeline find the nearest vectors in one table: by an index, or without one.
 type Index struct {
-	Table         string   `json:"table"` // quoted; of a partitioned table each partition
+	Table         string   `json:"table"` // quoted; each partition of a partitioned table
 	State         Health   `json:"state"`
 	Name          string   `json:"name,omitempty"`
-	Method        string   `json:"method,omitempty"` // the kind of index
+	Method        string   `json:"method,omitempty"`
 	OperatorClass string   `json:"operator_class,omitempty"`
-	Phase         string   `json:"phase,omitempty"`   // of building, as the server names it
-	Percent       *float64 `json:"percent,omitempty"` // of that phase; null: not known
-	// of the table, the server's estimate: what a search without an index reads; null: not known
+	Phase         string   `json:"phase,omitempty"`   // of the build, in the server's words
+	Percent       *float64 `json:"percent,omitempty"` // of that phase; null: unknown
+	// of the table, the server's estimate: what a search without an index reads; null: unknown
 	Rows   *int64   `json:"rows,omitempty"`
-	Detail string   `json:"detail,omitempty"` // what is wrong with it, or why there is none
-	SQL    []string `json:"sql,omitempty"`    // what makes or mends it, for the owner of the table
+	Detail string   `json:"detail,omitempty"` // what is wrong with it, or why it is missing
+	SQL    []string `json:"sql,omitempty"`    // creates or repairs it, for the owner of the table
 }
 
-// Health is the state of an index in a word.
+// Health is the state of an index.
 type Health string
 
-// The states, in the order in which they need somebody.
+// The states, from the least to the most urgent.
 const (
-	Other    Health = "other"    // somebody's for other questions: searches in general do not use it
+	Other    Health = "other"    // it serves other queries: general searches do not use it
 	Ready    Health = "ready"    // searches use it
-	None     Health = "none"     // there is none: each search reads every vector
-	Building Health = "building" // somebody builds it, or the server waits before it uses it
-	Invalid  Health = "invalid"  // its build was interrupted: it costs writers time and helps nobody
+	None     Health = "none"     // there is no index: each search reads every vector
+	Building Health = "building" // it is being built, or the server cannot use it yet
+	Invalid  Health = "invalid"  // its build was interrupted: it slows down writers without any use
 )
 
-// Worse reports whether a state needs somebody more than another.
+// Worse reports whether a state is more urgent than another.
 func (w Health) Worse(than Health) bool {
 	order := []Health{Other, Ready, None, Building, Invalid}
 	return slices.Index(order, w) > slices.Index(order, than)
 }
 
-// Progress words how far building has come: ": loading tuples, 42 %", or "".
+// Progress describes the progress of a build: ": loading tuples, 42 %", or "".
 func (i *Index) Progress() string {
 	var words string
 	if i.Phase != "" {
@@ -59,13 +59,13 @@ func (i *Index) Progress() string {
 	return words
 }
 
-// Large reports whether a search that reads all vectors of the table takes long enough to be noticed.
+// Large reports whether a search that reads all vectors of the table is noticeably slow.
 func (i *Index) Large() bool {
 	const most = 10_000
 	return i.Rows != nil && *i.Rows >= most
 }
 
-// Of looks at the indexes over the vectors of an active pipeline. It returns at least one Index for each table.
+// Of inspects the indexes on the vectors of an active pipeline. It returns at least one Index per table.
 func Of(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) ([]Index, error) {
 	list, err := OfAll(ctx, db, []*pipeline.Pipeline{p})
 	if err != nil {
@@ -74,8 +74,8 @@ func Of(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) ([]Inde
 	return list[0], nil
 }
 
-// OfAll is Of for many pipelines, in their order: nil of one whose table is gone. What type their vectors are of, and
-// where pgvector is, they need not know.
+// OfAll is Of for many pipelines, in their order: nil for one whose table is missing. They need not have Stored and
+// Extension set.
 func OfAll(ctx context.Context, db database.Beginner, list []*pipeline.Pipeline) ([][]Index, error) {
 	tables, columns, kinds := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
 	for i, p := range list {
@@ -104,7 +104,6 @@ func OfAll(ctx context.Context, db database.Beginner, list []*pipeline.Pipeline)
 	return all, nil
 }
 
-// foundIndex is a table with an index over its vectors, or without one.
 type foundIndex struct {
 	N                            int
 	Type                         pipeline.Stored
@@ -112,19 +111,19 @@ type foundIndex struct {
 	OID                          uint32
 	Schema, Table                string
 	Rows                         *int64
-	Index, Method, OperatorClass string // "": there is none
-	Taken                        string // the name that a new one gets
-	// Hidden: somebody builds an index in this database, and this role may not see which
+	Index, Method, OperatorClass string // "": no index
+	Taken                        string // the name for a new one
+	// Hidden: an index is being built in this database, but this role may not see which
 	Valid, Partial, Building, Hidden bool
 	Early                            bool   // it is too new for the oldest transactions of the server
-	Phase                            string // of building
+	Phase                            string // of the build
 	Percent                          *float64
 }
 
-// ofTable words what is there for one table.
+// ofTable describes the indexes of one table.
 func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 	var list []Index
-	helped := false // an index is there or comes
+	helped := false // an index exists or is being built
 	for _, f := range found {
 		i := f.about(p)
 		if f.Index == "" {
@@ -138,7 +137,7 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 		i := &list[k]
 		name := database.Quote(first.Schema, i.Name)
 		switch {
-		case i.State == Invalid && !helped: // one that fits, but for being done
+		case i.State == Invalid && !helped: // suitable except for the interrupted build
 			i.SQL = []string{"REINDEX INDEX CONCURRENTLY " + name + ";"}
 			helped = true
 		case i.State == Invalid:
@@ -185,20 +184,20 @@ func (f *foundIndex) about(p *pipeline.Pipeline) Index {
 	return i
 }
 
-// An IVFFlat index finds vectors by lists that were made of the vectors of then. It has drifted when more than half of
-// the vectors that are there were written later. When that was stands in a comment on the index.
+// An IVFFlat index finds vectors by lists that were computed when it was built. It has drifted when more than half of
+// the present vectors were written later. A comment on the index has the time of the build.
 
 const madeWord = "embedsidecar: lists made "
 
-// note writes down when the lists of an index were made.
+// note stores the time at which an index's lists were computed.
 func note(ctx context.Context, conn *pgxpool.Conn, index string, at time.Time) error {
 	_, err := conn.Exec(ctx, "COMMENT ON INDEX "+index+" IS "+database.Literal(madeWord+at.UTC().Format(time.RFC3339Nano)))
 	return err
 }
 
-// Refresh builds the IVFFlat indexes of a pipeline again that a sidecar built and that have drifted: concurrently,
-// beside the old ones, which are dropped afterwards, so that no search and no writer waits. It returns There where
-// there is nothing to do. What is broken off is ended the next time. The pool must lead straight to the server.
+// Refresh rebuilds the drifted IVFFlat indexes of a pipeline that a sidecar built. It builds new ones concurrently and
+// then drops the old ones, so that no search and no writer waits. It returns There if there is nothing to do. An
+// interrupted rebuild is completed the next time. The pool must not use a pooler.
 func Refresh(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (State, error) {
 	if kindOf(p) != pipeline.IndexIVFFlat {
 		return There, nil
@@ -225,7 +224,7 @@ func Refresh(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (Sta
 	}
 	return alone(ctx, pool, conn, p, func(tables []indexedTable) error {
 		for _, t := range tables {
-			old := t.Made[min(1, len(t.Made)):] // a rebuild that was broken off had come as far as this
+			old := t.Made[min(1, len(t.Made)):] // an interrupted rebuild had built a new one
 			drifted, err := t.drifted(ctx, conn, p)
 			if err != nil {
 				return err
@@ -249,8 +248,7 @@ func Refresh(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (Sta
 	})
 }
 
-// drifted reports whether the index of a table is to be rebuilt. One that says nothing of when it was made is taken
-// to be made now.
+// drifted reports whether the index of a table must be rebuilt. An index without a build time gets the current one.
 func (t *indexedTable) drifted(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (drifted bool,
 	err error,
 ) {

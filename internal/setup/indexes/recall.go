@@ -20,31 +20,31 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Queries is how many vectors of the table are searched for to measure an index.
+// Queries is how many vectors of the table are used as queries to measure an index.
 const Queries = 200
 
-// Enough is the recall that is looked for, of the nearest so many rows.
+// Enough is the required recall among the nearest rows.
 const (
 	Enough  = 0.95
 	nearest = 10
 )
 
-// Recall is how well searches by an index find what searches without it find.
+// Recall compares searches with an index to exact searches.
 type Recall struct {
 	Pipeline string    `json:"pipeline"`
 	Table    string    `json:"table"`
 	Index    string    `json:"index"`
 	Kind     string    `json:"kind"`
-	Rows     *int64    `json:"rows"`    // the server's estimate; null: not known
-	Queries  int       `json:"queries"` // vectors of the table that were searched for
+	Rows     *int64    `json:"rows"`    // the server's estimate; null: unknown
+	Queries  int       `json:"queries"` // vectors of the table that were used as queries
 	Exact    Setting   `json:"exact"`   // without the index
 	Setting  string    `json:"setting"` // hnsw.ef_search or ivfflat.probes
-	Now      int       `json:"now"`     // what it is for this role
+	Now      int       `json:"now"`     // its current value for this role
 	Measured []Setting `json:"measured"`
-	Enough   *Setting  `json:"enough"` // the first with a recall of 0.95, sure of other vectors too; null: none has it
+	Enough   *Setting  `json:"enough"` // the first with a recall of 0.95 with statistical certainty; null: none has it
 }
 
-// Setting is what was measured with a value of the setting.
+// Setting is the measurement for a value of the setting.
 type Setting struct {
 	Value  int     `json:"value"`
 	Recall float64 `json:"recall_at_10"`
@@ -52,7 +52,7 @@ type Setting struct {
 	P99    float64 `json:"p99_ms"`
 }
 
-// Way words what to set.
+// Way describes what to set.
 func (r *Recall) Way() string {
 	switch {
 	case r.Enough == nil && r.Kind == pipeline.IndexHNSW:
@@ -68,7 +68,7 @@ func (r *Recall) Way() string {
 		r.Enough.Value, Enough, r.Now)
 }
 
-// ladders are the values that are tried, with their settings.
+// ladders are the values to try for each kind of index.
 var ladders = map[string]struct {
 	setting string
 	usual   int
@@ -84,19 +84,19 @@ type meter struct {
 	p     *pipeline.Pipeline
 	table string
 	sql   string
-	args  []any // behind the vector and how many rows are wanted
+	args  []any // parameters after the vector and the number of rows
 	found Recall
-	asked []string    // vectors
-	far   [][]float64 // distances of the nearest rows of each
+	asked []string    // query vectors
+	far   [][]float64 // distances of the nearest rows to each
 }
 
-// Filtered returns a statement for the distances of the $2 rows nearest to $1 that a filter takes, and the parameters
+// Filtered returns a statement for the distances of the $2 rows nearest to $1 that match a filter, and the parameters
 // from $3 on.
 type Filtered func(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (sql string, args []any, err error)
 
-// Measure searches for vectors of the pipeline's table with its index and without it, in one transaction that changes
-// nothing; among the rows of a filter, if there is one. It takes as long as so many exact searches; most is how long
-// these may take together: then there are fewer.
+// Measure searches for vectors of the pipeline's table with and without its index, in one transaction that changes
+// nothing. With filtered, it searches only among the matching rows. It takes as long as that many exact searches; most
+// limits their total time by reducing their number.
 func Measure(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, queries int, most time.Duration,
 	filtered Filtered,
 ) (Recall, error) {
@@ -175,11 +175,11 @@ func (m *meter) measure(ctx context.Context, queries int, most time.Duration, fi
 	return nil
 }
 
-// draw chooses vectors at random.
+// draw picks random query vectors.
 func (m *meter) draw(ctx context.Context, n int) error {
 	column := "r." + database.Quote(m.p.VectorColumn())
 	share := 100.0
-	const spread = 50 // so many times as many are drawn from
+	const spread = 50 // factor of candidates to draw from
 	if m.found.Rows != nil && *m.found.Rows > int64(spread*n) {
 		share = share * float64(spread*n) / float64(*m.found.Rows)
 	}
@@ -213,15 +213,15 @@ func (m *meter) exact(ctx context.Context, most time.Duration) error {
 	}
 	m.found.Exact = settingOf(0, took)
 	m.found.Exact.Recall = 1
-	// The table is not read for lack of statistics, or because it is small: it is the index that is measured, and not one
-	// of a filter.
+	// Make the planner use the vector index, even without statistics, for a small table, or with an index that fits the
+	// filter.
 	_, err := m.tx.Exec(ctx, "SELECT set_config('enable_indexscan', 'on', true), set_config('enable_seqscan', 'off', true), "+
 		"set_config('enable_sort', 'off', true)")
 	return err
 }
 
-// with searches by the index, with a value of its setting. sure is the recall less two standard errors: that of other
-// vectors is not below it.
+// with searches by the index with a value of its setting. sure is the recall minus two standard errors, a lower bound
+// for other vectors.
 func (m *meter) with(ctx context.Context, value int) (s Setting, sure float64, err error) {
 	if _, err := m.tx.Exec(ctx, "SELECT set_config($1, $2, true)", m.found.Setting, strconv.Itoa(value)); err != nil {
 		return s, 0, err
@@ -247,7 +247,7 @@ func (m *meter) with(ctx context.Context, value int) (s Setting, sure float64, e
 	return s, sure, nil
 }
 
-// found counts the rows that are as near as one of the nearest: of rows that are equally near any will do.
+// found counts the rows that are as near as the nearest ones: equally distant rows are interchangeable.
 func found(got, nearest []float64) (n int) {
 	if len(nearest) == 0 {
 		return 0
@@ -268,7 +268,7 @@ func (m *meter) search(ctx context.Context, vector string) (distances []float64,
 		return nil, 0, err
 	}
 	distances, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d float64, err error) {
-		var near *float64 // that of a vector of zeros is no number
+		var near *float64 // NaN for a zero vector
 		err = row.Scan(&near)
 		if near != nil {
 			d = *near
@@ -279,7 +279,7 @@ func (m *meter) search(ctx context.Context, vector string) (distances []float64,
 	return distances, time.Since(began), err
 }
 
-// settingOf sums up how long searches took.
+// settingOf summarizes the times of searches.
 func settingOf(value int, took []time.Duration) Setting {
 	slices.SortFunc(took, cmp.Compare[time.Duration])
 	at := func(share float64) float64 {

@@ -1,5 +1,4 @@
-// Package lookup finds the pipelines that somebody means: those that are set up in the database, and those that the
-// configuration has.
+// Package lookup finds the pipelines that a user names, among the stored and the configured ones.
 package lookup
 
 import (
@@ -26,10 +25,10 @@ import (
 
 type onceKey struct{}
 
-// Once is the context of who asks several things of the same pipelines at once: Named loads those of each names once.
+// Once returns a context with a cache: Named loads the pipelines of each list of names once.
 func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, &sync.Map{}) }
 
-// Named returns the pipelines of these names, or all when there are none, whatever their slot.
+// Named returns the pipelines with these names, or all if there are none, of any slot.
 func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	kept, once := ctx.Value(onceKey{}).(*sync.Map)
 	if !once {
@@ -54,7 +53,7 @@ func load(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.P
 		return nil, err
 	}
 	if len(names) > 0 {
-		if meant, err := named(known, names); err == nil { // else a table of that name may have been called otherwise
+		if meant, err := named(known, names); err == nil { // else a table of that name may have been renamed
 			l = &resolve.Loader{Only: lists.Map(meant, func(p pipeline.Pipeline) int32 { return p.ID })}
 		}
 	}
@@ -65,7 +64,7 @@ func load(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.P
 	return named(all, names)
 }
 
-// named returns those of all that have these names, or all when there are none.
+// named returns the pipelines of all with these names, or all if there are none.
 func named(all []pipeline.Pipeline, names []string) ([]pipeline.Pipeline, error) {
 	if len(names) == 0 {
 		return all, some(all)
@@ -81,7 +80,7 @@ func named(all []pipeline.Pipeline, names []string) ([]pipeline.Pipeline, error)
 	return found, nil
 }
 
-// some returns an error where there is no pipeline.
+// some returns an error if there is no pipeline.
 func some(all []pipeline.Pipeline) error {
 	if len(all) > 0 {
 		return nil
@@ -90,7 +89,7 @@ func some(all []pipeline.Pipeline) error {
 		"embedsidecar init sets them up")
 }
 
-// Names are those of pipelines.
+// Names returns the names of pipelines.
 func Names(pipelines []pipeline.Pipeline) []string {
 	names := make([]string, len(pipelines))
 	for i := range pipelines {
@@ -99,8 +98,8 @@ func Names(pipelines []pipeline.Pipeline) []string {
 	return names
 }
 
-// BriefRows returns the pipelines of these names as Chosen does, or one pipeline and the keys after it: what stands
-// behind the first name and is no pipeline's is a key.
+// BriefRows returns the pipelines with these names as Chosen does, or one pipeline and the keys after it: a word after
+// the first one that names no pipeline is a key.
 func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline,
 	keys []string, err error,
 ) {
@@ -119,8 +118,8 @@ func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelin
 	return pipelines, keys, err
 }
 
-// Brief returns all pipelines with no more than their numbers, names, tables and switches: who acts on one need not be
-// able to read its table.
+// Brief returns all pipelines with only their numbers, names, tables and switches: a role that controls a pipeline need
+// not be able to read its table.
 func Brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	all, err := brief(ctx, pool)
 	if err != nil {
@@ -129,7 +128,7 @@ func Brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error)
 	return all, some(all)
 }
 
-// Chosen returns those of Brief with these names, patterns or labels, or all when there are none.
+// Chosen returns the pipelines of Brief with these names, patterns or labels, or all if there are none.
 func Chosen(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	all, err := brief(ctx, pool)
 	if err != nil {
@@ -138,13 +137,13 @@ func Chosen(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline
 	return named(all, Matching(all, names))
 }
 
-// isChoice reports whether a word may stand for several pipelines.
+// isChoice reports whether a word may match several pipelines.
 func isChoice(word string) bool {
 	return config.IsPattern(word) || strings.HasPrefix(word, pipeline.LabelPrefix)
 }
 
-// Matching has in the place of a pattern or a label, which is no pipeline's name, the names of those that match: those
-// of one schema, say, or of one project. A table that is called like a pattern does not take its place.
+// Matching replaces each pattern or label by the names of the pipelines that match, for example those of one schema. A
+// name of a pipeline is not a pattern. A table with the same name as a pattern does not replace it.
 func Matching(all []pipeline.Pipeline, names []string) (list []string) {
 	for _, name := range names {
 		n := len(list)
@@ -168,7 +167,7 @@ func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error)
 		return nil, err
 	}
 	rows, _ := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled, labels "+
-		"FROM embedsidecar.pipeline ORDER BY name") // what an operator may read
+		"FROM embedsidecar.pipeline ORDER BY name") // the columns that an operator may read
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p pipeline.Pipeline, err error) {
 		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled, &p.Labels)
 		return p, err
@@ -176,14 +175,14 @@ func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error)
 	return all, wrap.Errorf(err, "list pipelines")
 }
 
-// NextGenerations are the names of the pipelines that are the next generation of another one.
+// NextGenerations returns the names of the pipelines that are the next generation of another.
 func NextGenerations(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	rows, _ := pool.Query(ctx, "SELECT name FROM embedsidecar.pipeline WHERE beside IS NOT NULL")
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return names, wrap.Errorf(err, "list next generations")
 }
 
-// OtherSlots tells how to name a slot that is set up.
+// OtherSlots is the hint about the slots that are set up.
 func OtherSlots(ctx context.Context, pool *pgxpool.Pool) string {
 	const hint = "name the slot of the pipelines that are set up: --slot NAME, or EMBEDSIDECAR_SLOT"
 	rows, err := pool.Query(ctx, "SELECT slot_name FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
@@ -191,7 +190,7 @@ func OtherSlots(ctx context.Context, pool *pgxpool.Pool) string {
 		return hint
 	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(names) == 0 { // not set up: there is none to name
+	if err != nil || len(names) == 0 { // not set up: there are no slots
 		return hint
 	}
 	return hint + "; there are: " + strings.Join(names, ", ")
@@ -202,7 +201,7 @@ func All(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	return AllBy(ctx, nil, pool)
 }
 
-// AllBy is All, which remembers what it has looked at.
+// AllBy is All with a cache.
 func AllBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
@@ -227,8 +226,8 @@ func ofSlots(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipe
 	return all, nil
 }
 
-// Configured returns the pipelines of the configuration. Where it is silent, what is set up already decides: the name
-// of a pipeline with the same table and destination, whether somebody has paused it, and the priority that it has.
+// Configured returns the pipelines of the configuration. What it leaves open comes from the stored pipelines: the name
+// of the pipeline with the same table and destination, whether it is paused, and its priority.
 func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 	specs := slices.Clone(c.Pipelines)
 	for i := range specs {
@@ -261,34 +260,33 @@ func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 			spec.Priority = stored[at].Priority
 		}
 	}
-	// Of those in schemas it may not be known which there are.
+	// Pipelines in schemas may not be known yet.
 	return slices.DeleteFunc(specs, func(s pipeline.Spec) bool { return s.Schema == "" })
 }
 
-// SameEnds reports whether two pipelines lead from the same table to the same destination.
 func SameEnds(a, b pipeline.Spec) bool {
 	return a.Schema == b.Schema && a.Table == b.Table && a.Destination() == b.Destination()
 }
 
-// replaces reports whether a pipeline with the name of a stored one is that one, whose table is called otherwise now
-// and was replaced by another of its name. Nobody gave them the name: it is that of the table.
+// replaces reports whether a pipeline with the name of a stored one is the stored one, although its table was renamed
+// and another table took its name. No user chose that name: it is the table's.
 func replaces(spec, stored pipeline.Spec) bool {
 	if spec.Schema == stored.Schema && spec.Table == stored.Table {
 		return false
 	}
-	// An embedding table whose schema nobody has named may have moved along with the source.
+	// An embedding table without a configured schema may have moved with the source.
 	return spec.Destination() == stored.Destination() || spec.IntoSchema == "" && spec.IntoTable != "" &&
 		spec.IntoTable == stored.IntoTable
 }
 
-// Find returns the place of a pipeline, by its name, or -1.
+// Find returns the index of a pipeline by name, or -1.
 func Find(pipelines []pipeline.Pipeline, name string) int {
 	return slices.IndexFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Name == name })
 }
 
-// Meant returns the place of the pipeline that somebody means, or -1: one by this name; or else the one of a table of
-// this name, whose schema nobody types: that of public, no matter who makes another of its name in another schema. Of
-// several of one table it is the one that is called after it. As embedsidecar.pipeline_meant.
+// Meant returns the index of the pipeline that a user means, or -1: one with this name, or else the one of a table with
+// this name. If several schemas have such a table, it is that of public. Among several pipelines of a table, it is the
+// one with the table's name. embedsidecar.pipeline_meant does the same.
 func Meant(pipelines []pipeline.Pipeline, name string) int {
 	if at := Find(pipelines, name); at >= 0 {
 		return at
@@ -317,11 +315,11 @@ func Meant(pipelines []pipeline.Pipeline, name string) int {
 	return found[0]
 }
 
-// afterTable reports whether nobody has given a pipeline a name.
+// afterTable reports whether a pipeline has the default name, that of its table.
 func afterTable(p *pipeline.Pipeline) bool { return p.Name == p.Schema+"."+p.Table }
 
-// Of returns the pipelines that a list of names means, as that of a token: all where it names none. A name that is no
-// pipeline's any more does not come to mean another of a table of that name.
+// Of returns the pipelines that a list of names means, such as that of a token: all if it is empty. The name of a
+// removed pipeline does not become that of another with a table of that name.
 func Of(all []pipeline.Pipeline, names []string) (of []pipeline.Pipeline) {
 	meant := lists.Map(names, func(name string) int {
 		at := Meant(all, name)
@@ -338,8 +336,8 @@ func Of(all []pipeline.Pipeline, names []string) (of []pipeline.Pipeline) {
 	return of
 }
 
-// InSchemas returns the configuration with the pipelines that it has in the schemas that there are now. It asks the
-// database only where there is a pipeline that is worked in schemas.
+// InSchemas returns the configuration with the pipelines that it has in the existing schemas. It queries the database
+// only if a pipeline has a pattern of schemas.
 func InSchemas(ctx context.Context, db database.Reader, c *config.Config) (*config.Config, config.Spread, error) {
 	tables := c.InSchemas()
 	if len(tables) == 0 {

@@ -1,4 +1,4 @@
-// Package publish knows what our publication sends, and plans what makes it send the tables of pipelines.
+// Package publish reads our publication, and plans the changes that make it send the tables of pipelines.
 package publish
 
 import (
@@ -21,15 +21,15 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Publication is what the catalogue says of ours.
+// Publication is the catalog's information about our publication.
 type Publication struct {
 	OID       uint32
 	Owner     string
 	OwnedByUs bool
-	Trusted   bool // its owner
+	Trusted   bool // its owner is trusted
 	AllTables bool
 	ViaRoot   bool
-	AllKinds  bool             // insert, update, delete and truncate are published
+	AllKinds  bool             // it publishes insert, update, delete and truncate
 	Entries   map[uint32]Entry `db:"-"`
 }
 
@@ -38,16 +38,16 @@ type Entry struct {
 	Columns  []int16  // of the column list; nil: all
 	Filtered bool     // a row filter hides changes
 	Name     string   // quoted
-	Above    []uint32 // the partitioned tables that it is a partition of
+	Above    []uint32 // the partitioned tables above it
 }
 
-// Wanted is how a table shall be in the publication.
+// Wanted is how the publication must list a table.
 type Wanted struct {
 	Table   *catalog.Table
 	Columns []string // nil: all
 }
 
-// SQL is the table with its columns, as a publication names it.
+// SQL returns the table with its columns, as in a CREATE PUBLICATION statement.
 func (p Wanted) SQL() string {
 	only := "ONLY "
 	if p.Table.Kind == "p" {
@@ -59,10 +59,10 @@ func (p Wanted) SQL() string {
 	return only + p.Table.Quoted() + " (" + database.QuoteAll(p.Columns) + ")"
 }
 
-// Version15 is the first server with column lists and row filters in publications.
+// Version15 is the first version with column lists and row filters in publications.
 const Version15 = 150000
 
-// Find looks a publication up; nil: there is none.
+// Find reads a publication; nil: it does not exist.
 func Find(ctx context.Context, tx pgx.Tx, name string) (*Publication, error) {
 	found, err := database.Collect(ctx, tx, "find_publication", pgx.RowToAddrOfStructByName[Publication],
 		pgx.StrictNamedArgs{"name": name, "trusted": database.Trusted(tx.Conn())})
@@ -84,7 +84,7 @@ func Find(ctx context.Context, tx pgx.Tx, name string) (*Publication, error) {
 	return p, nil
 }
 
-// Unfit returns what is wrong with a publication that is there and cannot be ours, or nil.
+// Unfit returns why an existing publication cannot be used, or nil.
 func (p *Publication) Unfit(name string) *refusal.ConfigError {
 	wrong := func(what, hint string) *refusal.ConfigError {
 		return &refusal.ConfigError{
@@ -105,7 +105,7 @@ func (p *Publication) Unfit(name string) *refusal.ConfigError {
 	return nil
 }
 
-// has reports whether the publication sends a table as it shall.
+// has reports whether the publication sends a table as wanted.
 func (p *Publication) has(want Wanted) bool {
 	entry, ok := p.Entries[want.Table.OID]
 	if !ok {
@@ -125,8 +125,8 @@ func (p *Publication) has(want Wanted) bool {
 	return slices.Equal(numbers, have)
 }
 
-// Plan plans what makes the publication send the tables. now is nil when there is none; then grant lets the role
-// make it.
+// Plan plans the changes of the publication. now is nil if it does not exist; grant is then the statement that lets the
+// role make it.
 func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant string) (steps []step.Action,
 	err error,
 ) {
@@ -153,7 +153,7 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 		}
 		a.SQL = []string{"CREATE PUBLICATION " + database.Quote(name) + " FOR TABLE " + strings.Join(list, ", ") +
 			" WITH (publish_via_partition_root = false, publish = 'insert, update, delete, truncate')"}
-		if own { // one that somebody else made could not be altered later
+		if own { // another owner's publication could not be altered later
 			a.Grant, a.Why = grant, "the role may not create in the database"
 		}
 		return []step.Action{a}, nil
@@ -202,7 +202,7 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 	return steps, nil
 }
 
-// Sources returns the tables of stored pipelines as they are published, each once; those that are gone are left out.
+// Sources returns the tables of stored pipelines as they are published, each once, without missing ones.
 func Sources(ctx context.Context, q database.Querier, stored []resolve.Stored) ([]Wanted, error) {
 	var all []Wanted
 	var oids []uint32
@@ -225,8 +225,8 @@ func Sources(ctx context.Context, q database.Querier, stored []resolve.Stored) (
 	return all, nil
 }
 
-// Republish makes a missing publication of a slot again, for a role that may, unless another process does. Changes made
-// while it was missing are lost to the slot: the caller must recreate the slot and compare every row.
+// Republish recreates a missing publication of a slot, if the role may and no other process does. The slot has lost the
+// changes made meanwhile: the caller must recreate the slot and compare every row.
 func Republish(ctx context.Context, db database.Beginner, slot string) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {
@@ -259,7 +259,7 @@ func Republish(ctx context.Context, db database.Beginner, slot string) error {
 			a.SQL...) {
 			_, err := tx.Exec(ctx, sql)
 			if database.HasCode(err, pgerrcode.DuplicateObject, pgerrcode.UniqueViolation) {
-				return nil // it is there now
+				return nil // it exists by now
 			}
 			if database.Denied(err) {
 				return &refusal.PermissionError{What: "make " + a.What, Role: tx.Conn().Config().User, SQL: a.SQL, Err: err}

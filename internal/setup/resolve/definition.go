@@ -16,17 +16,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// A definition is what somebody configures of a pipeline and may configure otherwise later. Each that was ever
-// applied has a number, the version at which it was applied last: so a sidecar that starts with an older one, as in a
-// rolling deployment, is known to be older, and does not turn the newer one back.
+// A definition is the changeable part of a pipeline's configuration. Each one that was ever applied has a number, the
+// version at which it was last applied. So when a sidecar starts with an older definition, as in a rolling deployment,
+// it is recognized as older and does not revert the newer one.
 
-// Digest tells two definitions apart.
+// Digest identifies a definition.
 func Digest(spec pipeline.Spec) string {
 	parts := []any{
 		spec.Name, append([]string{}, spec.Columns...), spec.Text, spec.Filter, spec.Chunking, spec.Priority, PluginOf(spec),
 		spec.Model,
 	}
-	if spec.Active != "" { // what works always has the digest that it had before there were hours
+	if spec.Active != "" { // without hours, the digest stays what it was before they existed
 		parts = append(parts, spec.Active)
 	}
 	if spec.Ignore != "" {
@@ -35,7 +35,7 @@ func Digest(spec pipeline.Spec) string {
 	if len(spec.Joins) > 0 {
 		parts = append(parts, catalog.JoinsWord, spec.Joins.String())
 	}
-	if spec.PriorityBy != "" { // and so have those of a lane
+	if spec.PriorityBy != "" { // likewise without a priority expression
 		parts = append(parts, "priority", spec.PriorityBy)
 	}
 	if !spec.Budget.None() || !spec.ModelBudget.None() {
@@ -52,14 +52,14 @@ func Digest(spec pipeline.Spec) string {
 	}
 	b, err := json.Marshal(parts)
 	if err != nil {
-		panic(err) // strings and numbers alone
+		panic(err) // only strings and numbers
 	}
 	const enough = 16
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:enough])
 }
 
-// Differences tells what somebody has configured otherwise than the pipeline is set up, and how that is.
+// Differences describes how a pipeline is set up where its configuration differs.
 func Differences(configured, set pipeline.Spec) (was []string) {
 	note := func(differs bool, what, before string) {
 		before = cmp.Or(before, "none")
@@ -87,15 +87,15 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	return was
 }
 
-// Difference is what is configured of a pipeline otherwise than it is set up.
+// Difference compares a pipeline's configuration with how it is set up.
 type Difference struct {
-	Was        string // how it is set up; "": as it is configured
-	Configured int32  // version of the definition that is configured
-	Now        int32  // version of the one that is set up
-	Older      bool   // what is configured is known, and of before
+	Was        string // how it is set up; "": as configured
+	Configured int32  // version of the configured definition
+	Now        int32  // version of the definition that is set up
+	Older      bool   // the configured definition is an earlier version
 }
 
-// Differs compares: configured is the definition as it was written, spec the same with the names that columns have now.
+// Differs compares: configured is the definition as written, spec the same with the current names of columns.
 func (s *Stored) Differs(configured, spec pipeline.Spec) Difference {
 	version, known := s.Definitions[Digest(configured)]
 	d := Difference{Was: strings.Join(Differences(spec, s.Spec), ", "), Configured: version, Now: s.DefinitionVersion}
@@ -103,7 +103,7 @@ func (s *Stored) Differs(configured, spec pipeline.Spec) Difference {
 	return d
 }
 
-// CurrentDigest returns the digest of the definition that is set up; "": it is of before digests were kept.
+// CurrentDigest returns the digest of the definition that is set up; "": it is older than digests.
 func (s *Stored) CurrentDigest() string {
 	for digest, version := range s.Definitions {
 		if version == s.DefinitionVersion {
@@ -113,15 +113,15 @@ func (s *Stored) CurrentDigest() string {
 	return ""
 }
 
-// Newer says that what is set up is newer.
+// Newer is the message that the definition that is set up is newer.
 func (d Difference) Newer() string {
 	return fmt.Sprintf("is configured here as in version %d of its definition, and is set up as in version %d, which is newer", d.Configured, d.Now)
 }
 
-// WayToNewer is what to do about a newer definition.
+// WayToNewer is the hint about a newer definition.
 const WayToNewer = "deploy the newer configuration here, or go back to this one with embedsidecar init"
 
-// AsSetUp is a configured pipeline with the definition that is set up.
+// AsSetUp returns a configured pipeline with the definition that is set up.
 func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec := configured
 	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.Columns, s.Text,
@@ -133,8 +133,8 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	return spec
 }
 
-// NextDefinitions returns the versions of the definitions of a pipeline that is written down again, and the number of
-// the one it has then.
+// NextDefinitions returns the versions of a pipeline's definitions after an update of its row, and the version it then
+// has.
 func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now int32) {
 	const most = 50
 	versions, now = maps.Clone(s.Definitions), s.DefinitionVersion
@@ -142,7 +142,7 @@ func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now in
 		versions = map[string]int32{}
 	}
 	if len(Differences(f.Pipeline.Spec, s.Spec)) > 0 {
-		versions[Digest(s.Written)] = now // what was set up before digests were kept, or under other names of columns
+		versions[Digest(s.Written)] = now // was set up before digests were kept, or with other names of columns
 		now++
 	}
 	versions[f.Digest] = now
@@ -156,7 +156,7 @@ func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now in
 	return versions, now
 }
 
-// maxAttemptsWord is a number of attempts as configurations spell it; "": none is set.
+// maxAttemptsWord formats a number of attempts as in a configuration; "": not set.
 func maxAttemptsWord(n int) string {
 	if n == 0 {
 		return ""
@@ -167,10 +167,10 @@ func maxAttemptsWord(n int) string {
 // SameModel reports whether two pipelines name the same model.
 func SameModel(a, b pipeline.Spec) bool { return a.Model == b.Model && PluginOf(a) == PluginOf(b) }
 
-// ModelOf is what people call the model of a pipeline: that of a plugin goes by the plugin's name where none is named.
+// ModelOf returns the model's name for messages; without one, the plugin's name.
 func ModelOf(s pipeline.Spec) string { return cmp.Or(s.Model, PluginOf(s)) }
 
-// PluginOf returns the plugin of a pipeline, or the one that is meant where none is named.
+// PluginOf returns the plugin of a pipeline, or the default plugin.
 func PluginOf(spec pipeline.Spec) string {
 	if spec.Plugin == "" {
 		return manifest.Default().Name
@@ -178,30 +178,30 @@ func PluginOf(spec pipeline.Spec) string {
 	return spec.Plugin
 }
 
-// Recipe is what the vectors of a generation are made of, besides the model, and how they are stored. Filter and ignore
-// are none of it: they say which rows have a vector, and when it is made.
+// Recipe is what the vectors of a generation are made of, besides the model, and how they are stored. It excludes
+// filter and ignore, which determine the rows that have a vector, and when it is made.
 const Recipe = "text, chunking or type"
 
-// SameRecipe compares recipes as they are written; types are compared by HasRecipe.
+// SameRecipe compares recipes as written, without the type: HasRecipe compares it.
 func SameRecipe(a, b pipeline.Spec) bool {
 	return a.Text == b.Text && slices.Equal(a.Columns, b.Columns) && a.Joins.String() == b.Joins.String() &&
 		a.Chunking == b.Chunking
 }
 
-// WithRecipe is a pipeline with the recipe of another. Its destination has the type that it has.
+// WithRecipe returns spec with the recipe of another pipeline. Its destination keeps its type.
 func WithRecipe(spec, of pipeline.Spec) pipeline.Spec {
 	spec.Text, spec.Columns, spec.Joins, spec.Chunking, spec.IntoType = of.Text, of.Columns, of.Joins, of.Chunking, ""
 	return spec
 }
 
-// HasRecipe reports whether the pipeline is set up with the recipe of a configured one. Where that names no type any
-// will do; and where the vectors are gone who looks at the destination tells of it.
+// HasRecipe reports whether the pipeline is set up with the recipe of a configured one. A configuration without a type
+// matches any. A missing destination is reported elsewhere.
 func (s *Stored) HasRecipe(configured pipeline.Spec) bool {
 	return SameRecipe(configured, s.Spec) &&
 		(configured.IntoType == "" || s.Stored == "" || s.Stored == configured.IntoType)
 }
 
-// BesideOf returns the other generation of a pipeline, with the names that columns have now, or nil.
+// BesideOf returns the other generation of a pipeline, with the current names of columns, or nil.
 func (s *Stored) BesideOf(all []Stored) *Stored {
 	for i := range all {
 		if all[i].Beside == s.ID {

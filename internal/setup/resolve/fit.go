@@ -15,7 +15,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// AddChunkColumns returns the statements that make an embedding table one of chunks.
+// AddChunkColumns returns the statements that add the columns of chunks to an embedding table.
 func (f *Findings) AddChunkColumns() []string {
 	var sql []string
 	if !f.Destination.Chunked {
@@ -31,7 +31,7 @@ func (f *Findings) AddChunkColumns() []string {
 	return sql
 }
 
-// Foreign returns *ConfigError when an embedding table that init did not make would have to be changed.
+// Foreign returns *ConfigError when an embedding table that init did not make would have to be altered.
 func (f *Findings) Foreign() error {
 	if !f.Pipeline.Chunking.On() || !f.Destination.Exists || f.Destination.Mark != "" || f.Destination.Chunked {
 		return nil
@@ -48,8 +48,8 @@ func (f *Findings) Foreign() error {
 	}
 }
 
-// behind returns *ConfigError when the embedding table lacks what init gives it: columns of chunks where texts shall be
-// cut, or the wider types that the key of the source was given.
+// behind returns *ConfigError when the embedding table lacks what init adds: the columns of chunks if texts are
+// chunked, or the widened types of the source's key.
 func (f *Findings) behind() error {
 	e := &refusal.ConfigError{Pipeline: f.Pipeline.Name}
 	switch {
@@ -65,7 +65,7 @@ func (f *Findings) behind() error {
 	return nil
 }
 
-// unindexable returns *ConfigError when no index can be built over vectors of this width.
+// unindexable returns *ConfigError when no index can be built for vectors of this width.
 func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
 	if spec.Index == "" || pipeline.OtherIndexOf(spec.Index) != nil || dims <= stored.Indexable() {
 		return nil
@@ -82,7 +82,7 @@ func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
 		stored.Name(), stored.Indexable(), dims), hint...)
 }
 
-// toMake is the way out of a destination that is not there.
+// toMake is the hint about a missing destination.
 func (f *Findings) toMake() []string {
 	hint := []string{"run embedsidecar init: it creates it"}
 	if !f.Pipeline.InSource() && !f.Destination.MayMake {
@@ -92,8 +92,9 @@ func (f *Findings) toMake() []string {
 	return hint
 }
 
-// otherIndex returns *ConfigError where a kind of index is asked for whose extension is not there, or that takes no
-// vectors of the type. Of a destination that is about to be made, the type is known only after pgvector is installed.
+// otherIndex returns *ConfigError when the extension of the requested kind of index is missing, or the index does not
+// support the vectors' type. The type of a destination that does not exist yet is known only after pgvector is
+// installed.
 func otherIndex(ctx context.Context, q database.Querier, spec pipeline.Spec, stored pipeline.Stored,
 	v catalog.VectorType,
 ) error {

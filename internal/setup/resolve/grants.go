@@ -11,9 +11,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// needs is what running a pipeline asks for.
+// needs lists the privileges that running a pipeline requires on one table or schema.
 type needs struct {
-	table              *catalog.Table // nil: the schema is all that is needed
+	table              *catalog.Table // nil: only the schema is needed
 	catalog.TypeSchema                // of the table, or of a type
 	read               []string       // columns to read; nil: all
 	write              []string       // columns to update
@@ -24,8 +24,8 @@ func needsOf(t *catalog.Table) needs {
 	return needs{table: t, TypeSchema: catalog.TypeSchema{Name: t.Schema, Usable: t.Usable}}
 }
 
-// needs lists what a role needs to run the pipeline: its tables, and the schemas of the types that statements name.
-// f.Looks are the columns that its expressions name, nil for all.
+// needs lists what a role needs to run the pipeline: its tables, and the schemas of the types in its statements.
+// f.Looks are the columns in its expressions, nil for all.
 func (f *Findings) needs() []needs {
 	source := needsOf(f.Table)
 	if f.Looks != nil {
@@ -63,12 +63,12 @@ func (f *Findings) needs() []needs {
 	return all
 }
 
-// use is the statement that lets a role name what is in the schema.
+// use is the statement that grants a role USAGE on the schema.
 func (n needs) use(role string) string {
 	return "GRANT USAGE ON SCHEMA " + database.Quote(n.Name) + " TO " + database.Quote(role) + ";"
 }
 
-// grants returns the statements that give a role what it needs, whether or not it has it.
+// grants returns the statements that give a role all it needs, including what it already has.
 func (n needs) grants(role string) []string {
 	to := " TO " + database.Quote(role) + ";"
 	if n.table == nil {
@@ -87,7 +87,7 @@ func (n needs) grants(role string) []string {
 	return []string{"GRANT " + what + " ON " + n.table.Quoted() + to}
 }
 
-// missing returns those statements of grants that the role that looked still needs.
+// missing returns the statements of grants that the role still needs.
 func (n needs) missing(role string) (statements []string) {
 	if !n.Usable {
 		statements = append(statements, n.use(role))
@@ -104,8 +104,8 @@ func (n needs) withheld(c catalog.Column) bool {
 		!c.Updatable && slices.Contains(n.write, c.Name)
 }
 
-// Grants returns the statements that let a role run a confirmed pipeline, for an owner of its tables to run. What the
-// role needs besides is in sql/roles.sql.
+// Grants returns the statements that let a role run a confirmed pipeline, to be run by the owner of its tables.
+// sql/roles.sql has the role's other grants.
 func Grants(ctx context.Context, db database.Beginner, p *pipeline.Pipeline, role string) ([]string, error) {
 	var statements []string
 	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {

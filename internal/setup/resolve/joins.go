@@ -20,13 +20,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// Joined is a joined table as the catalogue has it.
+// Joined is a joined table in the catalog.
 type Joined struct {
 	Table *catalog.Table
-	Uses  []string // columns that matter; nil: all
+	Uses  []string // columns whose changes matter; nil: all
 }
 
-// readJoins confirms the joins of a pipeline. known: they are stored, with what their texts read.
+// readJoins confirms the joins of a pipeline. With known, they are stored together with what their texts read.
 func (f *Findings) readJoins(ctx context.Context, tx pgx.Tx, known bool) error {
 	p := &f.Pipeline
 	if len(p.Joins) == 0 {
@@ -62,7 +62,8 @@ func (f *Findings) confirmJoins(ctx context.Context, tx pgx.Tx, path string, of 
 	return nil
 }
 
-// confirmJoin confirms one join, whose rows hang on rows of another table, or these on them, and then those of its own.
+// confirmJoin confirms one join and then its nested ones. Its rows may reference those of the parent table, or be
+// referenced by them.
 func (f *Findings) confirmJoin(ctx context.Context, tx pgx.Tx, path string, of *catalog.Table, j *pipeline.Join,
 	known bool,
 ) error {
@@ -94,7 +95,7 @@ func (f *Findings) confirmJoin(ctx context.Context, tx pgx.Tx, path string, of *
 	return nil
 }
 
-// joinedTable finds the table, and refuses what cannot be joined, or must not be.
+// joinedTable finds the table, and refuses one that cannot or must not be joined.
 func (f *Findings) joinedTable(ctx context.Context, tx pgx.Tx, j *pipeline.Join, known bool) (t *catalog.Table,
 	err error,
 ) {
@@ -136,7 +137,7 @@ func (f *Findings) joinedTable(ctx context.Context, tx pgx.Tx, j *pipeline.Join,
 	return t, t.MeantByStrangers(tx, foreign, j.Text)
 }
 
-// joinColumns makes sure that the columns by which rows are joined are there and compare.
+// joinColumns checks that the join columns exist and can be compared.
 func joinColumns(ctx context.Context, tx pgx.Tx, of, t *catalog.Table, j *pipeline.Join) error {
 	var columns, others []string
 	for _, on := range j.On {
@@ -178,14 +179,14 @@ func joinColumns(ctx context.Context, tx pgx.Tx, of, t *catalog.Table, j *pipeli
 	return nil
 }
 
-// namesOld makes sure that the WAL of an UPDATE or DELETE names the rows that the old row had a part in.
+// namesOld checks that the WAL of an UPDATE or DELETE contains the join columns of the old row.
 func namesOld(t *catalog.Table, j *pipeline.Join) error {
 	if t.Identity == "f" {
 		return nil
 	}
 	var named []string
 	if t.Identity != "n" {
-		named = catalog.KeyNames(t.Key) // a column list must have them
+		named = catalog.KeyNames(t.Key) // a column list must include them
 	}
 	for _, on := range j.On {
 		if !slices.Contains(named, on.Column) {
@@ -206,13 +207,13 @@ func onColumns(j *pipeline.Join) []string {
 	return lists.Map(j.On, func(on pipeline.On) string { return on.Column })
 }
 
-// inOrder finds aggregates whose value depends on the order of the rows, and an order of them.
+// inOrder finds aggregates whose value depends on the order of the rows, together with their ORDER BY.
 var (
 	ordered = regexp.MustCompile(`(?i)\b(string|array|jsonb?|xml)(_object)?_?agg\s*\(`)
 	inOrder = regexp.MustCompile(`(?i)\border\s+by\b`)
 )
 
-// readJoin finds out what the text of a join reads, and whether it is one text for each row.
+// readJoin finds out what the text of a join reads, and checks that there is one text per row.
 func (f *Findings) readJoin(ctx context.Context, tx pgx.Tx, of, t *catalog.Table, j *pipeline.Join) error {
 	r, err := catalog.ReadExpression(ctx, tx, t, catalog.JoinWord, j.Text)
 	if err != nil {
@@ -260,7 +261,7 @@ func (f *Findings) readJoin(ctx context.Context, tx pgx.Tx, of, t *catalog.Table
 	return nil
 }
 
-// index is one that serves any row: what it is over, in its order.
+// index is an index without a predicate: its columns, in its order.
 type index struct {
 	Columns []string
 	Unique  bool
@@ -272,7 +273,7 @@ func indexesOf(ctx context.Context, tx pgx.Tx, t *catalog.Table) ([]index, error
 	return list, wrap.Errorf(err, "look up indexes of %s", t.Quoted())
 }
 
-// indexed reports whether columns name at most one row of a table, and whether an index finds it by them.
+// indexed reports whether columns identify at most one row of a table, and whether an index supports the lookup.
 func indexed(ctx context.Context, tx pgx.Tx, t *catalog.Table, columns []string) (unique, found bool, err error) {
 	list, err := indexesOf(ctx, tx, t)
 	if err != nil {
@@ -286,7 +287,7 @@ func indexed(ctx context.Context, tx pgx.Tx, t *catalog.Table, columns []string)
 	return unique, found, nil
 }
 
-// parseJoins has the server parse the texts of stored joins, and run none.
+// parseJoins makes the server parse the texts of stored joins without running them.
 func (f *Findings) parseJoins(ctx context.Context, tx pgx.Tx) error {
 	for _, link := range f.Pipeline.Links() {
 		j := link.Table()

@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// recall takes what text and filter read from the pipeline's row and makes sure that it is still so.
+// recall takes the columns that text and filter read from the pipeline's row, and checks that this is still valid.
 func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	p, t := &f.Pipeline, f.Table
 	fail := func(problem string, hint ...string) error {
@@ -47,7 +47,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		}
 		s.Watched = p.Watched
 	default:
-		// What a generated column is made of was found out by init, for expressions that may read any.
+		// For expressions that may read any column, only init finds out what generated columns are computed from.
 		if p.InSource() {
 			return fail("a generated column of "+t.Quoted()+
 				" is made in another way than before: what the text reads must be inspected again", "run embedsidecar init")
@@ -55,8 +55,8 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		p.Watched, p.WatchAll = nil, true
 	}
 	if !p.WatchAll {
-		// Generated columns that a text of the user's names are missing here, and what the priority reads; running them over
-		// no row tells what these lack.
+		// The generated columns in a user's text are missing here, and so are the columns of the priority. Running the
+		// expressions over no row reports missing privileges on them.
 		f.Reads = append([]string{}, s.Watched...)
 		for _, c := range columnsOfText(s) {
 			if !slices.Contains(f.Reads, c) {
@@ -68,8 +68,8 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	return nil
 }
 
-// watchedOf returns the columns to watch, other than those of the key, for a text of columns: themselves, or what
-// they are generated from.
+// watchedOf returns the columns to watch for a text of plain columns, without those of the key: the columns themselves,
+// or those they are generated from.
 func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, columns []string) ([]string, error) {
 	watched, err := database.Collect(ctx, q, "watched_columns", pgx.RowTo[string], pgx.StrictNamedArgs{
 		"table":   t.OID,
@@ -79,15 +79,15 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 	return watched, wrap.Errorf(err, "look up what columns are made of")
 }
 
-// Load returns the pipelines of a slot as the database has them, for a role that may do no more than run. A pipeline
-// that cannot work is returned with a status other than active and a detail that says why; then only its spec, ID,
-// OID, generation, fingerprint, width and watched columns are certain, and of one whose table is locked the names of
-// its key. It returns *NotSetUpError when the database has no schema of ours.
+// Load returns the stored pipelines of a slot, for a role that may only run them. A pipeline that cannot work is
+// returned with a status other than active and a detail with the reason. Then only its spec, ID, OID, generation,
+// fingerprint, width and watched columns are valid, and if its table is locked also the names of its key. Load returns
+// *NotSetUpError when the database lacks our schema.
 func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
 	return (*Loader)(nil).Load(ctx, db, slot)
 }
 
-// Load is the function of that name, which does not look again at what is as it was.
+// Load is the function of that name with a cache: it skips unchanged pipelines.
 func (l *Loader) Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
 	const tries = 10
 	for i := 1; ; i++ {
@@ -98,8 +98,8 @@ func (l *Loader) Load(ctx context.Context, db database.Beginner, slot string) ([
 	}
 }
 
-// load is one try of Load. It returns false where generations were switched meanwhile: the names that rows had then
-// would mean vectors of another model.
+// load is one attempt of Load. It returns false if generations were switched meanwhile: names that were read before
+// would refer to vectors of another model.
 func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline,
 	settled bool, err error,
 ) {
@@ -145,7 +145,7 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 	var tables *catalog.Known
 	if err = database.ReadOnly(ctx, db, func(tx pgx.Tx) error {
 		tables = together(ctx, tx, list)
-		whole := tables != nil // nothing has failed in this transaction
+		whole := tables != nil // false after an error, which aborts the transaction
 		for i := range stored {
 			s := &stored[i]
 			if whole && l != nil && l.Changed && s.Status == pipeline.Active && !changed[s.ID] {
@@ -176,8 +176,8 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 	return pipelines, true, nil
 }
 
-// look confirms one stored pipeline, in a transaction of its own: one that held the locks of several tables, however
-// weak, could deadlock with a user who truncates them.
+// look confirms one stored pipeline in a transaction of its own: one that held locks on several tables, however weak,
+// could deadlock with a user's TRUNCATE.
 func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.Known) (p pipeline.Pipeline, err error) {
 	err = database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		p, err = load(ctx, tx, s.Current(), known, true)
@@ -187,14 +187,14 @@ func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.K
 		return err
 	})
 	if database.LockedOut(err) {
-		// Somebody alters that table. The others can go on, and this one is looked at again. It does not count as one that
-		// cannot work: anyone who waits for it waits on.
+		// The table is being altered. The other pipelines continue, and this one is looked at again. It does not count
+		// as one that cannot work, so callers that wait for it keep waiting.
 		return locked(s), nil
 	}
 	return p, err
 }
 
-// stillSo reports whether none of the pipelines that were looked at was switched since its row was read.
+// stillSo reports whether no inspected pipeline was switched since its row was read.
 func stillSo(ctx context.Context, db database.Beginner, looked []Stored) (same bool, err error) {
 	ids := lists.Map(looked, func(s Stored) int32 { return s.ID })
 	switches := lists.Map(looked, func(s Stored) int64 { return s.Switches })
@@ -205,11 +205,11 @@ func stillSo(ctx context.Context, db database.Beginner, looked []Stored) (same b
 	return same && err == nil, wrap.Errorf(err, "read pipelines")
 }
 
-// Settled is Load for a caller that looks once: it looks again while a table is locked.
+// Settled is Load with retries while a table is locked, for callers that load once.
 func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline,
 	err error,
 ) {
-	var failed error // Load has tried again itself
+	var failed error // Load has its own retries
 	err = database.UntilUnlocked(ctx, func() error {
 		pipelines, failed = l.Load(ctx, db, slot)
 		if slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }) {
@@ -218,21 +218,20 @@ func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string)
 		return nil
 	})
 	if errors.Is(err, database.ErrLocked) {
-		err = nil // the pipeline says so
+		err = nil // the pipeline's status shows it
 	}
 	return pipelines, errors.Join(failed, err)
 }
 
-// Off is a stored pipeline that cannot work, with what is certain of it.
+// Off returns a stored pipeline marked as misconfigured, with only the valid fields.
 func Off(s *Stored) pipeline.Pipeline {
 	p := s.Pipeline
 	p.Status = pipeline.Misconfigured
 	return p
 }
 
-// locked is a stored pipeline whose table nobody can look at now. It was whole when it was set up, so its changes are
-// matched as they were then: the names of the key's columns are all that this takes. Were they matched with nothing,
-// each would ask for a scan.
+// locked returns a stored pipeline whose table is locked. Its changes are matched as it was set up, which needs only
+// the names of the key columns. Without them, each change would ask for a scan.
 func locked(s *Stored) pipeline.Pipeline {
 	p := Off(s)
 	p.Status, p.Detail = pipeline.Locked, "the table is locked by another session"
@@ -243,7 +242,7 @@ func locked(s *Stored) pipeline.Pipeline {
 	return p
 }
 
-// sick is a stored pipeline about which the server refuses to answer: whatever it says, the others are well.
+// sick returns a stored pipeline that the server rejects, so that the other pipelines can continue.
 func sick(s *Stored, err error) pipeline.Pipeline {
 	p := Off(s)
 	p.Detail = detail("the server rejects it: "+database.Words(err), []string{
@@ -252,8 +251,8 @@ func sick(s *Stored, err error) pipeline.Pipeline {
 	return p
 }
 
-// load confirms one stored pipeline. Only a failure to find out is an error. Without run its expressions are not
-// parsed, which locks its table: it is known that they could be.
+// load confirms one stored pipeline. It returns an error only if it could not find out. Without run, it does not parse
+// the expressions, which would lock the table: they are known to be valid.
 func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run bool) (pipeline.Pipeline, error) {
 	off := Off(s)
 	f, err := Inspect(ctx, tx, s.Spec, catalog.Vectors{Dims: s.Dims, Either: true, Known: known}, s)
@@ -308,8 +307,8 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run b
 	return off, nil
 }
 
-// knownStill returns *ConfigError when the server knows the time zone of a stored pipeline's hours no more. It asks
-// what its hours are judged by, which takes no list of all zones.
+// knownStill returns *ConfigError when the server no longer knows the time zone of a stored pipeline's hours. It uses
+// the expression that checks the hours, not the list of all zones.
 func knownStill(ctx context.Context, q database.Querier, s *Stored) error {
 	zone := s.Active.Zone()
 	if zone == "UTC" {
@@ -323,7 +322,7 @@ func knownStill(ctx context.Context, q database.Querier, s *Stored) error {
 	return unknownZone(s.Name, "active", zone)
 }
 
-// refused says who may not do what, and who may help it.
+// refused describes the denied privilege and its remedy.
 func refused(denied *refusal.PermissionError) string {
 	problem := fmt.Sprintf("role %q may not %s", denied.Role, denied.What)
 	if denied.Err != nil {
@@ -342,9 +341,9 @@ func detail(problem string, hint []string) string {
 	return problem
 }
 
-// runnable makes sure that what is stored as text, filter, context and priority is one expression each, no matter who
-// wrote it there, and runs them over no row at all. The server then looks up names and privileges as it will when it
-// matters. All of it goes by the extended protocol, in which the server refuses several statements.
+// runnable checks that the stored text, filter, context and priority are one expression each, whoever wrote them, and
+// runs them over no row. The server then looks up names and privileges as it does in real statements. All of it uses
+// the extended protocol, in which the server refuses several statements.
 func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
 		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() + ", " + f.Pipeline.Normalised(f.Pipeline.TextExpression()) +
@@ -373,8 +372,8 @@ func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	return f.Permitted()
 }
 
-// unreadable returns *PermissionError for columns that the expressions of the user's seem to name and that the role
-// may not read, or nil.
+// unreadable returns *PermissionError for columns that a user's expressions seem to name and that the role may not
+// read, or nil.
 func unreadable(f *Findings) error {
 	p := &f.Pipeline
 	said := p.Text + "\n" + p.Filter + "\n" + p.Chunking.Context + "\n" + p.PriorityBy
@@ -390,7 +389,7 @@ func unreadable(f *Findings) error {
 	}
 }
 
-// parseStored has the server parse each expression of a stored pipeline, and run none.
+// parseStored makes the server parse each expression of a stored pipeline without running it.
 func parseStored(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	p := &f.Pipeline
 	for _, e := range []struct{ word, expression string }{

@@ -16,44 +16,45 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// Loader loads the pipelines of a slot again and again, for one role. One that could work when it was looked at is not
-// looked at again while its row, its table and its publication are of the versions that they were, as the heartbeat
-// tells it; for remembered at most. A nil Loader remembers nothing. It is safe for concurrent use.
+// Loader loads the pipelines of a slot repeatedly, for one role. It caches working pipelines while the versions of
+// their row, table and publication stay the same, as the heartbeat reports them, but at most for remembered. A nil
+// Loader has no cache. It is safe for concurrent use.
 type Loader struct {
-	// Changed has only those pipelines parsed that could not work, or whose tables are not as they were then: for who
-	// asks what is not as it is stored.
+	// Changed limits parsing to the pipelines that could not work and those whose tables have changed: for callers that
+	// look for differences from the stored state.
 	Changed bool
-	// Only are the numbers of those that are looked at, once; nil: all.
+	// Only are the numbers of the pipelines to load, without a cache; nil: all.
 	Only []int32
-	// Once is for who looks once, alone: nothing is remembered, and Rows are those that were read.
+	// Once is for callers that load once and do not share the Loader: nothing is cached, and Rows are the rows that
+	// were read.
 	Once bool
 	Rows []Stored
 
 	mu      sync.Mutex
 	known   map[int32]looked
-	trusted time.Time // when it was seen last that nothing in the schema embedsidecar is of strangers
+	trusted time.Time // when the schema embedsidecar last passed the trust check
 }
 
-// looked is a pipeline as it was found.
+// looked is a cached pipeline.
 type looked struct {
 	mark string
 	at   time.Time
 	p    pipeline.Pipeline
 }
 
-// remembered is for how long: what has no version, such as a privilege, is seen by then. Anyone who meets it before
-// says so by Forget.
+// remembered limits the age of the cache, so that changes without a version, such as of privileges, are noticed. A
+// caller that meets such a change earlier calls Forget.
 const remembered = 10 * time.Minute
 
-// Forget has everything looked at again.
+// Forget clears the cache.
 func (l *Loader) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.known, l.trusted = nil, time.Time{}
 }
 
-// current is catalog.Current. A look for strangers that found none stands for the loads of a while, as it does for
-// the connections of a pool.
+// current is catalog.Current with a cache: a trust check without a finding stays valid for a while, as for the
+// connections of a pool.
 func (l *Loader) current(ctx context.Context, tx pgx.Tx) error {
 	if l == nil {
 		return catalog.Current(ctx, tx)
@@ -74,7 +75,7 @@ func (l *Loader) current(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// only are the numbers of those that are looked at; nil: all.
+// only returns the numbers of the pipelines to load; nil: all.
 func (l *Loader) only() []int32 {
 	if l == nil {
 		return nil
@@ -82,13 +83,13 @@ func (l *Loader) only() []int32 {
 	return l.Only
 }
 
-// marks returns the versions of what pipelines depend on, and which of them have another than when they were stored.
-// They are read before the pipelines are looked at: what changes in between has another version the next time.
+// marks returns the versions of what pipelines depend on, and which of them changed since they were stored. It runs
+// before the pipelines are inspected, so a change in between gives another version the next time.
 func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (marks map[int32]string,
 	changed map[int32]bool, err error,
 ) {
 	if l == nil || l.Only != nil || l.Once {
-		return nil, nil, nil // nobody asks for them
+		return nil, nil, nil // not needed
 	}
 	type row struct {
 		id             int32
@@ -102,7 +103,7 @@ func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (ma
 			switch value := string(values[i]); field.Name {
 			case "known":
 				found.known = value
-			case "status", "scan_asked": // they are about the stream
+			case "status", "scan_asked": // do not affect the pipeline's definition
 			case "current":
 				found.current = value
 				fallthrough
@@ -126,8 +127,7 @@ func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (ma
 	return marks, changed, nil
 }
 
-// recall returns the pipelines that are as they were, and the numbers of those to look at: the others of only, which is
-// nil for all.
+// recall returns the unchanged pipelines, and the numbers of the others to load: of only, where nil means all.
 func (l *Loader) recall(marks map[int32]string, only []int32) (known []pipeline.Pipeline, rest []int32) {
 	if l == nil {
 		return nil, only
@@ -147,7 +147,7 @@ func (l *Loader) recall(marks map[int32]string, only []int32) (known []pipeline.
 	return known, rest
 }
 
-// remember keeps a pipeline that can work; others are looked at again and again.
+// remember caches a pipeline that can work.
 func (l *Loader) remember(id int32, mark string, p *pipeline.Pipeline) {
 	if l == nil {
 		return

@@ -1,5 +1,5 @@
-// Package resolve confirms pipelines against the catalogue, as they are configured or as they are stored: whether they
-// can work, what they watch, and which grants they need. It changes nothing.
+// Package resolve confirms configured and stored pipelines against the catalog: whether they can work, what they watch,
+// and which grants they need. It changes nothing.
 package resolve
 
 import (
@@ -21,12 +21,12 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination,
-// privileges of the current role. model is what its vectors look like; a width of 0 takes that of the destination.
-// The result has no ID, generation and fingerprint, which are in the pipeline's row.
+// Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination, privileges
+// of the current role. model describes its vectors; a width of 0 means that of the destination. The result has no ID,
+// generation and fingerprint, which are in the pipeline's row.
 //
-// It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants
-// to run. Nothing changes in the database. The destination must exist; init makes it.
+// It returns *ConfigError (also as *MissingError) for what a user must change and *PermissionError with the missing
+// grants. It changes nothing in the database. The destination must exist; init makes it.
 func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, model catalog.Vectors) (p pipeline.Pipeline,
 	warnings []string, err error,
 ) {
@@ -43,7 +43,7 @@ func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, mode
 			missing := &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " +
 				f.Pipeline.DestinationName() +
 				" does not exist", Hint: f.toMake(), Code: code.Destination}
-			return errors.Join(missing, f.Permitted()) // whoever makes it needs the rest as well
+			return errors.Join(missing, f.Permitted()) // the grants are needed as well
 		}
 		if err := f.behind(); err != nil {
 			return err
@@ -53,7 +53,7 @@ func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, mode
 	return p, warnings, err
 }
 
-// Permitted returns *PermissionError when the current role lacks a privilege that running the pipeline needs.
+// Permitted returns *PermissionError when the current role lacks a privilege to run the pipeline.
 func (f *Findings) Permitted() error {
 	statements := f.missingGrants()
 	if len(statements) == 0 {
@@ -95,8 +95,8 @@ func unknownZone(name, setting, zone string) error {
 	}
 }
 
-// hidden returns the columns that its expressions read and that the role may not, though it may read others of the
-// table: which they are is not seen from the grants, which name all columns.
+// hidden returns the columns that the pipeline's expressions read and the role may not, although it may read others of
+// the table. The missing grants do not show them, because those name all columns.
 func (f *Findings) hidden() []string {
 	names := f.Table.Unreadable()
 	if len(names) == len(f.Table.Columns) {
@@ -105,7 +105,7 @@ func (f *Findings) hidden() []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(f.Looks, name) })
 }
 
-// wants are the tables of a pipeline, by its row if it has one.
+// wants lists the tables of a pipeline, from its row if it has one.
 func wants(spec pipeline.Spec, stored *Stored) (list []catalog.Want) {
 	source := catalog.Want{Schema: spec.Schema, Name: spec.Table}
 	if stored != nil {
@@ -124,7 +124,7 @@ func wants(spec pipeline.Spec, stored *Stored) (list []catalog.Want) {
 	return list
 }
 
-// Known looks at the tables of configured pipelines together. It is nil where that fails: each is looked at by itself.
+// Known reads the tables of configured pipelines together. It returns nil on an error: each is then read individually.
 func Known(ctx context.Context, tx pgx.Tx, specs []pipeline.Spec) *catalog.Known {
 	var list []catalog.Want
 	for _, spec := range specs {
@@ -141,8 +141,8 @@ func together(ctx context.Context, tx pgx.Tx, list []catalog.Want) (known *catal
 	return known
 }
 
-// Inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by
-// its number, whatever it is called now, and what text and filter read is taken from there.
+// Inspect checks everything but privileges. stored is the pipeline's row if it has one. The table is then found by its
+// OID, even after a rename, and what text and filter read is taken from the row.
 func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.Vectors, stored *Stored) (*Findings,
 	error,
 ) {
@@ -226,7 +226,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	return f, nil
 }
 
-// sourceTable finds the table of a pipeline and looks whether it can be embedded.
+// sourceTable finds the table of a pipeline and checks that it can be embedded.
 func sourceTable(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, known *catalog.Known, stored *Stored) (
 	t *catalog.Table, err error,
 ) {
@@ -265,8 +265,8 @@ func sourceTable(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, known *cata
 	return t, nil
 }
 
-// lookForOrder warns of a key without an index in its order, which pages of rows are read by: that of a temporal table
-// (WITHOUT OVERLAPS) is none.
+// lookForOrder warns if no index has the order of the key, which paged scans need. That of a temporal key (WITHOUT
+// OVERLAPS) does not.
 func (f *Findings) lookForOrder(ctx context.Context, tx pgx.Tx) error {
 	t := f.Table
 	if len(t.Key) == 0 || !strings.HasSuffix(t.Key[len(t.Key)-1].Type, "range") {
@@ -283,7 +283,7 @@ func (f *Findings) lookForOrder(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// readColumns finds out which columns text and filter read. Of a pipeline that is stored plain columns are known.
+// readColumns finds out which columns text and filter read. With stored, it does not check plain columns again.
 func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) error {
 	p, t := &f.Pipeline, f.Table
 	fail := func(problem string, hint ...string) error {
@@ -299,7 +299,7 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) erro
 	}
 	text := p.Text
 	if text == "" {
-		own := *p // joins are no part of what the row itself says
+		own := *p // joins are not part of the row's own text
 		own.Joins = nil
 		text = own.TextExpression()
 	}
@@ -325,7 +325,7 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) erro
 			return refusal.Of(p.Name, err)
 		}
 		if r.Unknown && e.word == catalog.TextWord && p.Text == "" && !t.AnyGenerated(p.Columns) {
-			r = catalog.Reading{Columns: p.Columns} // no need to ask Postgres
+			r = catalog.Reading{Columns: p.Columns} // plain columns need no analysis
 		}
 		for _, c := range r.Columns {
 			read[c] = true
@@ -355,7 +355,7 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) erro
 	return f.readPriority(ctx, tx)
 }
 
-// watch notes which columns are read, and which of them are watched.
+// watch sets the columns that are read and those that are watched.
 func (f *Findings) watch(read map[string]bool) {
 	p, t := &f.Pipeline, f.Table
 	if len(read) == 0 {
@@ -375,8 +375,8 @@ func (f *Findings) watch(read map[string]bool) {
 	f.Looks = append([]string{}, f.Reads...)
 }
 
-// readIgnore makes sure that what says what counts of a text is an expression over it. What it calls counts like what
-// the text calls: with another function of the name other texts count as the same.
+// readIgnore checks the ignore expression. The functions that it calls count like those of the text: another function
+// of that name can make other texts count as equal.
 func (f *Findings) readIgnore(ctx context.Context, tx pgx.Tx) error {
 	if f.Pipeline.Ignore == "" {
 		return nil
@@ -390,8 +390,8 @@ func (f *Findings) readIgnore(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// readPriority adds the columns that the expression reads that says how urgent a row is. A change of one of them
-// alone is no reason to embed, and nothing that it calls makes a text.
+// readPriority adds the columns that the priority expression reads. A change of only these does not cause embedding,
+// and the functions it calls do not affect the text.
 func (f *Findings) readPriority(ctx context.Context, tx pgx.Tx) error {
 	if f.Pipeline.PriorityBy == "" {
 		return nil
@@ -412,20 +412,20 @@ func (f *Findings) readPriority(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// Findings is all that the catalogue says of a pipeline.
+// Findings is the catalog's information about a pipeline.
 type Findings struct {
 	Pipeline    pipeline.Pipeline
 	Table       *catalog.Table
 	known       *catalog.Known
 	Destination catalog.Destination
 	Vector      catalog.VectorType
-	Reads       []string // columns that text and filter name, generated ones too, by attribute number; nil: not known
-	Looks       []string // those, and columns that the priority names; nil: not known
-	Calls       []string // functions of the user's that text, filter and context call, sorted
+	Reads       []string // columns of text and filter, also generated ones, by attribute number; nil: unknown
+	Looks       []string // the same and the columns of the priority; nil: unknown
+	Calls       []string // user functions that text, filter, ignore and context call, sorted
 	Joined      []Joined
 	Warnings    []string
-	Digest      string // of its definition as it is configured
-	Unproven    bool   // nobody knows yet whether the destination holds vectors of somebody else
-	Inherits    bool   // the vectors that are there become the pipeline's
-	Kept        int32  // the pipeline that was taken away from the same column, whose ledger is kept; 0: none
+	Digest      string // of its configured definition
+	Unproven    bool   // unknown whether the destination holds other programs' vectors
+	Inherits    bool   // the pipeline takes over the existing vectors
+	Kept        int32  // a removed pipeline with the same column, whose ledger was kept; 0: none
 }

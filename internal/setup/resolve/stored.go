@@ -12,33 +12,32 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// Stored is a row of embedsidecar.pipeline: the pipeline as it was set up, with no more of its table, key and
-// destination than is written down.
+// Stored is a row of embedsidecar.pipeline: the pipeline as it was set up, with only the stored facts about its table,
+// key and destination.
 type Stored struct {
 	pipeline.Pipeline
 
 	KeyColumns []string
-	Functions  []string          // that text and filter call, as far as somebody may replace them
-	Renamed    map[string]string // columns of its table that were renamed since: the new name by the old one
-	// the generated columns are made of the columns that they were made of when it was found out what text and filter
-	// read
+	Functions  []string          // that text and filter call and users may replace
+	Renamed    map[string]string // renamed columns of its table: the new name by the old one
+	// the generated columns are computed from the same columns as when text and filter were inspected
 	AsMade            bool
-	DestinationMoved  bool // the embedding table is called otherwise than it is written down
+	DestinationMoved  bool // the embedding table was renamed or moved
 	SlotName          string
 	Published         bool
 	DefinitionVersion int32
-	Definitions       map[string]int32 // the version at which each was applied last, by its digest
+	Definitions       map[string]int32 // the version at which each was last applied, by its digest
 
-	Written pipeline.Spec `db:"-"` // as it is written down
-	Moved   bool          `db:"-"` // some of its names are not those that are written down
+	Written pipeline.Spec `db:"-"`
+	Moved   bool          `db:"-"` // some of its names differ from the stored ones
 }
 
-// ReadStored returns the pipelines that are set up, of all slots.
+// ReadStored returns the stored pipelines of all slots.
 func ReadStored(ctx context.Context, q database.Querier) ([]Stored, error) {
 	return readStored(ctx, q, nil, nil)
 }
 
-// ReadStoredOf returns the pipelines that are set up for a slot.
+// ReadStoredOf returns the stored pipelines of a slot.
 func ReadStoredOf(ctx context.Context, q database.Querier, slot string) ([]Stored, error) {
 	return readStored(ctx, q, &slot, nil)
 }
@@ -56,8 +55,8 @@ func readStored(ctx context.Context, q database.Querier, slot *string, only []in
 	return stored, nil
 }
 
-// Current returns the pipeline's row with the names that the columns of its table have now. What an expression of the
-// user's names stays: it is for him to change.
+// Current returns the pipeline's row with the current names of its table's columns. Names in users' expressions stay:
+// users must change them.
 func (s *Stored) Current() *Stored {
 	now := *s
 	for _, list := range []*[]string{&now.Columns, &now.KeyColumns, &now.Watched} {
@@ -80,7 +79,7 @@ func (s *Stored) Current() *Stored {
 	return &now
 }
 
-// nameNow returns the name that a column has now.
+// nameNow returns the current name of a column.
 func (s *Stored) nameNow(name string) string {
 	if now, ok := s.Renamed[name]; ok {
 		return now
@@ -88,7 +87,7 @@ func (s *Stored) nameNow(name string) string {
 	return name
 }
 
-// Tables are those whose changes are the pipeline's: its source, and what is joined to it.
+// Tables are the tables whose changes matter to the pipeline: its source and the joined ones.
 func (s *Stored) Tables() []uint32 {
 	tables := []uint32{s.OID}
 	for _, link := range s.Links() {
@@ -97,7 +96,7 @@ func (s *Stored) Tables() []uint32 {
 	return tables
 }
 
-// columnsOfText returns the columns of the default text; a text of the user's has none.
+// columnsOfText returns the columns of the default text, or none if the user wrote the text.
 func columnsOfText(s *Stored) []string {
 	if s.Text != "" {
 		return nil
@@ -105,7 +104,7 @@ func columnsOfText(s *Stored) []string {
 	return s.Columns
 }
 
-// Follow gives columns that a configuration names as they were called before the name that they have now.
+// Follow replaces former names of columns in a configuration by their current names.
 func (s *Stored) Follow(spec pipeline.Spec, t *catalog.Table) (now pipeline.Spec, warnings []string) {
 	name := func(old string) string {
 		if _, there := t.Column(old); there || s.nameNow(old) == old {
@@ -131,7 +130,7 @@ func (s *Stored) Follow(spec pipeline.Spec, t *catalog.Table) (now pipeline.Spec
 	return spec, warnings
 }
 
-// Sharing returns the stored pipeline of another name that has the same destination, or nil.
+// Sharing returns the stored pipeline with another name and the same destination, or nil.
 func Sharing(spec pipeline.Spec, all []Stored) *Stored {
 	for i := range all {
 		if all[i].Name != spec.Name && all[i].DestinationName() == spec.DestinationName() {
@@ -141,12 +140,12 @@ func Sharing(spec pipeline.Spec, all []Stored) *Stored {
 	return nil
 }
 
-// RenamedTo is the way out for a configuration that names a table as it was called.
+// RenamedTo is the hint about a configuration with a table's former name.
 func RenamedTo(now string) []string {
 	return []string{"the table is now called " + now + ": name it so in the configuration"}
 }
 
-// OnlyRenamed compares all but the name of two pipelines, and their keys, which are those of one table.
+// OnlyRenamed reports whether two pipelines differ only in name. The caller compares their keys.
 func OnlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipeline) bool {
 	return p.OID == old.OID && p.DestinationName() == old.DestinationName() && fingerprint == old.Fingerprint &&
 		SameRecipe(p.Spec, old.Spec) && p.Filter == old.Filter && p.Ignore == old.Ignore && p.WatchAll == old.WatchAll &&

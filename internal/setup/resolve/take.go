@@ -15,58 +15,58 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// Taker decides as what configured pipelines are taken: of which row each is and, where that row has another
-// definition, model or recipe, which of the two holds. It changes nothing, so a check tells what a set-up does.
+// Taker decides how configured pipelines are applied: which row each has and, if that row has another definition, model
+// or recipe, which of the two is used. It changes nothing, so check can report what set-up will do.
 type Taker struct {
 	Slot       string
-	Stored     []Stored       // that are set up
-	Known      *catalog.Known // tables of the configured ones
+	Stored     []Stored
+	Known      *catalog.Known // tables of the configured pipelines
 	Configured func(name string) bool
-	// a sidecar starts: nobody asks for a change, and an older definition is no reason for one while Held
+	// set when a sidecar starts: no user asks for a change, and an older definition is not applied while Held
 	Starting bool
-	DryRun   bool // a change that cannot be made is an error all the same
-	// reports whether another sidecar is configured with the definition that a pipeline has, by its digest; nil: it is
+	DryRun   bool // a change that cannot be made is an error even so
+	// reports whether another sidecar is configured with the definition that a pipeline has, by its digest; nil: always
 	Held func(pipeline, digest string) bool
 }
 
-// Taken is a configured pipeline as it is taken.
+// Taken is how a configured pipeline is applied.
 type Taken struct {
-	Configured  pipeline.Spec // what is written down as configured
-	Spec        pipeline.Spec // with the names that columns have now, and with what stays as it is set up
+	Configured  pipeline.Spec // the definition to store
+	Spec        pipeline.Spec // with the current names of columns, and with the parts that stay as they are set up
 	Description embed.Description
-	Stored      *Stored        // its row, with the names that columns have now where it is of the table; nil: it is new
-	Table       *catalog.Table // by the configured name; nil: there is none
-	Sharing     *Stored        // the row of another name with the same destination, or nil
-	Renamed     bool           // Stored is that one
-	Either      bool           // the description is that of the vectors that are there
-	Warnings    []string       // what is taken otherwise than it is configured, and why
-	Differs     Difference     // of the definition that is set up
-	Kept        bool           // which stays
-	Refused     string         // why the change of model or recipe that is configured is not made; "": none is
-	Change      *ModelChange   // to be made beside the vectors that are there; nil: none
+	Stored      *Stored        // its row, with the current names of columns if the table is the same; nil: new
+	Table       *catalog.Table // the table with the configured name; nil: none
+	Sharing     *Stored        // the row with another name and the same destination, or nil
+	Renamed     bool           // Stored is Sharing
+	Either      bool           // the description is that of the existing vectors
+	Warnings    []string       // what is not applied as configured, and why
+	Differs     Difference     // from the definition that is set up
+	Kept        bool           // the definition that is set up stays
+	Refused     string         // why the configured change of model or recipe is not made; "": there is none
+	Change      *ModelChange   // to make beside the existing vectors; nil: none
 }
 
-// ModelChange is the change of a pipeline to a model that is new to it, or to another recipe.
+// ModelChange is the change of a pipeline to a new model or another recipe.
 type ModelChange struct {
 	Pipeline string
 	To       pipeline.ModelName
-	Recipe   *pipeline.Spec // nil: it stays
+	Recipe   *pipeline.Spec // nil: unchanged
 }
 
-// Take takes a configured pipeline, whose embedder is described. It returns *ConfigError for a change that cannot be
-// made and that somebody asks for.
+// Take decides about a configured pipeline, whose embedder is described. It returns *ConfigError for a requested change
+// that cannot be made.
 func (k *Taker) Take(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, d embed.Description) (t Taken, err error) {
 	t = Taken{Configured: spec, Spec: spec, Description: d, Sharing: Sharing(spec, k.Stored)}
 	if i := slices.IndexFunc(k.Stored, func(s Stored) bool { return s.Name == spec.Name }); i >= 0 {
 		t.Stored = &k.Stored[i]
 	} else if o := t.Sharing; o != nil && !k.Configured(o.Name) && o.SlotName == k.Slot {
-		// One that nobody configures any more, and that leads to the same place, is this one under its old name.
+		// A stored pipeline that is no longer configured and has the same destination is this one under its old name.
 		t.Stored, t.Renamed = o, true
 	}
 	if t.Stored == nil {
 		return t, nil
 	}
-	if t.Stored.Beside != 0 { // it follows the one that serves, and nobody configures it
+	if t.Stored.Beside != 0 { // it follows the live generation and is not configured
 		t.Either = true
 		return t, nil
 	}
@@ -88,18 +88,18 @@ func (k *Taker) Take(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, d embed
 	return t, nil
 }
 
-// stays reports whether a pipeline is left as it is set up by who starts with an older definition.
+// stays reports whether a sidecar that starts with an older definition leaves a pipeline as it is set up.
 func (k *Taker) stays(s *Stored) bool {
 	return k.Starting && (k.Held == nil || k.Held(s.Name, s.CurrentDigest()))
 }
 
-// takeGeneration says what becomes of a pipeline that is configured with another model than serves or, where that is
-// asked for, with another recipe. It goes on with what serves where the other is known: it is that of a generation
-// beside it, or one of before. What is new to it is a change, for who sets up to make. Other weights under the same
-// name are no change that anybody has asked for.
+// takeGeneration decides about a pipeline that is configured with another model than the live one or, if that is
+// requested, another recipe. If the other model or recipe is known, from the generation beside it or from an earlier
+// definition, the live one stays. If it is new, it is a change for the caller to make. Other weights under the same
+// name do not count as a change.
 func (k *Taker) takeGeneration(t *Taken) error {
 	s, other := t.Stored, t.Stored.BesideOf(k.Stored)
-	if t.Description.Fingerprint == "" && SameModel(t.Configured, s.Spec) { // it was not asked
+	if t.Description.Fingerprint == "" && SameModel(t.Configured, s.Spec) { // the model was not queried
 		t.Description, t.Either = described(s), true
 	}
 	model, wanted := madeSo(s, other, t.Description, nil), madeSo(s, other, t.Description, &t.Spec)
@@ -107,7 +107,7 @@ func (k *Taker) takeGeneration(t *Taken) error {
 		return nil
 	}
 	otherModel, otherRecipe := !model.live, false
-	if !wanted.other && !t.Spec.Beside { // another recipe is none of a generation's
+	if !wanted.other && !t.Spec.Beside { // another recipe does not start a generation
 		wanted = model
 	} else {
 		otherRecipe = !s.HasRecipe(t.Spec)
@@ -115,9 +115,9 @@ func (k *Taker) takeGeneration(t *Taken) error {
 	version, before := s.Definitions[Digest(t.Configured)]
 	before = before && version < s.DefinitionVersion
 	switch {
-	case wanted.other: // its generation is there
+	case wanted.other: // its generation exists
 	case otherModel && SameModel(t.Configured, s.Spec) && !otherRecipe,
-		before && !otherModel && k.stays(s): // as any older definition
+		before && !otherModel && k.stays(s): // like any older definition
 		return nil
 	}
 	why, err := k.detour(t, other, wanted, before && otherModel, otherRecipe)
@@ -136,12 +136,12 @@ func (k *Taker) takeGeneration(t *Taken) error {
 	return nil
 }
 
-// described is the model of a pipeline, as far as it is written down.
+// described is the stored model of a pipeline.
 func described(s *Stored) embed.Description {
 	return embed.Description{Fingerprint: s.Fingerprint, Dims: s.Dims}
 }
 
-// detour says why a pipeline goes on with what serves, and has what is new to it changed.
+// detour says why the live generation stays, and sets the change that is to be made.
 func (k *Taker) detour(t *Taken, other *Stored, wanted made, before, otherRecipe bool) (why string, err error) {
 	s := t.Stored
 	what, serves := fmt.Sprintf("model %q", ModelOf(t.Configured)), fmt.Sprintf("model %q", ModelOf(s.Spec))
@@ -160,7 +160,7 @@ func (k *Taker) detour(t *Taken, other *Stored, wanted made, before, otherRecipe
 			"change it back: embedsidecar model change %s --to MODEL", what, serves, s.Name), nil
 	}
 	if err := changeable(s, other, wanted); err != nil {
-		if k.Starting && !k.DryRun { // nobody has asked just now
+		if k.Starting && !k.DryRun { // no user asked for it
 			t.Refused = err.Error()
 			return t.Refused, nil
 		}
@@ -181,7 +181,7 @@ func (k *Taker) detour(t *Taken, other *Stored, wanted made, before, otherRecipe
 		"until %s", what, serves, until), nil
 }
 
-// made tells which generations have the model and the recipe that are asked for.
+// made says which generations have the requested model and recipe.
 type made struct{ live, other bool }
 
 func madeSo(live, other *Stored, d embed.Description, recipe *pipeline.Spec) made {
@@ -191,8 +191,8 @@ func madeSo(live, other *Stored, d embed.Description, recipe *pipeline.Spec) mad
 	return made{live: same(live), other: same(other)}
 }
 
-// Changeable returns *ConfigError for a change of a pipeline, beside which other may be, that makes no sense: to the
-// model that is described and, unless it is nil, to a recipe.
+// Changeable returns *ConfigError if a change of a pipeline to the described model, and to a recipe unless it is nil,
+// is not possible. other is the generation beside it, or nil.
 func Changeable(live, other *Stored, d embed.Description, recipe *pipeline.Spec) error {
 	return changeable(live, other, madeSo(live, other, d, recipe))
 }
@@ -219,7 +219,7 @@ func changeable(live, other *Stored, wanted made) error {
 		"end it first: embedsidecar model switch "+live.Name, "or give it up: embedsidecar model drop-old "+live.Name)
 }
 
-// whatOf says what sets a generation apart from the one that serves.
+// whatOf describes how a generation differs from the live one.
 func whatOf(other, live *Stored) string {
 	if SameModel(other.Spec, live.Spec) {
 		return "another " + Recipe

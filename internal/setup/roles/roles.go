@@ -1,5 +1,5 @@
-// Package roles writes and runs the SQL for the two roles that a sidecar needs, one works, one streams, and for
-// those of anyone who looks, acts and searches by SQL.
+// Package roles writes and runs the SQL for the two roles that a sidecar needs, for work and for the stream, and for
+// the roles of users who monitor, operate and search by SQL.
 package roles
 
 import (
@@ -23,10 +23,10 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Roles are the names.
+// Roles are the names of the roles.
 type Roles struct{ Run, Stream, Reader, Operator, Searcher string }
 
-// Named returns roles with the usual names in place of those that are "". Names that a script cannot hold are refused.
+// Named fills in the default names. It refuses names that a script cannot contain.
 func Named(r Roles) (Roles, error) {
 	r = Roles{
 		cmp.Or(r.Run, sqlfiles.RunRole), cmp.Or(r.Stream, sqlfiles.StreamRole), cmp.Or(r.Reader, sqlfiles.ReaderRole),
@@ -40,19 +40,20 @@ func Named(r Roles) (Roles, error) {
 	return r, nil
 }
 
-// Script makes the roles. It may be run again.
+// Script creates the roles. It is idempotent.
 func (r Roles) Script() string {
 	return sqlfiles.Roles(r.Run, r.Stream, r.Reader, r.Operator, r.Searcher)
 }
 
-// Running returns as whom a sidecar works: who does it now, else the usual role, if it is there, else the caller.
+// Running returns the role that a sidecar works as: that of a running one, else the default role if it exists, else the
+// caller.
 func Running(ctx context.Context, pool *pgxpool.Pool) (role string, err error) {
 	err = pool.QueryRow(ctx, sqlfiles.Query("running_role"), pgx.StrictNamedArgs{"usual": sqlfiles.RunRole}).Scan(&role)
 	return role, wrap.Errorf(refusal.NotSetUp(err), "look up the role that runs")
 }
 
-// given returns *ConfigError if one of the roles may be given to anyone by somebody who is not trusted: he may have made
-// it, since its name is known, before anybody else did.
+// given returns *ConfigError if an untrusted role has the ADMIN OPTION of one of the roles: since the default names are
+// known, anyone with CREATEROLE may have created it first.
 func (r Roles) given(ctx context.Context, pool *pgxpool.Pool) error {
 	type giver struct{ Role, Giver string }
 	var found []giver
@@ -78,7 +79,7 @@ func (r Roles) given(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 }
 
-// Grants is the script of what the role that works needs for each pipeline that is set up.
+// Grants returns the script with the worker role's grants for all stored pipelines.
 func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	if err := r.given(ctx, pool); err != nil {
 		return "", err
@@ -92,7 +93,7 @@ func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 		p := &pipelines[i]
 		fmt.Fprintf(&b, "\n-- Pipeline %q:\n", p.Name)
 		var statements []string
-		if p.Status == pipeline.Active || p.Status == pipeline.Misconfigured { // a grant may be all that it lacks
+		if p.Status == pipeline.Active || p.Status == pipeline.Misconfigured { // it may lack only a grant
 			statements, err = resolve.Grants(ctx, pool, p, r.Run)
 			if err != nil && p.Status == pipeline.Active {
 				return "", err
@@ -107,7 +108,7 @@ func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	return b.String(), nil
 }
 
-// Apply runs a script: all of it or none, as several statements sent at once are one transaction.
+// Apply runs a script atomically: several statements sent at once are one transaction.
 func (r Roles) Apply(ctx context.Context, pool *pgxpool.Pool, script string) error {
 	err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		_, err := conn.Conn().PgConn().Exec(ctx, script).ReadAll()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A name with a line break in it breaks out of no comment.
+// A name with a line break must not end a comment.
 var hostile = []Step{
 	{What: "schema \"x\ny\"", SQL: []string{"CREATE SCHEMA x;", "-- by hand: \"a\nDROP TABLE b\"", "GRANT\nUSAGE"}},
 	{What: "table", Undo: []string{"DROP TABLE t"}},

@@ -1,5 +1,5 @@
-// Package step runs what changes a database, a step at a time, and knows how to take each back. It waits for locks
-// briefly, so that it never stands before the user's own statements for long.
+// Package step runs the changes of a database, one step at a time, and knows how to undo each. It waits for locks only
+// briefly, so that users' statements do not queue behind it for long.
 package step
 
 import (
@@ -22,26 +22,26 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 )
 
-// Step is one thing that was made or changed.
+// Step is one object that was made or changed.
 type Step struct {
 	What string   // a noun: publication "embedsidecar"
-	SQL  []string // what did it; for parts that are no SQL, a line of words
-	Undo []string // what takes it back
+	SQL  []string // the statements; for other changes, a comment line
+	Undo []string // statements that undo it
 }
 
-// Action is a step and how to do it.
+// Action is a step and how to run it.
 type Action struct {
 	Step
-	Allowed bool     // the catalogue says that the role may
-	Why     string   // or why it may not
-	Tables  []uint32 // to lock; their lock holders are named when it does not work out
+	Allowed bool     // the catalog says that the role may run it
+	Why     string   // the reason if not
+	Tables  []uint32 // tables that it locks; on a lock timeout, the error names the lock holders
 	Run     func(ctx context.Context) error
-	Words   bool   // SQL is words: nobody else can run it
-	Grant   string // lets the role do it itself, where that is better than an owner's doing it; "" when it is not
+	Words   bool   // SQL is only a description: users cannot run it
+	Grant   string // lets the role run it, if that is better than running it as the owner; else ""
 
-	Pipelines []string // those that it is for; nil: all
+	Pipelines []string // the pipelines that need it; nil: all
 
-	Check func(ctx context.Context, tx pgx.Tx) error // of what was made, before it is committed; nil: none
+	Check func(ctx context.Context, tx pgx.Tx) error // checks the result before the commit; nil: none
 }
 
 // Timeout is how long a user's statement may have to wait behind ours.
@@ -56,8 +56,8 @@ type Runner struct {
 	Log         *slog.Logger
 }
 
-// Execute runs a step's statements in one transaction. It waits for locks briefly, so that it never stands before the
-// user's own statements for longer than that, and tries again.
+// Execute runs a step's statements in one transaction, with retries. It waits for locks only briefly, so that users'
+// statements do not queue behind it for longer.
 func (r *Runner) Execute(ctx context.Context, a Action) error {
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
@@ -96,7 +96,6 @@ func (r *Runner) Execute(ctx context.Context, a Action) error {
 	}
 }
 
-// Script writes steps as SQL for psql.
 func Script(steps []Step) string {
 	var b strings.Builder
 	for _, s := range steps {
@@ -108,14 +107,14 @@ func Script(steps []Step) string {
 	return b.String()
 }
 
-// Lines tell a person what was made, or would be, and how to undo it.
+// Lines describes what was made, or would be, and how to undo it.
 func (s *Step) Lines(verb string) []string {
 	return slices.Concat([]string{verb + " " + wording.OneLine(s.What)},
 		lists.Map(s.SQL, func(sql string) string { return "    " + indented(sql) }),
 		lists.Map(s.Undo, func(sql string) string { return "  undo: " + indented(sql) }))
 }
 
-// terminated ends a statement with a semicolon; a comment stays as it is, in one line: names in it may hold line
+// terminated ends a statement with a semicolon. It keeps a comment on one line, because names in it may contain line
 // breaks.
 func terminated(sql string) string {
 	if strings.HasPrefix(sql, "-- ") {
@@ -124,7 +123,7 @@ func terminated(sql string) string {
 	return strings.TrimSuffix(sql, ";") + ";"
 }
 
-// indented keeps the lines of a statement together below a heading.
+// indented indents the continuation lines of a statement.
 func indented(sql string) string {
 	return strings.ReplaceAll(terminated(sql), "\n", "\n    ")
 }

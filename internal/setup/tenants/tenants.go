@@ -1,5 +1,5 @@
-// Package tenants finds the databases that a configuration names, or matches by a pattern, and the slot of each: names
-// of slots are those of the whole server.
+// Package tenants finds the databases that a configuration names or matches by a pattern, and the slot of each: slot
+// names are unique per server.
 package tenants
 
 import (
@@ -20,29 +20,29 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 )
 
-// Tenant is a database among several.
+// Tenant is one of several databases.
 type Tenant struct {
-	Name   string // that commands, metrics and pages have
-	OID    int64  // its number on its server; 0: it is named, and not looked for
+	Name   string // for commands, metrics and pages
+	OID    int64  // in the server's catalog; 0: configured by name, not looked up
 	DSN    string
 	Stream string // "": DSN
-	Server string // a connection string of it, by which it tells of its databases; "": the DSN is all that is known
-	Local  string // the name on its server, where Server is known
+	Server string // a connection string of its server, for queries about its databases; "": only DSN is known
+	Local  string // the database's name on its server, if Server is known
 	embed.Terms
 }
 
-// Found are the databases that there are now.
+// Found is the result of a search for databases.
 type Found struct {
 	List   []Tenant
-	Beyond int // databases that match and are beyond the limit
-	// Failed is why some servers could not be asked: of the databases that they may have nothing is known.
+	Beyond int // number of matching databases beyond the limit
+	// Failed is why some servers could not be queried: their databases are unknown.
 	Failed error
 }
 
-// servers have databases that match no pattern but one that is their whole name.
+// servers lists system databases that only a pattern equal to their name matches.
 var servers = []string{"postgres", "rdsadmin", "cloudsqladmin", "azure_maintenance", "azure_sys"}
 
-// Finder looks for databases again and again. It keeps a connection to each server that it asks.
+// Finder looks for databases repeatedly. It keeps a connection to each server.
 type Finder struct {
 	Config *config.Config
 	Log    *slog.Logger
@@ -58,7 +58,7 @@ func (f *Finder) Close() {
 	f.pools = nil
 }
 
-// Find looks which databases there are: those that are named, whether they are there or not, and those that match.
+// Find returns the databases that are configured by name, whether they exist or not, and those that match a pattern.
 func (f *Finder) Find(ctx context.Context) Found {
 	var found Found
 	for i := range f.Config.Databases {
@@ -85,7 +85,7 @@ func (f *Finder) Find(ctx context.Context) Found {
 	return found
 }
 
-// keep leaves out what is beyond the limit: the newest databases, so that one that comes displaces none that is worked.
+// keep drops the newest databases beyond the limit, so that a new one does not replace one in use.
 func (f *Found) keep(limit int) {
 	if f.Beyond = max(len(f.List)-limit, 0); f.Beyond == 0 {
 		return
@@ -98,7 +98,7 @@ func (f *Found) keep(limit int) {
 	f.List = slices.DeleteFunc(f.List, func(t Tenant) bool { return !kept[t.Name] })
 }
 
-// streamOf is the connection string for replication of a database; "": the usual one.
+// streamOf returns the connection string for replication of a database; "": that of Tenant.DSN.
 func (f *Finder) streamOf(t *config.Tenant, name string) string {
 	if stream := cmp.Or(t.StreamURL, f.Config.Database.StreamURL); stream != "" {
 		return config.WithDatabase(stream, name)
@@ -143,17 +143,17 @@ func (f *Finder) matching(ctx context.Context, t *config.Tenant, found *Found) e
 	return nil
 }
 
-// Activity is what a server tells of a database without a session in it.
+// Activity is what a server reports about a database without a session in it.
 type Activity struct {
 	Database string
-	Changes  int64  // another number: rows have changed there
-	Called   bool   // a session waits there for a sidecar
-	Ours     int    // sessions of this program
-	Others   int    // of other sidecars, and commands
-	Behind   *int64 // WAL in bytes that the slot was not asked for; nil: it is gone, or about to be
+	Changes  int64  // changes when rows of the database change
+	Called   bool   // a session in it waits for a sidecar
+	Ours     int    // sessions of this process
+	Others   int    // sessions of other sidecars, and commands
+	Behind   *int64 // bytes of WAL that the slot has not consumed; nil: the slot is lost, or about to be
 }
 
-// Activity asks a server for what it tells of databases with these slots.
+// Activity queries a server about databases with these slots.
 func (f *Finder) Activity(ctx context.Context, server string, databases, slots []string) ([]Activity, error) {
 	pool, err := f.pool(ctx, server)
 	if err != nil {
@@ -178,8 +178,8 @@ func (f *Finder) pool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// Settle returns the configuration of one database: with its slot, which is the one that it was set up with, or else
-// one that is named after its number, which stays when it is renamed.
+// Settle returns the configuration of one database with its slot: the one it was set up with, or else one named after
+// the database's OID, which a rename does not change.
 func Settle(ctx context.Context, c *config.Config, t Tenant, log *slog.Logger) (*config.Config, error) {
 	one := c.For(t.DSN, t.Stream, c.Slot.Name)
 	pool, err := connection.Opener{Config: one, Log: log}.Pool(ctx, 1)
@@ -213,7 +213,7 @@ func slotOf(ctx context.Context, pool *pgxpool.Pool, begin string) (string, erro
 	return fmt.Sprintf("%s_%d", begin, oid), nil
 }
 
-// Choose returns those that a name means, or a pattern of names. It is an error if there is none.
+// Choose returns the databases that match a name or pattern. It is an error if none does.
 func (f Found) Choose(name string) ([]Tenant, error) {
 	var list []Tenant
 	names := make([]string, len(f.List))
@@ -236,5 +236,5 @@ func (f Found) Choose(name string) ([]Tenant, error) {
 	return nil, problem.New(problem.Usage, fmt.Errorf("no database %q is configured or matches", name), hint)
 }
 
-// mostNamed is how many databases a hint names.
+// mostNamed limits the databases in a hint.
 const mostNamed = 20

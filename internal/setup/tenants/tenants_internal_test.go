@@ -7,7 +7,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// A database that comes takes the place of none that is worked, whatever its name is. Those that are named go first.
+// A new database replaces none in use, whatever its name. Databases configured by name come first.
 func TestP5_BeyondTheLimitTheOldestAreKept(t *testing.T) {
 	t.Parallel()
 	f := Found{List: []Tenant{{Name: "named"}, {Name: "a", OID: 30}, {Name: "b", OID: 10}, {Name: "c", OID: 20}}}

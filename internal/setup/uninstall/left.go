@@ -20,7 +20,7 @@ type left struct {
 	Schema, Table, Column string // Column is "" for an embedding table
 	OID                   uint32
 	Mark                  string
-	Only                  bool `db:"-"` // not the columns that inherit from it
+	Only                  bool `db:"-"` // without the columns that inherit from it
 }
 
 func (l left) name() string {
@@ -30,7 +30,7 @@ func (l left) name() string {
 	return database.Quote(l.Schema, l.Table, l.Column)
 }
 
-// removal plans its end.
+// removal plans its removal.
 func (l left) removal() removal {
 	if l.Column == "" {
 		return removal{"DROP TABLE " + database.Quote(l.Schema, l.Table), []uint32{l.OID}}
@@ -42,7 +42,7 @@ func (l left) removal() removal {
 	return removal{alter + database.Quote(l.Schema, l.Table) + " DROP COLUMN " + database.Quote(l.Column), []uint32{l.OID}}
 }
 
-// removals plans its end, and before it that of the views over it that were made as embedsidecar.view_sql says.
+// removals plans its removal, after that of the views on it that embedsidecar.view_sql made.
 func (l left) removals(ctx context.Context, q database.Querier) ([]removal, error) {
 	views, err := database.Collect(ctx, q, "marked_views", pgx.RowTo[string],
 		pgx.StrictNamedArgs{"table": l.OID, "mark": catalog.ViewOf})
@@ -50,7 +50,7 @@ func (l left) removals(ctx context.Context, q database.Querier) ([]removal, erro
 		return nil, fmt.Errorf("look for views of %s: %w", l.name(), err)
 	}
 	var plan []removal
-	if l.Column == "" { // a view of a table whose column goes is none of ours
+	if l.Column == "" { // views of a table whose column is dropped are not ours
 		for _, name := range views {
 			plan = append(plan, removal{sql: "DROP VIEW " + name})
 		}
@@ -58,7 +58,7 @@ func (l left) removals(ctx context.Context, q database.Querier) ([]removal, erro
 	return append(plan, l.removal()), nil
 }
 
-// heirs counts those of the columns that inherit from this one.
+// heirs counts the given columns that inherit from this one.
 func (l left) heirs(ctx context.Context, q database.Querier, columns []left) (n int, err error) {
 	if l.Column == "" {
 		return 0, nil
@@ -73,15 +73,14 @@ func (l left) heirs(ctx context.Context, q database.Querier, columns []left) (n 
 	return n, wrap.Errorf(err, "look for columns that inherit from %s", l.name())
 }
 
-// spare keeps the end of a column from being that of the columns that inherit from it, where a pipeline writes to one
-// of those.
+// spare excludes inheriting columns from the removal of a column if a pipeline writes to one of them.
 func (l *left) spare(ctx context.Context, q database.Querier, stored []resolve.Stored) error {
 	n, err := l.heirs(ctx, q, columns(stored))
 	l.Only = n > 0
 	return err
 }
 
-// columns are the destinations of pipelines that are columns, no matter who made them.
+// columns returns the destination columns of pipelines, whoever made them.
 func columns(stored []resolve.Stored) []left {
 	var list []left
 	for _, s := range stored {
@@ -92,16 +91,15 @@ func columns(stored []resolve.Stored) []left {
 	return list
 }
 
-// markedDestinations returns the destinations with the mark of init, whether or not a pipeline still writes to them.
+// markedDestinations returns the destinations with init's mark, whether or not a pipeline still writes to them.
 func markedDestinations(ctx context.Context, q database.Querier) ([]left, error) {
 	found, err := database.Collect(ctx, q, "marked_destinations", pgx.RowToStructByName[left],
 		pgx.StrictNamedArgs{"mark": catalog.VectorsOf})
 	return found, wrap.Errorf(err, "look for destinations that init made")
 }
 
-// made are those of marked destinations that init made, though no pipeline may write to them any more. The mark of a
-// column counts if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS) copies it to tables
-// that are not ours.
+// made returns the marked destinations that init made, including those without a pipeline. The mark of a column counts
+// only if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS) copies it to other tables.
 func made(marked []left) []left {
 	return slices.DeleteFunc(slices.Clone(marked), func(l left) bool {
 		t := catalog.Table{Schema: l.Schema, Name: l.Table}
@@ -109,7 +107,7 @@ func made(marked []left) []left {
 	})
 }
 
-// ownDestination returns what holds a pipeline's vectors if it is marked, or nil.
+// ownDestination returns the marked destination of a pipeline, or nil.
 func ownDestination(marked []left, s *resolve.Stored) *left {
 	at := slices.IndexFunc(marked, func(l left) bool {
 		return l.Column == s.IntoColumn && (s.InSource() && l.OID == s.OID ||

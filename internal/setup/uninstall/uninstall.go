@@ -1,4 +1,4 @@
-// Package uninstall takes away what init made: one pipeline, or all of it.
+// Package uninstall removes what init made: one pipeline, or everything.
 package uninstall
 
 import (
@@ -24,23 +24,23 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Options says what Uninstall takes away.
+// Options says what All removes.
 type Options struct {
 	Pool       *pgxpool.Pool // as the owner of what init made
-	Embeddings bool          // vectors too: columns and tables that init made; never what was there before
+	Embeddings bool          // also vectors: columns and tables that init made, never others
 	DryRun     bool
 	Log        *slog.Logger // nil: silent
 }
 
-// Removed says what Uninstall or Remove did, or after a dry run would do.
+// Removed says what All or Pipeline did, or in a dry run would do.
 type Removed struct {
 	SQL  []string // the statements, in their order
-	Kept []string // columns and tables with vectors that init made, or that are taken up again, and that stay
+	Kept []string // columns and tables with vectors that stay: init made them, or they will be taken over again
 }
 
-// All takes everything of ours out of the database: slots, publications, the schema, and if told so the
-// vectors, those that an earlier one has left among them. Vectors stay by default, and so does the extension. It
-// returns *NotSetUpError when there is nothing to take away, *ConflictError when a sidecar is running.
+// All removes all our objects from the database: slots, publications, the schema, and with Embeddings the vectors,
+// including those that an earlier uninstall left. By default it keeps the vectors; it always keeps the extension. It
+// returns *NotSetUpError when there is nothing to remove, *ConflictError when a sidecar is running.
 func All(ctx context.Context, o Options) (Removed, error) {
 	var plan []removal
 	var done Removed
@@ -83,7 +83,7 @@ func All(ctx context.Context, o Options) (Removed, error) {
 	if err != nil {
 		return done, err
 	}
-	steps := make([][]removal, len(plan)) // one by one: a slot does not come back when a transaction fails
+	steps := make([][]removal, len(plan)) // one by one: the drop of a slot is not rolled back
 	for i := range plan {
 		steps[i] = plan[i : i+1]
 	}
@@ -91,8 +91,7 @@ func All(ctx context.Context, o Options) (Removed, error) {
 	return done, err
 }
 
-// removeVectors plans the end of every destination that init made: those of pipelines, then those that earlier ones
-// have left.
+// removeVectors plans the removal of every destination that init made: those of pipelines, then those that were left.
 func removeVectors(ctx context.Context, q database.Querier, installed bool, marked []left) ([]removal, error) {
 	var stored []resolve.Stored
 	var err error
@@ -112,7 +111,7 @@ func removeVectors(ctx context.Context, q database.Querier, installed bool, mark
 			all = append(all, l)
 		}
 	}
-	// A column goes before those that inherit from it and are also there for themselves: until then they cannot.
+	// Inherited columns that are also defined locally can be dropped only after the parent's.
 	heirs := map[string]int{}
 	for _, l := range all {
 		if heirs[l.name()], err = l.heirs(ctx, q, all); err != nil {
@@ -133,20 +132,19 @@ func removeVectors(ctx context.Context, q database.Querier, installed bool, mark
 
 func names(list []left) []string { return lists.Map(list, left.name) }
 
-// PipelineOptions says which pipeline Remove takes away.
+// PipelineOptions says which pipeline Pipeline removes.
 type PipelineOptions struct {
 	Pool      *pgxpool.Pool // as the owner of its tables
-	Pipeline  string        // its name
-	Embedding bool          // its vectors too, if init made the column or table
-	Keep      bool          // what is known of its rows stays, where its vectors do, in a column
+	Pipeline  string        // the pipeline's name
+	Embedding bool          // also its vectors, if init made the column or table
+	Keep      bool          // keep its ledger if its vectors stay in a column
 	DryRun    bool
 	Log       *slog.Logger // nil: silent
 }
 
-// Pipeline takes one pipeline away: its row, and its table from the publication unless another pipeline reads it.
-// Changes of its rows are dropped from then on. Its tasks and its ledger stay for queue.DropLeftovers: in this
-// transaction they would hold up all others. Its vectors stay unless told otherwise. It returns *ConfigError when
-// there is no such pipeline.
+// Pipeline removes one pipeline: its row, and its table from the publication unless another pipeline reads it. Changes
+// of its rows are ignored from then on. queue.DropLeftovers later deletes its tasks and ledger, which would block
+// others in this transaction. Its vectors stay by default. It returns *ConfigError when the pipeline does not exist.
 func Pipeline(ctx context.Context, o PipelineOptions) (done Removed, err error) {
 	var plan []removal
 	err = database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) (err error) {
@@ -161,7 +159,7 @@ func Pipeline(ctx context.Context, o PipelineOptions) (done Removed, err error) 
 	return done, err
 }
 
-// plan returns what removes a pipeline, and the destinations that stay.
+// plan returns the statements that remove a pipeline, and the destinations that stay.
 func (o *PipelineOptions) plan(ctx context.Context, tx pgx.Tx) (plan []removal, stay []string, err error) {
 	if err := catalog.Untrusted(ctx, tx); err != nil {
 		return nil, nil, err
@@ -170,7 +168,7 @@ func (o *PipelineOptions) plan(ctx context.Context, tx pgx.Tx) (plan []removal, 
 	if err != nil {
 		return nil, nil, refusal.NotSetUp(err)
 	}
-	var kept, declared, gone bool // the ledger of one of this name; its declaration; the table of the one there is
+	var kept, declared, gone bool // ledger kept under the name; declared; table missing
 	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM embedsidecar.kept_ledger AS k WHERE k.name = $1),
 		EXISTS (SELECT FROM embedsidecar.declared AS d WHERE d.name = $1), EXISTS (SELECT FROM embedsidecar.pipeline AS p
 			WHERE p.name = $1 AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = p.table_oid))`,
@@ -189,16 +187,16 @@ func (o *PipelineOptions) plan(ctx context.Context, tx pgx.Tx) (plan []removal, 
 		return nil, nil, unknownPipeline(ctx, tx, *o, stored)
 	}
 	s := stored[at].Current()
-	if err := alone(s, stored); err != nil && !gone { // with its table its other generation goes along
+	if err := alone(s, stored); err != nil && !gone { // without its table, its other generation is removed as well
 		return nil, nil, err
 	}
 	keep := o.Keep && s.InSource() && !gone
 	if keep {
 		plan = append(plan, removal{sql: "SELECT embedsidecar.keep_ledger(" + name + ")"})
 	}
-	// The row first: a running sidecar then stops before the table leaves the publication.
+	// The row comes first: a running sidecar then stops before the table leaves the publication.
 	plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + name})
-	if declared { // or the next start would set it up again
+	if declared { // else the next start would set it up again
 		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.declared WHERE name = " + name})
 	}
 	marked, err := markedDestinations(ctx, tx)
@@ -226,7 +224,7 @@ func (o *PipelineOptions) plan(ctx context.Context, tx pgx.Tx) (plan []removal, 
 	return plan, stay, err
 }
 
-// withdrawn returns what takes the tables of a pipeline from the publication, where no other one reads them.
+// withdrawn removes the tables of a pipeline from the publication if no other pipeline reads them.
 func withdrawn(ctx context.Context, tx pgx.Tx, s *resolve.Stored, stored []resolve.Stored, embedding bool,
 ) (plan []removal, err error) {
 	shared := func(table uint32) bool {
@@ -243,7 +241,7 @@ func withdrawn(ctx context.Context, tx pgx.Tx, s *resolve.Stored, stored []resol
 	return plan, err
 }
 
-// alone returns *ConfigError when another generation stands beside a pipeline: its vectors would be left behind.
+// alone returns *ConfigError when a pipeline has another generation, whose vectors would be left behind.
 func alone(s *resolve.Stored, all []resolve.Stored) error {
 	if s.Beside == 0 && !slices.ContainsFunc(all, func(o resolve.Stored) bool { return o.Beside == s.ID }) {
 		return nil
@@ -260,8 +258,7 @@ func alone(s *resolve.Stored, all []resolve.Stored) error {
 	}
 }
 
-// unknownPipeline is the error of a pipeline that is not there. It may have been taken away before, and its vectors
-// left.
+// unknownPipeline is the error of a pipeline that does not exist. An earlier removal may have left its vectors.
 func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions, stored []resolve.Stored) error {
 	known := lists.Map(stored, func(s resolve.Stored) string { return s.Name })
 	e := refusal.UnknownPipeline(o.Pipeline, known)
@@ -295,13 +292,13 @@ func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions,
 	return e
 }
 
-// removal is a statement, and what it locks.
+// removal is a statement, and the tables it locks.
 type removal struct {
 	sql    string
 	tables []uint32
 }
 
-// perform runs each step in a transaction of its own and returns what it ran.
+// perform runs each step in a transaction of its own and returns the statements.
 func perform(ctx context.Context, pool *pgxpool.Pool, plan [][]removal, dry bool, log *slog.Logger) ([]string, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -335,7 +332,7 @@ func perform(ctx context.Context, pool *pgxpool.Pool, plan [][]removal, dry bool
 	return done, nil
 }
 
-// removeSlots plans the end of every slot of ours that is on this server, and of its publication.
+// removeSlots plans the removal of all our slots on this server, and of their publications.
 func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
 	rows, err := q.Query(ctx, sqlfiles.Query("slots_to_drop"))
 	if err != nil {
@@ -369,8 +366,8 @@ func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
 	return append(slots, publications...), nil
 }
 
-// unpublish plans to take a table of a pipeline out of its slot's publication, or, while another pipeline reads that,
-// the destination column from the table's column list, which would otherwise keep the column from being dropped.
+// unpublish plans to remove a pipeline's table from its slot's publication. While another pipeline reads the table, it
+// only removes the destination column from the table's column list, which would prevent dropping the column.
 func unpublish(ctx context.Context, tx pgx.Tx, s *resolve.Stored, table uint32, shared, dropped bool,
 ) ([]removal, error) {
 	var name string

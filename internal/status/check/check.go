@@ -1,4 +1,4 @@
-// Package check looks at everything that running depends on, and changes nothing.
+// Package check checks everything that running depends on, and changes nothing.
 package check
 
 import (
@@ -30,43 +30,42 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
-// Status is how a check went.
+// Status is the outcome of a check.
 type Status string
 
 // The outcomes, best first.
 const (
 	OK    Status = "ok"
-	Warn  Status = "warn"  // works, and somebody should know
+	Warn  Status = "warn"  // works, but the user should know
 	Wrong Status = "error" // does not work
 )
 
 // Finding is the outcome of one check.
 type Finding struct {
-	Name   string   `json:"check"` // what was looked at: wal_level, slot, pipeline "docs"
+	Name   string   `json:"check"` // what was checked: wal_level, slot, pipeline "docs"
 	Status Status   `json:"status" enum:"ok,warn,error"`
 	Detail string   `json:"detail"`
-	Hint   []string `json:"hints,omitempty"` // each a sentence or a statement to run
-	Err    error    `json:"-"`               // what is wrong, as an error of its kind; nil: it is of no kind
+	Hint   []string `json:"hints,omitempty"` // each a sentence, or a statement to run
+	Err    error    `json:"-"`               // the underlying error, if there is one
 }
 
-// Options says what Check looks at.
+// Options configure the checks.
 type Options struct {
 	Pool           *pgxpool.Pool
 	ReplicationDSN string
 	Slot           string
 	Publication    string
-	CatalogOnly    bool            // of Ready: the schema embedsidecar is not safe to use
-	Specs          []pipeline.Spec // configured pipelines; those that are set up are looked at anyway
-	// Loaded are the pipelines of the slot as they are now, and Stored their rows; without any, Run loads them.
+	CatalogOnly    bool            // for Ready: the schema embedsidecar is not safe to use
+	Specs          []pipeline.Spec // configured pipelines; installed ones are checked as well
+	// Loaded are the slot's current pipelines, and Stored their rows; without them, Run loads both.
 	Loaded []pipeline.Pipeline
 	Stored []resolve.Stored
-	// Descriptions are those of the embedders, by the pipeline's name; a pipeline without one is looked at without its
-	// width.
+	// Descriptions are those of the embedders, by pipeline name; without one, the width of a pipeline is not checked.
 	Descriptions map[string]embed.Description
 }
 
-// Run looks at everything that running depends on, as the role of the pool, and changes nothing. It always returns
-// findings: what cannot be found out is one, too.
+// Run checks everything that running depends on, as the role of the pool, and changes nothing. It always returns
+// findings; a failed query is one, too.
 func Run(ctx context.Context, o Options) []Finding {
 	c := &checker{o: o, readers: map[string][]string{}, tables: map[tableKey]table{}, indexes: map[int32][]indexes.Index{}}
 	c.checkServer(ctx)
@@ -87,8 +86,8 @@ func Run(ctx context.Context, o Options) []Finding {
 	return c.findings
 }
 
-// Ready looks at what a set-up of pipelines depends on, and changes nothing: at the server, and at the role of the
-// pool. The extension is no matter where the role may make it.
+// Ready checks what the setup of pipelines depends on: the server, and the role of the pool. It changes nothing. A
+// missing extension is no problem if the role may create it.
 func Ready(ctx context.Context, o Options) []Finding {
 	c := &checker{o: o, before: true}
 	c.checkServer(ctx)
@@ -103,7 +102,8 @@ func Ready(ctx context.Context, o Options) []Finding {
 	return c.findings
 }
 
-// checkCreate tells of a role that cannot make what is not there: the schema and the publication are init's to make.
+// checkCreate reports a role that lacks the right to create missing objects; init creates the schema and the
+// publication.
 func (c *checker) checkCreate() {
 	if c.installed || c.hidden || c.server.Database == "" || c.server.MayCreate {
 		return
@@ -118,20 +118,20 @@ func (c *checker) checkCreate() {
 
 type checker struct {
 	o         Options
-	before    bool // nothing is set up yet, and that is no mistake
+	before    bool // before the setup: missing objects are no error
 	server    catalog.Server
-	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
+	system    pglogrepl.IdentifySystemResult // zero if unavailable
 	installed bool
 	stored    []resolve.Stored   // the pipelines of the slot
-	known     *catalog.Known     // tables of the configured ones
-	tables    map[tableKey]table // of those that are set up
+	known     *catalog.Known     // tables of the configured pipelines
+	tables    map[tableKey]table // tables of the installed pipelines
 	indexes   map[int32][]indexes.Index
 	slot      report.Slot
-	stands    []report.Pipeline   // where they stand
-	copied    bool                // the data came from another server: what is said of it here is of that one
-	hidden    bool                // the role may not look into the schema
+	stands    []report.Pipeline   // their states
+	copied    bool                // the data came from another server, and its state here describes that one
+	hidden    bool                // the role may not use the schema
 	streamer  string              // the role that streams
-	readers   map[string][]string // roles that read tables by way of the slot alone, and which
+	readers   map[string][]string // tables that a role can read only through the slot, by role
 	findings  []Finding
 }
 
@@ -139,7 +139,7 @@ func (c *checker) add(name string, status Status, detail string, hint ...string)
 	c.findings = append(c.findings, Finding{Name: name, Status: status, Detail: detail, Hint: hint})
 }
 
-// failed adds an error as a finding; several that were joined as one each.
+// failed adds an error as a finding, or joined errors as one finding each.
 func (c *checker) failed(name string, err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range several.Unwrap() {
@@ -147,11 +147,11 @@ func (c *checker) failed(name string, err error) {
 		}
 		return
 	}
-	detail := strings.TrimPrefix(database.Words(err), name+": ") // told by the name already
+	detail := strings.TrimPrefix(database.Words(err), name+": ") // the name says it already
 	c.findings = append(c.findings, Finding{name, Wrong, detail, problem.Hints(err), err})
 }
 
-// nameHolders tells who has the locks that something could not be read for.
+// nameHolders names the sessions that hold the locks on which a check failed.
 func (c *checker) nameHolders(ctx context.Context) {
 	for i := range c.findings {
 		if f := &c.findings[i]; database.LockedOut(f.Err) {
@@ -209,7 +209,7 @@ func (c *checker) checkServer(ctx context.Context) {
 // Extension is the name of the check of pgvector.
 const Extension = "extension vector"
 
-// checkExtension tells whether pgvector is there, or can be.
+// checkExtension reports whether pgvector is installed, or can be.
 func (c *checker) checkExtension(s *catalog.Server) {
 	const name = Extension
 	sql, _ := s.CreateVector()
@@ -231,7 +231,7 @@ func (c *checker) checkExtension(s *catalog.Server) {
 	}
 }
 
-// checkMessages tells who may put logical messages into the WAL, which the stream reads past.
+// checkMessages reports which roles may write logical messages to the WAL, which the stream has to skip.
 func (c *checker) checkMessages(s *catalog.Server) {
 	const name = "logical messages"
 	if slices.Contains(s.Emitters, "") {
@@ -241,15 +241,15 @@ func (c *checker) checkMessages(s *catalog.Server) {
 	c.add(name, OK, strings.Join(s.Emitters, ", ")+" may write them")
 }
 
-// taken is the error of a server that has no more of something.
+// taken is the error for a server limit that is reached.
 func taken(most int, hint ...string) error {
 	return &refusal.ConflictError{Code: code.NoSlotFree, Problem: fmt.Sprintf("all %d are in use", most), Hint: hint}
 }
 
-// more is what a limit may be raised to.
+// more returns a suggested new limit.
 func more(limit int) int { return max(10, 2*limit) } //nolint:mnd // as the server has by itself
 
-// checkLimits tells of slots, streams and WAL, of which a server has so much and no more.
+// checkLimits checks the server's limits for slots, senders and WAL.
 func (c *checker) checkLimits(s *catalog.Server) {
 	if !s.Exists && s.Slots >= s.MaxSlots {
 		c.failed("max_replication_slots", taken(s.MaxSlots, "raise it and restart the server: ALTER SYSTEM SET "+
@@ -278,7 +278,7 @@ func (c *checker) checkLimits(s *catalog.Server) {
 	}
 }
 
-// checkReplication opens the connection that the stream will use and sees whether it leads to the same place.
+// checkReplication opens the connection that the stream will use, and checks that it leads to the same server.
 func (c *checker) checkReplication(ctx context.Context) {
 	const name = "replication connection"
 	conn, err := database.ConnectReplication(ctx, c.o.ReplicationDSN,
@@ -343,7 +343,7 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row")
 	}
 	publication := c.o.Publication
-	if s.Recorded { // the slot was set up with one, and that is what the stream asks for
+	if s.Recorded { // the slot was set up with this publication, and the stream uses it
 		publication = s.Publication
 	}
 	pub, err := publish.Find(ctx, tx, publication)
@@ -371,11 +371,11 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// unfit tells why a stream could not begin from the slot, or not go on where it ended.
+// unfit reports why a stream could not start from the slot, or not continue at its checkpoint.
 func (c *checker) unfit(s *slot.State) bool {
 	const name = "slot"
 	server := c.system
-	if server.SystemID == "" { // the stream's connection could not be had, which is told in its own place
+	if server.SystemID == "" { // the replication connection failed, which is another finding
 		server = pglogrepl.IdentifySystemResult{SystemID: s.ServerID, Timeline: s.Timeline}
 	}
 	v := s.Judge(server)
@@ -393,11 +393,11 @@ func (c *checker) unfit(s *slot.State) bool {
 		}
 		c.add(name, Wrong, fmt.Sprintf("%q is not ours", c.o.Slot), "choose another name with --slot")
 	case slot.Absent, slot.Altered, slot.Republished, slot.Temporary, slot.Interrupted:
-		if v.Condition == slot.Interrupted && !s.Exists { // it is not made yet, which every door says
+		if v.Condition == slot.Interrupted && !s.Exists { // it is not created yet, which the state says
 			return false
 		}
 		c.add(name, Wrong, v.Reason, v.Hint...)
-	case slot.Moved, slot.Ahead, slot.OtherTimeline: // who streams may have stored a new position at this moment
+	case slot.Moved, slot.Ahead, slot.OtherTimeline: // a running streamer may have just stored a new position
 		if s.Active {
 			return false
 		}
@@ -408,7 +408,7 @@ func (c *checker) unfit(s *slot.State) bool {
 	return true
 }
 
-// tellSlot tells where the slot stands, as every door does. A copy is told of by its system id, too.
+// tellSlot reports the state of the slot. A copied installation is also reported by its system id.
 func (c *checker) tellSlot() {
 	s := &c.slot
 	detail := s.Word() + ": " + s.Reason
@@ -418,11 +418,11 @@ func (c *checker) tellSlot() {
 	c.add("slot", Status(s.Status), fmt.Sprintf("%s; it keeps %d MB of WAL", detail, s.RetainedBytes>>20), s.Hints...)
 }
 
-// checkIndexes tells by what searches find the nearest vectors.
+// checkIndexes reports which indexes searches use.
 func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 	name := fmt.Sprintf("index of %q", p.Name)
 	found, looked := c.indexes[p.ID]
-	if !looked { // all together could not be looked at
+	if !looked { // reading them together failed
 		var err error
 		if found, err = indexes.Of(ctx, c.o.Pool, p); err != nil {
 			c.failed(name, err)
@@ -457,7 +457,7 @@ func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 	}
 }
 
-// tableKey is a source table, and the column of it that vectors go to, or "".
+// tableKey is a source table and its vector column, or "".
 type tableKey struct {
 	OID    uint32
 	Column string
@@ -472,7 +472,7 @@ type table struct {
 	Readers  []string
 }
 
-// readTables looks at the tables of pipelines together: a thousand take as many statements as one.
+// readTables reads the tables of pipelines together: a thousand take as many statements as one.
 func (c *checker) readTables(ctx context.Context, list ...*pipeline.Pipeline) error {
 	oids, columns := make([]uint32, len(list)), make([]string, len(list))
 	for i, p := range list {
@@ -492,7 +492,7 @@ func (c *checker) readTables(ctx context.Context, list ...*pipeline.Pipeline) er
 	})
 }
 
-// checkTable tells what users of the source table may notice.
+// checkTable reports what users of the source table may notice.
 func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipeline) {
 	key := tableKey{p.OID, p.IntoColumn}
 	if _, read := c.tables[key]; !read {
@@ -525,7 +525,7 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 	}
 }
 
-// checkTexts warns of roles that read the texts of chunks though policies or grants keep rows of the source from them.
+// checkTexts warns of roles that can read the texts of chunks although policies or grants hide rows of the source.
 func (c *checker) checkTexts(ctx context.Context, name string, p *pipeline.Pipeline) {
 	tables := []uint32{p.OID}
 	for _, link := range p.Links() {
@@ -543,8 +543,8 @@ func (c *checker) checkTexts(ctx context.Context, name string, p *pipeline.Pipel
 	}
 }
 
-// tellReaders warns, once, of roles beside the one that streams that read what is published though they may not read
-// the tables.
+// tellReaders warns once of roles, other than the streaming one, that can read published data of tables that they may
+// not read.
 func (c *checker) tellReaders() {
 	told := lists.Map(slices.Sorted(maps.Keys(c.readers)), func(role string) string {
 		return fmt.Sprintf("%s (%s)", role, strings.Join(c.readers[role], ", "))

@@ -7,7 +7,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// TestTrust_VersionsOfPgvectorWithHolesAreTold: those that are affected, and no others.
+// TestTrust_VersionsOfPgvectorWithHolesAreTold: vulnerable versions are reported, and no others.
 func TestTrust_VersionsOfPgvectorWithHolesAreTold(t *testing.T) {
 	t.Parallel()
 	for version, affected := range map[string]bool{
@@ -23,7 +23,7 @@ func TestTrust_VersionsOfPgvectorWithHolesAreTold(t *testing.T) {
 	}
 }
 
-// TestTrust_ServersThatCannotRefuseViewsAreTold: those of the last minor releases can.
+// TestTrust_ServersThatCannotRefuseViewsAreTold: the last minor releases can refuse them.
 func TestTrust_ServersThatCannotRefuseViewsAreTold(t *testing.T) {
 	t.Parallel()
 	for _, can := range []bool{true, false} {
@@ -35,7 +35,7 @@ func TestTrust_ServersThatCannotRefuseViewsAreTold(t *testing.T) {
 	}
 }
 
-// TestCheckExtension_AllThatAMissingPackageTakes: after its package is installed nobody is stopped by the extension.
+// TestCheckExtension_AllThatAMissingPackageTakes: once its package is installed, the extension blocks nothing.
 func TestCheckExtension_AllThatAMissingPackageTakes(t *testing.T) {
 	t.Parallel()
 	for _, available := range []string{"", "0.8.2"} {

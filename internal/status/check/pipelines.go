@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// checkPipelines looks at what is configured and at what is set up.
+// checkPipelines checks the configured and the installed pipelines.
 func (c *checker) checkPipelines(ctx context.Context) {
 	set := map[string]pipeline.Pipeline{}
 	if c.installed {
@@ -37,7 +37,7 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		}
 		if err != nil {
 			c.failed("pipelines", err)
-			return // what is configured cannot be compared with what is set up
+			return // the configuration cannot be compared with what is installed
 		}
 		for _, p := range all {
 			set[p.Name] = p
@@ -77,8 +77,8 @@ func (c *checker) checkPipelines(ctx context.Context) {
 	}
 }
 
-// readTogether looks at the tables and indexes of the pipelines that work. What cannot be looked at together is looked
-// at one by one.
+// readTogether reads the tables and indexes of the active pipelines in common statements. If one fails, they are read
+// one by one.
 func (c *checker) readTogether(ctx context.Context, set map[string]pipeline.Pipeline) {
 	var list []*pipeline.Pipeline
 	for _, p := range set {
@@ -94,8 +94,8 @@ func (c *checker) readTogether(ctx context.Context, set map[string]pipeline.Pipe
 	}
 }
 
-// checkConfigured looks at a configured pipeline as a sidecar that starts would take it, and returns the name by
-// which that is set up.
+// checkConfigured checks a configured pipeline as a starting sidecar would interpret it. It returns the name that it is
+// installed under.
 func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	set map[string]pipeline.Pipeline,
 ) (setUpAs string) {
@@ -128,7 +128,7 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	case !ok:
 		c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, &t))
 		return spec.Name
-	case stored.Status != pipeline.Active && c.copied: // all of that is told at once
+	case stored.Status != pipeline.Active && c.copied: // this is reported once for all pipelines
 	case stored.Status != pipeline.Active, stored.OID != p.OID:
 		if !told {
 			c.add(name, Wrong, cmp.Or(stored.Detail, fmt.Sprintf(
@@ -150,8 +150,8 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	return spec.Name
 }
 
-// tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was
-// something to tell. What its slot keeps it from is told there.
+// tellPipeline reports the state of an installed pipeline, and returns whether there was one to report. A state caused
+// by its slot is reported there.
 func (c *checker) tellPipeline(name string, p *pipeline.Pipeline) bool {
 	at := slices.IndexFunc(c.stands, func(s report.Pipeline) bool { return s.ID == p.ID })
 	if at < 0 {
@@ -165,7 +165,7 @@ func (c *checker) tellPipeline(name string, p *pipeline.Pipeline) bool {
 	return true
 }
 
-// take returns a pipeline as a sidecar that starts takes it, and tells what of it is otherwise than it is configured.
+// take returns a pipeline as a starting sidecar interprets it, and warns of differences to the configuration.
 func (c *checker) take(ctx context.Context, configured pipeline.Spec) (t resolve.Taken, err error) {
 	name, d := fmt.Sprintf("pipeline %q", configured.Name), c.o.Descriptions[configured.Name]
 	t = resolve.Taken{Configured: configured, Spec: configured, Description: d}
@@ -192,12 +192,12 @@ func (c *checker) take(ctx context.Context, configured pipeline.Spec) (t resolve
 	return t, nil
 }
 
-// configured reports whether a pipeline of a name is.
+// configured reports whether a pipeline with a name is configured.
 func (c *checker) configured(name string) bool {
 	return slices.ContainsFunc(c.o.Specs, func(s pipeline.Spec) bool { return s.Name == name })
 }
 
-// nowCalled adds to the error of a table that is not there what the pipeline's table is called now.
+// nowCalled adds the table's current name to the error of a missing table.
 func nowCalled(err error, name string, set map[string]pipeline.Pipeline) error {
 	missing, is := errors.AsType[*refusal.MissingError](err)
 	if p, ok := set[name]; is && ok && (p.Status == pipeline.Active || p.Status == pipeline.Unpublished) {
@@ -206,7 +206,7 @@ func nowCalled(err error, name string, set map[string]pipeline.Pipeline) error {
 	return err
 }
 
-// toSetUp tells what to do about a pipeline that is configured and not set up.
+// toSetUp returns what to do about a pipeline that is configured but not installed.
 func (c *checker) toSetUp(p *pipeline.Pipeline, t *resolve.Taken) string {
 	other := t.Sharing
 	if other == nil || other.OID != p.OID {
@@ -232,7 +232,7 @@ func (c *checker) describe(p *pipeline.Pipeline) string {
 	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), p.DestinationName(), p.Dims, watched)
 }
 
-// holes are versions of pgvector that should not be used: those from one on that came before the one that mends them.
+// holes are vulnerabilities of pgvector, in versions from since up to the one before mended.
 var holes = []struct{ since, mended, name, what string }{
 	{
 		"0.6.0", "0.8.2", "CVE-2026-3172",
@@ -240,14 +240,14 @@ var holes = []struct{ since, mended, name, what string }{
 	},
 }
 
-// checkVector tells of an installed pgvector.
+// checkVector reports an installed pgvector.
 func (c *checker) checkVector(version string) {
 	if !c.vulnerable(version) {
 		c.add(Extension, OK, version)
 	}
 }
 
-// vulnerable reports whether a version of pgvector should not be used, and says so.
+// vulnerable reports whether a version of pgvector is vulnerable, and adds a finding.
 func (c *checker) vulnerable(version string) bool {
 	for _, h := range holes {
 		if older(version, h.mended) && !older(version, h.since) {
@@ -260,7 +260,7 @@ func (c *checker) vulnerable(version string) bool {
 	return false
 }
 
-// older compares two versions, such as 0.8.1 and 0.10; what is no number counts as 0.
+// older compares two versions, such as 0.8.1 and 0.10; a part that is not a number counts as 0.
 func older(a, b string) bool {
 	return slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."), func(x, y string) int {
 		n, _ := strconv.Atoi(x)

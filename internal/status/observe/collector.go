@@ -27,16 +27,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication"
 )
 
-// How old what the database said may get while somebody scrapes, and how long it may take to answer.
+// Limits for figures from the database: their maximum age while they are scraped, and the time limits of the queries.
 const (
 	tablesAge     = 15 * time.Second
-	indexesAge    = time.Minute // one look at the catalogue for each pipeline
+	indexesAge    = time.Minute // reads the catalog once for each pipeline
 	tablesTimeout = 10 * time.Second
-	countsTimeout = time.Minute // of the ledger of each pipeline, which may be large
+	countsTimeout = time.Minute // reads the ledger of each pipeline, which may be large
 )
 
-// collector turns what the parts count into metrics. Counters of this process are read at each scrape. What only the
-// database knows is asked for after a scrape that found it old: who does not scrape pays nothing.
+// collector exports the counters of the program's parts as metrics. It reads counters of this process at each scrape.
+// It queries the database after a scrape that found the figures outdated, so without scrapes there are no queries.
 type collector struct {
 	Options
 
@@ -44,38 +44,38 @@ type collector struct {
 	source  *metrics.Source
 
 	asking sync.WaitGroup
-	ctx    context.Context //nolint:containedctx // ends what scrapes have started
+	ctx    context.Context //nolint:containedctx // ends queries started by scrapes
 	cancel context.CancelFunc
 
 	covering sync.Mutex // held while ledgers are counted
 	counts   report.Counts
 
 	services *services
-	shows    sync.Mutex // held while a scrape reads what there is, and while that is taken away
-	stops    []func()   // end what follows a sidecar; of follow and leave
+	shows    sync.Mutex // held while a scrape updates the metrics, and while they are removed
+	stops    []func()   // stop following a sidecar; used by follow and leave
 
 	mu        sync.Mutex
 	pipelines map[string]*tally
 	asked     time.Time
-	indexed   time.Time // when the indexes were looked at
+	indexed   time.Time // when the indexes were read
 }
 
-// tally follows the workers of a pipeline, of which there is a new one after each change of the pipeline.
+// tally follows the workers of a pipeline. Each change of the pipeline makes a new worker.
 type tally struct {
 	metrics *metrics.Pipeline
 	worker  *worker.Stats
-	counted map[prometheus.Counter]int64 // of worker
-	stopped health.Code                  // its state, where that is told by its name and all else with others'
-	labels  pipeline.Labels              // that are shown
+	counted map[prometheus.Counter]int64 // last counts of worker
+	stopped health.Code                  // its state, if shown under its own name while it shares a label
+	labels  pipeline.Labels              // the labels shown
 }
 
-// services are those whose counters are followed. Databases share them.
+// services are the services whose counters are followed. Databases share them.
 type services struct {
 	mu   sync.Mutex
 	list map[*embed.Stats]bool
 }
 
-// add reports whether one is new.
+// add reports whether a service is new.
 func (s *services) add(stats *embed.Stats) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *services) add(stats *embed.Stats) bool {
 	return is
 }
 
-// newCollector makes one of a database, whose name is that of the connection string unless there are several.
+// newCollector makes a collector of a database. An empty name means the one of the connection string.
 func newCollector(ctx context.Context, o Options, into *metrics.Metrics, name string) *collector {
 	c := &collector{Options: o, metrics: into, pipelines: map[string]*tally{}, services: &services{}}
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -100,13 +100,13 @@ func newCollector(ctx context.Context, o Options, into *metrics.Metrics, name st
 	return c
 }
 
-// close waits until nothing asks the database any more.
+// close waits until the queries have ended.
 func (c *collector) close() {
 	c.cancel()
 	c.asking.Wait()
 }
 
-// leave follows the sidecar no more, which has ended; quiet where nothing is wrong.
+// leave stops following the sidecar, which has ended; quiet: without an error.
 func (c *collector) leave(quiet bool) {
 	c.unfollow()
 	c.mu.Lock()
@@ -121,7 +121,7 @@ func (c *collector) leave(quiet bool) {
 	c.source.Workers.Set("idle", 0)
 }
 
-// unfollow ends what follows the sidecar before.
+// unfollow stops following the previous sidecar.
 func (c *collector) unfollow() {
 	for _, stop := range c.stops {
 		stop()
@@ -129,7 +129,7 @@ func (c *collector) unfollow() {
 	c.stops = nil
 }
 
-// forget takes away all that is shown of a database that is gone.
+// forget removes the metrics of a removed database.
 func (c *collector) forget() {
 	c.leave(false)
 	c.close()
@@ -191,7 +191,7 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work *p
 	keep(c.metrics.BeforeGather(func() {
 		c.shows.Lock()
 		defer c.shows.Unlock()
-		if c.ctx.Err() != nil { // a scrape that has begun before the end shows nothing again
+		if c.ctx.Err() != nil { // a scrape that began before the end must not show them again
 			return
 		}
 		now := snapshot()
@@ -225,7 +225,7 @@ func (c *collector) pipeline(name string) *tally {
 	return t
 }
 
-// fresh notes how long a row has waited for its vector.
+// fresh records how long a row has waited for its vector.
 func (c *collector) fresh(pipeline string, d time.Duration) {
 	c.mu.Lock()
 	observer := c.pipeline(pipeline).metrics.Freshness
@@ -259,7 +259,7 @@ func (c *collector) worked(states []sidecar.State) {
 	}
 }
 
-// count adds what the worker did since the last look.
+// count adds the worker's progress since the last call.
 func (t *tally) count() {
 	if t.worker == nil {
 		return
@@ -292,18 +292,18 @@ func (t *tally) count() {
 	}
 }
 
-// serve follows what is remembered for one model, whichever pipeline uses it.
+// serve exports the counters of one model's service, which pipelines share.
 func (c *collector) serve(state sidecar.State) {
 	h, err := c.Plugins.Get(state.Pipeline.Plugin, state.Pipeline.Model)
 	if err != nil {
-		return // it is being worked, so this cannot be
+		return // impossible while a worker uses it
 	}
 	m := c.metrics.Embedder(h.Model(), h.Plugin)
 	c.metrics.Follow(m.CacheHits, state.Service.Saved.Load)
 	c.metrics.Follow(m.CacheMisses, state.Service.Missed.Load)
 }
 
-// ask has the database asked in the background if what it said is old.
+// ask queries the database in the background if the figures are outdated.
 func (c *collector) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -315,7 +315,7 @@ func (c *collector) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 	c.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, tablesTimeout)
 		defer cancel()
-		// A scrape is no reason to read a table of the user's: beyond a few pages the server's estimate will do.
+		// A scrape must not read a user's table: beyond a few pages the server's estimate is used.
 		const few = 1000
 		state, err := report.Options{CountUpTo: few, Uncovered: true}.Read(ctx, pool)
 		if c.ctx.Err() != nil {
@@ -326,7 +326,7 @@ func (c *collector) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 			c.Log.WarnContext(ctx, "no figures from the database", "error", err)
 			return
 		}
-		works := states() // not under the lock, which it takes, too
+		works := states() // not under the lock, because it takes the lock itself
 		c.mu.Lock()
 		c.told(state, works)
 		c.mu.Unlock()
@@ -337,14 +337,14 @@ func (c *collector) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 	})
 }
 
-// cover shows which share of each pipeline's rows has its vector. It takes as long as the ledger is large, and
-// nothing else waits for it; while one count runs there is no other.
+// cover exports the coverage of each pipeline. It takes long for a large ledger, so nothing waits for it. Only one runs
+// at a time.
 func (c *collector) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
 	if !c.covering.TryLock() {
 		return
 	}
 	defer c.covering.Unlock()
-	least := map[string]float64{} // by label: below 0 where one could not be counted
+	least := map[string]float64{} // by label; below 0: unknown for one of its pipelines
 	for i := range pipelines {
 		p := &pipelines[i]
 		if p.Slot != c.Config.Slot.Name {
@@ -366,7 +366,7 @@ func (c *collector) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
 				ratio = min(ratio, before)
 			}
 			if least[t.metrics.Label] = ratio; ratio < 0 {
-				t.metrics.Coverage.Unset() // what it was says nothing of now
+				t.metrics.Coverage.Unset() // the previous value is outdated
 			} else {
 				t.metrics.Coverage.Set(ratio)
 			}
@@ -378,7 +378,7 @@ func (c *collector) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
 	}
 }
 
-// lookAtIndexes shows the worst index of each pipeline; none of one that cannot be looked at now.
+// lookAtIndexes exports the state of the worst index of each pipeline, if it can be read now.
 func (c *collector) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, states []sidecar.State) {
 	worst := map[string]indexes.Health{}
 	for i := range states {
@@ -392,10 +392,10 @@ func (c *collector) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, state
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(states) > 0 { // else it is about to load them
+	if len(states) > 0 { // else the pipelines are not loaded yet
 		c.indexed = time.Now()
 	}
-	shared := indexes.Health("") // the worst of those that share a label
+	shared := indexes.Health("") // the worst of the pipelines that share a label
 	for name, t := range c.pipelines {
 		switch state, known := worst[name]; {
 		case known && t.metrics.Label != name:
@@ -411,8 +411,8 @@ func (c *collector) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, state
 	}
 }
 
-// told shows what the database said. A pipeline that is being worked stays, though the answer may be from before it
-// was made: its counters would begin at 0 again.
+// told exports the figures of the database. It keeps a pipeline that has a worker, even if the figures are from before
+// it was made, because its counters would restart at 0.
 func (c *collector) told(state report.Status, worked []sidecar.State) {
 	for _, s := range state.Slots {
 		if s.Name != c.Config.Slot.Name {
@@ -471,13 +471,13 @@ func (c *collector) told(state report.Status, worked []sidecar.State) {
 	}
 }
 
-// figures are what a line of each gauge shows: of one pipeline, or the sum and the worst of those that share a label.
+// figures are the values of the gauges of one pipeline, or the sums and the worst values of those that share a label.
 type figures struct {
 	metrics *metrics.Pipeline
 	tasks   map[string]int64
 	oldest  float64
 	paused  bool
-	budget  []float64 // what is spent of each
+	budget  []float64 // spent share of each
 	scans   bool
 	awaited int64 // rows that scans expect
 	seen    int64
@@ -520,14 +520,14 @@ func (f *figures) show() {
 	m.ScanRunning.Set(metrics.Bool(f.scans))
 	m.ScanExpected.Set(float64(f.awaited))
 	m.ScanSeen.Set(float64(f.seen))
-	if f.state == "" { // all that share the label are told by their names
+	if f.state == "" { // every pipeline with this label is shown under its own name
 		m.State.Unset()
 		return
 	}
 	m.State.Only(string(f.state))
 }
 
-// worse is the state that comes first, of those that are known.
+// worse returns the worse of two states.
 func worse(a, b health.Code) health.Code {
 	if a == "" || slices.Index(health.Codes(), string(b)) < slices.Index(health.Codes(), string(a)) {
 		return b

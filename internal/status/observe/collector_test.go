@@ -27,8 +27,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// A counter never falls within a process: neither when a pipeline gets a new worker, nor when the database's answer
-// is from before the pipeline was made.
+// A counter never falls within a process: neither when a pipeline gets a new worker, nor when the database's figures
+// are from before the pipeline was made.
 func TestCollector_CountersDoNotFall(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t.Context(), Options{Config: config.Default()}, metrics.New(metrics.Build{}, health.Codes()), "")
@@ -49,16 +49,16 @@ func TestCollector_CountersDoNotFall(t *testing.T) {
 	counted(5)
 	c.told(report.Status{}, first)
 	counted(5)
-	first[0].Worker.Embedded.Add(1) // after the last look at it
+	first[0].Worker.Embedded.Add(1) // after the last read
 	c.worked(work(2))
 	counted(8)
-	c.told(report.Status{}, nil) // it is gone
+	c.told(report.Status{}, nil) // the pipeline is gone
 	if len(c.pipelines) != 0 {
 		t.Error("a pipeline that is gone is still shown")
 	}
 }
 
-// ledgerReads counts the statements that name the ledger.
+// ledgerReads counts the statements on the ledger.
 type ledgerReads struct{ atomic.Int64 }
 
 func (l *ledgerReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
@@ -70,7 +70,7 @@ func (l *ledgerReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx
 
 func (*ledgerReads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// coverageFixture has a pipeline of four rows, and a collector that asks by a pool of their own.
+// coverageFixture has a pipeline of four rows, and a collector with its own pool.
 func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (c *collector, db *testenv.Database, pool *pgxpool.Pool) {
 	t.Helper()
 	db = testenv.DB(t)
@@ -122,7 +122,7 @@ func gathered(t *testing.T, c *collector, name string) (values []float64) {
 	return values
 }
 
-// A ledger may be so large that to count it takes longer than a scrape waits. Here somebody holds it.
+// Counting a large ledger may take longer than a scrape waits. Here a lock simulates that.
 func TestCollector_ALedgerThatTakesLongHidesNothingElse(t *testing.T) {
 	t.Parallel()
 	c, db, pool := coverageFixture(t, nil)
@@ -151,21 +151,20 @@ func TestCollector_ALedgerThatTakesLongHidesNothingElse(t *testing.T) {
 	}
 }
 
-// A scrape reads the ledger, of which the coverage is made, once a minute at most, and so does status --watch. A
-// pipeline that was changed is counted at once.
+// Scrapes count the ledger at most once a minute, and so does status --watch. A changed pipeline is counted at once.
 func TestCollector_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	var reads ledgerReads
 	c, db, pool := coverageFixture(t, &reads)
 	db.MustExecSuper(`CREATE PUBLICATION pub`)
-	db.MustExec(`UPDATE embedsidecar.lsn_checkpoint SET lsn = '7FFFFFF/0'`) // all has been read: coverage is known
+	db.MustExec(`UPDATE embedsidecar.lsn_checkpoint SET lsn = '7FFFFFF/0'`) // everything was read, so coverage is known
 	know := func(key string) {
 		db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
 			SELECT pipeline_id, $1, '', '', generation, '0/1' FROM embedsidecar.pipeline`, key)
 	}
 	scrape := func(want int64, coverage float64) {
 		t.Helper()
-		c.asked = time.Time{} // what was asked is old
+		c.asked = time.Time{} // the figures are outdated
 		c.ask(pool, func() []sidecar.State { return nil })
 		c.asking.Wait()
 		if got := reads.Load(); got != want {
@@ -190,8 +189,8 @@ func TestCollector_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestP10_BeyondTheNamedPipelinesTheWorstIsShown: of pipelines that share a label each figure is the sum or the worst,
-// whatever their order, and one that needs somebody has its state told by its name until it is well.
+// TestP10_BeyondTheNamedPipelinesTheWorstIsShown: for pipelines that share a label, each figure is the sum or the
+// worst, in any order. The state of one that needs a user's action is shown under its own name until it is resolved.
 func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t.Context(), Options{Config: config.Default()}, metrics.New(metrics.Build{}, health.Codes()), "")
@@ -241,7 +240,7 @@ func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 	c.told(st, nil)
 	shows("pipeline_state", far[1].Name, "misconfigured", math.NaN())
 	shows("pipeline_state", far[1].Name, "paused", 1)
-	for _, code := range health.Codes() { // what status has read, which says what SQL says of every state
+	for _, code := range health.Codes() { // the texts that status returns for every state
 		st.Pipelines[0].State = health.Code(code)
 		c.told(st, nil)
 		for _, other := range health.Codes() {
@@ -254,7 +253,7 @@ func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 	shows("pipeline_state", far[1].Name, "paused", math.NaN())
 }
 
-// TestP5_OneBrokenPipelineLeavesTheProcessReady: readiness is this process's; the pipeline's trouble is told beside.
+// TestP5_OneBrokenPipelineLeavesTheProcessReady: readiness is the process's; pipeline errors are only shown.
 func TestP5_OneBrokenPipelineLeavesTheProcessReady(t *testing.T) {
 	t.Parallel()
 	s := Snapshot{Phase: Queries, Standing: []report.Pipeline{

@@ -18,42 +18,42 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// Database is how things stand by the tables, whoever runs.
+// Database is the state according to the tables, whichever processes run.
 type Database struct {
 	Slots     []report.Slot    `json:"slots"`
 	Sidecars  []report.Sidecar `json:"sidecars"`
 	Pipelines []Pipeline       `json:"pipelines"`
-	// what of the configurations of sidecars that run is not in force
+	// the parts of the configurations of running sidecars that are not in force
 	Configuration []report.Configuration `json:"configuration"`
-	// number and age of rows by pipeline, priority and state, where that was asked for: all of them are counted
+	// on request: number and age of all rows by pipeline, priority and state
 	Lanes []report.Lane `json:"lanes,omitempty"`
 }
 
-// Pipeline is a pipeline with the indexes over its vectors.
+// Pipeline is a pipeline with the indexes on its vectors.
 type Pipeline struct {
 	report.Pipeline
 
-	Indexes []indexes.Index `json:"indexes"` // null: they cannot be looked at now
-	// rows that failed by class and code, the most frequent first, with one of each
+	Indexes []indexes.Index `json:"indexes"` // null: they cannot be read now
+	// failed rows by class and code, the most frequent first, with an example
 	Errors []report.ErrorGroup `json:"errors"`
 }
 
-// Memory is what somebody who asks again and again need not ask anew. Its zero value remembers nothing yet.
+// Memory caches what repeated reads need not query again. Its zero value is empty.
 type Memory struct {
 	Counts report.Counts
 
 	changed resolve.Loader
 }
 
-// Read asks the tables how things stand; memory may be nil. Who has one asks again and again. redact takes what is
-// secret out of messages.
+// Read reads the state from the tables. A caller that reads repeatedly passes a memory, which otherwise is nil. redact
+// removes secrets from messages.
 func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(string) string) (Database, error) {
 	again := memory != nil
 	if !again {
 		memory = &Memory{}
 	}
 	memory.changed.Changed = true
-	// What tells where the vectors are is read meanwhile: of many pipelines that takes long.
+	// The places of the vectors are read concurrently, because that takes long with many pipelines.
 	var stored []resolve.Stored
 	var beside sync.WaitGroup
 	beside.Go(func() { stored, _ = resolve.ReadStored(ctx, pool) })
@@ -90,8 +90,7 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 	}, nil
 }
 
-// withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
-// stands is told all the same.
+// withIndexes adds the indexes of the pipelines that work. It leaves out indexes that cannot be read.
 func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, stored []resolve.Stored,
 ) []Pipeline {
 	list, at := make([]Pipeline, len(pipelines)), map[int32]int{}
@@ -109,7 +108,7 @@ func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pip
 			continue
 		}
 		if p.IntoSchema == "" {
-			p.IntoSchema = p.Schema // the embedding table did not move with the source
+			p.IntoSchema = p.Schema // the embedding table did not move with the source table
 		}
 		p.Schema, p.Table = pipelines[n].Schema, pipelines[n].Table
 		looked = append(looked, &p)
@@ -123,7 +122,7 @@ func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pip
 	return list
 }
 
-// worstOf returns the first of those that need somebody most.
+// worstOf returns the first index with the worst state.
 func worstOf(list []indexes.Index) indexes.Index {
 	worst := list[0]
 	for _, i := range list[1:] {
@@ -134,10 +133,10 @@ func worstOf(list []indexes.Index) indexes.Index {
 	return worst
 }
 
-// Causes returns why rows failed of the pipelines that have some, by class and code.
+// Causes returns the errors of the pipelines that have failed rows, by class and code.
 func Causes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, redact func(string) string,
 ) ([]report.ErrorGroup, error) {
-	names := unlucky(pipelines)
+	names := failedPipelines(pipelines)
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -148,8 +147,8 @@ func Causes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline
 	return list, err
 }
 
-// unlucky are the names of the pipelines that have rows which failed.
-func unlucky(pipelines []report.Pipeline) []string {
+// failedPipelines returns the names of the pipelines that have failed rows.
+func failedPipelines(pipelines []report.Pipeline) []string {
 	var names []string
 	for i := range pipelines {
 		if pipelines[i].Failed+pipelines[i].Retrying > 0 {
@@ -159,8 +158,8 @@ func unlucky(pipelines []report.Pipeline) []string {
 	return names
 }
 
-// Remarks are what somebody should know, or do something about: of each pipeline in one sentence, and once of what
-// holds for all; then of rows that failed, and of indexes. Names in them are as they are.
+// Remarks lists what a user should know or do: one sentence for each pipeline, sentences for all only once, then failed
+// rows, then indexes. Names in them are not escaped.
 func (d *Database) Remarks() []string {
 	var list []string
 	for i := range d.Configuration {
@@ -190,7 +189,7 @@ func (d *Database) Remarks() []string {
 	return list
 }
 
-// SavedLines say what needed no embedder, and why.
+// SavedLines describe what needed no embedder call, and why.
 func (d *Database) SavedLines() []string {
 	var list []string
 	for i := range d.Pipelines {
@@ -202,7 +201,7 @@ func (d *Database) SavedLines() []string {
 	return slices.DeleteFunc(list, func(line string) bool { return line == "" })
 }
 
-// unwell says of the pipelines that are not at work why, each sentence once.
+// unwell describes why pipelines are not at work, each sentence once.
 func (d *Database) unwell() []string {
 	var list []string
 	said := map[string][]string{} // pipelines by sentence
@@ -223,7 +222,7 @@ func (d *Database) unwell() []string {
 	return list
 }
 
-// IndexWord is a word for the indexes of the pipeline: the worst of them; "" where there is nothing to say.
+// IndexWord returns a word for the worst index of the pipeline; "" if there is nothing to report.
 func (p *Pipeline) IndexWord() string {
 	if len(p.Indexes) == 0 {
 		return ""
@@ -238,7 +237,7 @@ func (p *Pipeline) IndexWord() string {
 	return string(worst.State)
 }
 
-// indexRemarks are what somebody should do about the indexes of the pipeline.
+// indexRemarks describes what to do about the indexes of the pipeline.
 func (p *Pipeline) indexRemarks() []string {
 	var list []string
 	for _, i := range p.Indexes {

@@ -1,5 +1,5 @@
-// Package observe shows how the running program stands: probes, metrics and the control socket each show a part of it.
-// What only the tables know is read here, too.
+// Package observe shows the state of the running program in probes, metrics and the control socket. It also reads what
+// only the tables have.
 package observe
 
 import (
@@ -29,32 +29,32 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-// Options say what is observed.
+// Options configure an Observer.
 type Options struct {
 	Config  *config.Config
 	Log     *slog.Logger
 	Build   Build
 	Plugins *embedders.Pool
-	Several bool // databases, which come and go
+	Several bool // several databases, which come and go
 }
 
-// Observer is what a running program shows of itself. It is safe for concurrent use.
+// Observer collects the state of a running program. It is safe for concurrent use.
 type Observer struct {
 	o Options
 
-	metrics  *metrics.Metrics // nil without a listener; Listen sets it before anything else begins
-	scraping context.Context  //nolint:containedctx // ends what scrapes have started
+	metrics  *metrics.Metrics // nil without a listener; Listen sets it before anything else starts
+	scraping context.Context  //nolint:containedctx // ends queries started by scrapes
 	services services
 
 	mu       sync.Mutex
 	sources  []*Source
-	unserved func() int // databases that are beyond the limit; nil: not known
+	unserved func() int // returns the number of databases beyond the limit; nil: unknown
 }
 
 // New makes an Observer of a program.
 func New(o Options) *Observer { return &Observer{o: o} }
 
-// Listen answers probes from now on, if the user wants that. The function it returns ends that.
+// Listen starts the listener for probes, if one is configured. The returned function stops it.
 func (o *Observer) Listen(ctx context.Context) (stop func() error, err error) {
 	if o.o.Config.Ops.Listen == "" {
 		return func() error { return nil }, nil
@@ -86,21 +86,21 @@ func (o *Observer) Listen(ctx context.Context) (stop func() error, err error) {
 		end()
 		return nil, problem.New(problem.Usage, err)
 	}
-	finish := server.Start(ctx) // it answers while work is finished, too
+	finish := server.Start(ctx) // it still answers while work is finished
 	return func() error {
 		end()
 		return finish()
 	}, nil
 }
 
-// Unserved has databases counted that are found and, beyond the limit, not worked.
+// Unserved sets the function that counts the databases beyond the limit, which are not processed.
 func (o *Observer) Unserved(count func() int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unserved = count
 }
 
-// Embedder returns the embedder of a pipeline, measured if anybody listens.
+// Embedder returns the embedder of a pipeline, measured if there is a listener.
 func (o *Observer) Embedder(_ context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
 	h, err := o.o.Plugins.Get(p.Plugin, p.Model)
 	if err != nil {
@@ -112,21 +112,21 @@ func (o *Observer) Embedder(_ context.Context, p *pipeline.Pipeline) (embed.Embe
 	return h.Measure(o.metrics.Embedder), nil
 }
 
-// Request notes a query that was answered.
+// Request records an answered query.
 func (o *Observer) Request(handler, method string, status int, took time.Duration) {
 	if o.metrics != nil {
 		o.metrics.Request(handler, method, status, took)
 	}
 }
 
-// all returns the databases that are observed now.
+// all returns the current databases.
 func (o *Observer) all() []*Source {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.sources)
 }
 
-// ready answers probes.
+// ready returns the readiness checks.
 func (o *Observer) ready(ctx context.Context) []ops.Check {
 	if !o.o.Several {
 		s := o.all()[0]
@@ -141,8 +141,8 @@ func (o *Observer) ready(ctx context.Context) []ops.Check {
 	return append(databases(snapshots), plugins.Ready()...)
 }
 
-// databases returns how each of several databases stands. One that does not work is no reason to send the others
-// nothing: work may be sent here while one of them is worked, or none is there.
+// databases returns a check for each of several databases. The process is ready while one of them works, or if there is
+// none.
 func databases(list []Snapshot) []ops.Check {
 	var checks []ops.Check
 	works, first := len(list) == 0, error(nil)
@@ -164,7 +164,7 @@ func databases(list []Snapshot) []ops.Check {
 	return append([]ops.Check{all}, checks...)
 }
 
-// waiting returns the pipelines that are not worked though nobody wants that, as far as this process knows.
+// waiting returns the pipelines that are unintentionally not processed, as far as this process knows.
 func (s *Snapshot) waiting() error {
 	var list []string
 	for i := range s.Pipelines {
@@ -179,7 +179,7 @@ func (s *Snapshot) waiting() error {
 	return errors.New(strings.Join(list, "; "))
 }
 
-// count shows how many databases are in which state.
+// count exports the number of databases in each state.
 func (o *Observer) count() {
 	states := map[string]int{}
 	for _, s := range o.all() {
@@ -197,7 +197,7 @@ func (o *Observer) count() {
 	}
 }
 
-// plugged shows the plugins.
+// plugged exports the state of the plugins.
 func (o *Observer) plugged() {
 	for _, h := range o.o.Plugins.All() {
 		stats, m := h.Stats(), o.metrics.Plugin(h.Plugin)
@@ -207,7 +207,7 @@ func (o *Observer) plugged() {
 	}
 }
 
-// pooled shows the connections, of all databases together.
+// pooled exports the connections of all databases together.
 func (o *Observer) pooled() {
 	pools := map[string][]*pgxpool.Pool{}
 	for _, s := range o.all() {
@@ -232,7 +232,7 @@ func (o *Observer) pooled() {
 	}
 }
 
-// Build is what the program knows of itself.
+// Build describes the program's build.
 type Build struct {
 	Version        string `json:"version"`
 	Revision       string `json:"revision,omitempty"`
@@ -241,8 +241,8 @@ type Build struct {
 	PluginProtocol int    `json:"plugin_protocol"`
 }
 
-// BuildOf is the build of this program: its version and revision as the linker was told them, or else as the Go tool
-// has stamped them.
+// BuildOf returns the build of this program. Version and revision come from the linker flags, or else from the Go
+// tool's build info.
 func BuildOf(version, revision string) Build {
 	b := Build{
 		Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,

@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// Rows that failed are told of by their cause, with one of each and how many there are.
+// Failed rows are reported by cause, with an example and their number.
 func TestRemarks_TellACauseOnce(t *testing.T) {
 	t.Parallel()
 	soon := 3.0

@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 )
 
-// A watchdog that is fed by a clock alone would be fed for ever.
+// A watchdog that only a timer feeds would never trigger.
 func TestSnapshot_ALockThatNobodyGivesBackStarvesTheWatchdog(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{}

@@ -25,26 +25,26 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication"
 )
 
-// Source is what a running program shows of one database. It is safe for concurrent use.
+// Source is the state of one database in a running program. It is safe for concurrent use.
 type Source struct {
 	observer *Observer
 	config   *config.Config // of this database
-	name     string         // of the database; "": it is the only one
+	name     string         // name of the database; "": it is the only one
 
 	mu        sync.Mutex
 	collector *collector       // nil without a listener
 	sidecar   *sidecar.Sidecar // nil while it starts
-	pool      *pgxpool.Pool    // nil while there is none
+	pool      *pgxpool.Pool    // nil while not connected
 	direct    *pgxpool.Pool
 	standing  []report.Pipeline
 	phase     Phase
-	waits     error // why it does not come further with its start; nil: not known
-	// what became of the configuration as it was written down last
+	waits     error // why its start does not proceed; nil: unknown
+	// the result of the last configuration file
 	configured control.Configured
 }
 
-// Source makes a Source of a database, in the phase Starting, or Queries where nothing but queries is answered. Several
-// are told apart by their names.
+// Source makes a Source of a database, in the phase Starting, or in Queries if the program only answers queries. Names
+// tell several databases apart.
 func (o *Observer) Source(c *config.Config, name string, phase Phase) *Source {
 	s := &Source{observer: o, config: c, name: name, phase: phase}
 	o.mu.Lock()
@@ -56,12 +56,12 @@ func (o *Observer) Source(c *config.Config, name string, phase Phase) *Source {
 	return s
 }
 
-// None makes a Source that shows the program alone, where there are several databases.
+// None makes a Source without a database, for a program with several databases.
 func (o *Observer) None(c *config.Config) *Source {
 	return &Source{observer: o, config: c, phase: Queries}
 }
 
-// collect begins to measure.
+// collect starts the metrics.
 func (s *Source) collect() {
 	o := s.observer.o
 	o.Config = s.config
@@ -72,7 +72,7 @@ func (s *Source) collect() {
 	s.collector = c
 }
 
-// measured returns what measures, or nil where nobody listens.
+// measured returns the collector, or nil without a listener.
 func (s *Source) measured() *collector {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Source) close() {
 	}
 }
 
-// Gone shows nothing of the database any more.
+// Gone removes the database.
 func (s *Source) Gone() {
 	o := s.observer
 	o.mu.Lock()
@@ -96,7 +96,7 @@ func (s *Source) Gone() {
 	}
 }
 
-// Fresh returns what notes how long rows have waited, or nil if nobody listens.
+// Fresh returns a function that records how long rows have waited, or nil without a listener.
 func (s *Source) Fresh() func(p *pipeline.Pipeline, d time.Duration) {
 	c := s.measured()
 	if c == nil {
@@ -105,32 +105,32 @@ func (s *Source) Fresh() func(p *pipeline.Pipeline, d time.Duration) {
 	return func(p *pipeline.Pipeline, d time.Duration) { c.fresh(p.Name, d) }
 }
 
-// Wait shows what a start waits for.
+// Wait sets what the start waits for.
 func (s *Source) Wait(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = why
 }
 
-// Configured shows what became of the configuration as it was written down last.
+// Configured sets the result of the last configuration file.
 func (s *Source) Configured(told control.Configured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.configured = told
 }
 
-// Follow shows a sidecar that is about to run, and its pools of connections.
+// Follow starts following a sidecar that is about to run, and its connection pools.
 func (s *Source) Follow(running *sidecar.Sidecar, work, stream *pgxpool.Pool) {
 	s.mu.Lock()
 	s.sidecar, s.pool, s.direct, s.phase, s.waits = running, work, stream, Working, nil
 	c := s.collector
 	s.mu.Unlock()
-	if c != nil { // not under the lock: a scrape asks for a Snapshot
+	if c != nil { // not under the lock, because a scrape takes a Snapshot
 		c.follow(running, s.Snapshot, work)
 	}
 }
 
-// Leave shows that the sidecar has ended, and how the database stands until there is another.
+// Leave records that the sidecar has ended, and the phase of the database until the next one.
 func (s *Source) Leave(phase Phase, why error) {
 	s.mu.Lock()
 	s.sidecar, s.pool, s.direct, s.phase, s.waits = nil, nil, nil, phase, why
@@ -141,7 +141,7 @@ func (s *Source) Leave(phase Phase, why error) {
 	}
 }
 
-// Snapshot tells how the database stands, from what is known: it asks nobody.
+// Snapshot returns the known state of the database, without a query.
 func (s *Source) Snapshot() Snapshot {
 	s.mu.Lock()
 	running, phase, waits, configured := s.sidecar, s.phase, s.waits, s.configured
@@ -157,8 +157,8 @@ func (s *Source) Snapshot() Snapshot {
 	return now
 }
 
-// stand asks the tables where the pipelines of the slot stand, for a moment: a probe does not wait. It returns what
-// they said last where they give no answer.
+// stand reads the states of the slot's pipelines, with a short limit, because a probe must not wait. Without an answer
+// it returns the last ones.
 func (s *Source) stand(ctx context.Context) []report.Pipeline {
 	const moment = 500 * time.Millisecond
 	s.mu.Lock()
@@ -180,37 +180,37 @@ func (s *Source) stand(ctx context.Context) []report.Pipeline {
 	return list
 }
 
-// Snapshot is how this process stands at one moment. Probes, metrics and the control socket each show a part of it.
+// Snapshot is the state of this process at one moment. Probes, metrics and the control socket show parts of it.
 type Snapshot struct {
-	Database string // its name where there are several
+	Database string // its name, if there are several
 	Instance string
 	Slot     string
 	Version  string
 	Pid      int
 	Phase    Phase
-	Waits    error // what the start waits for; nil: not known
+	Waits    error // what the start waits for; nil: unknown
 
-	Stream    *replication.Stats // counts on; nil before the stream has begun
-	Pipelines []sidecar.State    // those that this sidecar works
-	Standing  []report.Pipeline  // where those of the slot stand, by the tables
+	Stream    *replication.Stats // live counters; nil before the stream has begun
+	Pipelines []sidecar.State    // those that this sidecar works on
+	Standing  []report.Pipeline  // states of the slot's pipelines, from the tables
 	Plugins   []embedders.State
 
-	Configured control.Configured // what became of the configuration as it was written down last
+	Configured control.Configured // the result of the last configuration file
 }
 
-// Phase is how far a process is with its start.
+// Phase is the phase of a database in this process.
 type Phase int
 
 // The phases.
 const (
 	Starting Phase = iota // waits for the database, or sets it up
-	Working               // there is a sidecar
-	Queries               // there is none and will be none: queries are answered and nothing else
-	Quiet                 // nothing changes: it is looked at in turn
-	Failing               // its work has ended with an error, and begins again by and by
+	Working               // a sidecar runs
+	Queries               // only queries are answered, without a sidecar
+	Quiet                 // nothing changes: it is checked in turn with others
+	Failing               // its sidecar has ended with an error, and will be restarted
 )
 
-// State is the phase as a word, of metrics.DatabaseStates.
+// State returns the phase as one of metrics.DatabaseStates.
 func (s *Snapshot) State() string {
 	switch {
 	case s.Phase == Failing:
@@ -223,7 +223,7 @@ func (s *Snapshot) State() string {
 	return "starting"
 }
 
-// Trouble returns why the database is not worked, or not all of it; nil: it is.
+// Trouble returns why the database or a part of it is not processed, or nil.
 func (s *Snapshot) Trouble() error {
 	if s.Waits != nil && s.Phase != Quiet {
 		return s.Waits
@@ -234,15 +234,15 @@ func (s *Snapshot) Trouble() error {
 	return s.waiting()
 }
 
-// asWished reports whether a pipeline does not work because somebody wants that.
+// asWished reports whether a state in which a pipeline does not work is intended.
 func asWished(code health.Code) bool {
 	return slices.Contains([]health.Code{
 		health.Paused, health.OutsideHours, health.BudgetSpent, health.Disabled, health.Held,
 	}, code)
 }
 
-// Ready returns what must be so before work may be sent here, and how the pipelines stand, which is told beside: one
-// that cannot be worked is no reason to send the others nothing.
+// Ready returns the readiness checks. Those of pipelines do not affect readiness, since one broken pipeline is no
+// reason to send no work for the others.
 func (s *Snapshot) Ready() []ops.Check {
 	var checks []ops.Check
 	if s.Phase != Queries {
@@ -251,7 +251,7 @@ func (s *Snapshot) Ready() []ops.Check {
 	for i := range s.Standing {
 		p := &s.Standing[i]
 		check := ops.Check{Name: "pipeline " + p.Name, Aside: true}
-		// One that a person has paused is as it should be, and so is one outside of its hours.
+		// A pipeline that was paused, or is outside of its hours, is in an intended state.
 		if p.State == health.Otherwise || p.State == health.BudgetSpent || !p.Works && !asWished(p.State) {
 			check.Err = fmt.Errorf("%s: %s", p.State.Word(), p.Health())
 		}
@@ -273,7 +273,7 @@ func (s *Snapshot) Ready() []ops.Check {
 	return checks
 }
 
-// refused returns why the configuration as it is written down now is not in force, or nil.
+// refused returns why the last configuration file is not in force, or nil.
 func (s *Snapshot) refused() error {
 	switch c := &s.Configured; {
 	case c.State == control.Refused:
@@ -285,7 +285,7 @@ func (s *Snapshot) refused() error {
 	return nil
 }
 
-// hinted are the ways out of an error, as they stand behind it.
+// hinted returns the hints of an error, to be appended to it.
 func hinted(err error) string {
 	hints := problem.Hints(err)
 	if len(hints) == 0 {
@@ -316,7 +316,7 @@ func (s *Snapshot) streams() error {
 	return nil
 }
 
-// Control returns what the control socket tells.
+// Control returns the state for the control socket.
 func (s *Snapshot) Control() control.State {
 	state := control.State{
 		Instance: s.Instance, Slot: s.Slot, Version: s.Version, Pid: s.Pid,

@@ -1,6 +1,5 @@
 // Package ops is the small HTTP listener for probes and scrapers: /livez, /readyz, /metrics and /version. It answers
-// GET and HEAD only and changes nothing, so it needs no authentication; still it listens where the user says and
-// nowhere else.
+// only GET and HEAD and changes nothing, so it needs no authentication. It listens only on the configured address.
 package ops
 
 import (
@@ -25,40 +24,40 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
-// Check is one thing that must be so before work may be sent here.
+// Check is one readiness condition.
 type Check struct {
 	Name string // short and fixed: "database", "stream", "plugin onnx"
-	Err  error  // nil: it is so. Its text is shown to the caller, so it holds no password and no row's text
-	// Aside: it is told, and work may be sent here all the same, since it is about one pipeline of several.
+	Err  error  // nil: the condition holds. Its text is shown to the caller, so it holds no password and no row's text
+	// Aside: the check is shown but does not affect readiness, because it concerns one pipeline of several.
 	Aside bool
 }
 
-// Options say where to listen and what to answer.
+// Options configure the listener.
 type Options struct {
 	// Listen is host:port; port 0 takes a free one.
 	Listen string
-	// Ready returns every check, in the order to show them. It must answer within the request's context, from what is
-	// known: a probe is no reason to ask the database. nil: always ready.
+	// Ready returns all checks, in display order. It must answer within the request's context and from known state: a
+	// probe must not query the database. nil: always ready.
 	Ready func(ctx context.Context) []Check
-	// Metrics is what /metrics shows. nil: no metrics.
+	// Metrics is served at /metrics. nil: no metrics.
 	Metrics prometheus.Gatherer
-	// Version is what /version shows, as JSON.
+	// Version is served at /version as JSON.
 	Version any
 	Log     *slog.Logger // nil: silent
 }
 
-// How long a client may take. A probe that comes slower than this is an attack or a dead connection.
+// Time limits for clients. A slower probe is an attack or a dead connection.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
-	writeTimeout  = 30 * time.Second // of a scrape
-	readerTime    = 10 * time.Second // for who reads one
+	writeTimeout  = 30 * time.Second // to compute a scrape
+	readerTime    = 10 * time.Second // for the client to read it
 	stopTimeout   = 3 * time.Second
 	readyTimeout  = 5 * time.Second
 	maxConns      = 128
 )
 
-// Listen opens the port, so that a port that is taken is known before anything else starts.
+// Listen opens the port first, so that a port in use is reported before anything else starts.
 func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -71,14 +70,14 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	})
 }
 
-// handlerAt refuses requests that name another machine: what listens on a loopback address is for this one, and not for
-// pages of the web.
+// handlerAt rejects requests whose Host names another machine: a listener on a loopback address serves this machine,
+// not web pages that reach it by a DNS name of their own.
 func handlerAt(at net.Addr, h http.Handler) http.Handler {
 	if !loopback.Addr(at) {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != "" && !httpserver.NamesThisMachine(r.Host) { // some probes name none; browsers always do
+		if r.Host != "" && !httpserver.NamesThisMachine(r.Host) { // some probes send no Host; browsers always do
 			plain(w, http.StatusForbidden, "only requests to localhost are answered\n")
 			return
 		}
@@ -86,7 +85,7 @@ func handlerAt(at net.Addr, h http.Handler) http.Handler {
 	})
 }
 
-// Handler returns what the server answers, for a listener of somebody else.
+// Handler returns the handler, for use with another listener.
 func Handler(o Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") })
@@ -126,19 +125,19 @@ func Handler(o Options) http.Handler {
 	})
 }
 
-// gathered has an answer made before its client reads it: a client that reads nothing takes none of the places of those
-// for whom one is made.
+// gathered computes the whole answer before it sends any of it, so a client that reads slowly does not hold a slot of
+// the handler.
 func gathered(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		made := &answer{header: w.Header(), status: http.StatusOK}
 		h.ServeHTTP(made, r)
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readerTime)) // without it, writeTimeout is
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readerTime)) // otherwise writeTimeout applies
 		w.WriteHeader(made.status)
 		_, _ = w.Write(made.body.Bytes())
 	})
 }
 
-// answer is one that nobody reads yet.
+// answer buffers a response.
 type answer struct {
 	header http.Header
 	status int
@@ -149,7 +148,7 @@ func (a *answer) Header() http.Header         { return a.header }
 func (a *answer) WriteHeader(status int)      { a.status = status }
 func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
-// readiness writes the checks as Kubernetes' own probes do.
+// readiness formats the checks like Kubernetes' own probes.
 func readiness(checks []Check, verbose bool) (status int, text string) {
 	status = http.StatusOK
 	var b strings.Builder
@@ -182,11 +181,11 @@ func plain(w http.ResponseWriter, status int, text string) {
 
 const (
 	askTimeout = 3 * time.Second
-	maxAnswer  = 64 << 10 // which is some lines
+	maxAnswer  = 64 << 10 // some lines of text
 )
 
-// Ask asks the listener of this machine at listen, as Options has it, whether it is alive, or ready, and returns what
-// it says. It gives up after 3 s unless ctx ends before. An answer of no is an error, and so is none.
+// Ask asks the listener of this machine whether it is alive, or ready, and returns its answer. listen is as in Options.
+// It gives up after 3 s, or earlier if ctx ends. It returns an error if the answer is negative or missing.
 func Ask(ctx context.Context, listen string, ready bool) (answer []byte, err error) {
 	address, err := askedAt(listen)
 	if err != nil {
@@ -196,7 +195,7 @@ func Ask(ctx context.Context, listen string, ready bool) (answer []byte, err err
 	if ready {
 		path = "/readyz"
 	}
-	// A deadline that the caller has set, where it is shorter or there at all, has a cause of its own.
+	// A context of the caller with a deadline keeps its own cause.
 	if _, limited := ctx.Deadline(); !limited {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, askTimeout, fmt.Errorf("no answer in %s", askTimeout))
@@ -206,7 +205,7 @@ func Ask(ctx context.Context, listen string, ready bool) (answer []byte, err err
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", address, err)
 	}
-	// Not the default transport: a proxy of the environment is not meant for the machine itself.
+	// Not the default transport: a proxy from the environment must not be used for this machine.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	switch {
@@ -227,7 +226,7 @@ func Ask(ctx context.Context, listen string, ready bool) (answer []byte, err err
 	return body, nil
 }
 
-// askedAt is where a listener of this machine is asked: one on all addresses by the loopback address.
+// askedAt returns the address to ask: the loopback address for a listener on all addresses.
 func askedAt(listen string) (string, error) {
 	if listen == "" {
 		return "", problem.New(problem.Usage, errors.New("there is nothing to ask: no listener for probes is configured"),

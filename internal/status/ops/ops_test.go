@@ -128,7 +128,7 @@ func TestServer_RunsUntilAskedToStop(t *testing.T) {
 		answer <- string(body) + errText(errors.Join(err, resp.Body.Close()))
 	}()
 	<-entered
-	cancel() // with a request under way
+	cancel() // with a request in progress
 	close(leave)
 	if got := <-answer; got != "ok\n" {
 		t.Errorf("the request under way got %q", got)
@@ -158,8 +158,8 @@ func TestServer_Close(t *testing.T) {
 	}
 }
 
-// TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut: the listener asks nobody who he is, so a probe takes the place of
-// a connection that is silent.
+// TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut: the listener has no authentication, so a probe displaces a silent
+// connection.
 func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	s, err := Listen(t.Context(), Options{Listen: "127.0.0.1:0"})
@@ -169,7 +169,7 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	const more = 300 // than it keeps open
+	const more = 300 // more than it keeps open
 	var oldest net.Conn
 	for i := range more {
 		var dialer net.Dialer
@@ -195,7 +195,7 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	if _ = response.Body.Close(); response.StatusCode != http.StatusOK {
 		t.Errorf("a probe beside %d silent connections: %s", more, response.Status)
 	}
-	if err := oldest.SetReadDeadline(time.Now().Add(4 * time.Second)); err != nil { // before the server itself gives it up
+	if err := oldest.SetReadDeadline(time.Now().Add(4 * time.Second)); err != nil { // before the server closes it
 		t.Fatal(err)
 	}
 	if _, err := oldest.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -207,7 +207,7 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-// TestServer_OnLoopbackOnlyForThisMachine: a page on the web may have its own name lead here.
+// TestServer_OnLoopbackOnlyForThisMachine: a web page may point its own DNS name here.
 func TestServer_OnLoopbackOnlyForThisMachine(t *testing.T) {
 	h := Handler(Options{Version: "1"})
 	ask := func(at, host string) int {
@@ -229,8 +229,8 @@ func TestServer_OnLoopbackOnlyForThisMachine(t *testing.T) {
 	}
 }
 
-// TestTrust_ClientsThatReadNoMetricsCloseNothing: each holds an answer that does not fit into its connection, and more
-// of them than answers are made at a time.
+// TestTrust_ClientsThatReadNoMetricsCloseNothing: more clients than answers are computed at a time each leave an answer
+// unread that does not fit into the connection.
 func TestTrust_ClientsThatReadNoMetricsCloseNothing(t *testing.T) {
 	t.Parallel()
 	const idle, large = 8, 8 << 20

@@ -1,5 +1,5 @@
-// Package preflight looks before a run at all that it needs: what it finds in the database, and embedders, which it
-// starts. It changes nothing.
+// Package preflight checks everything that a run needs: the database, and the embedders, which it starts. It changes
+// nothing.
 package preflight
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 )
 
-// Check looks at everything. An embedder is started once for all of its pipelines.
+// Check runs all checks. It starts each embedder once for all of its pipelines.
 func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (list []check.Finding, err error) {
 	plugins := embedders.New(source)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
@@ -33,10 +33,10 @@ func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (li
 	return list, nil
 }
 
-// With does so with embedders that somebody has already.
+// With runs the checks with existing embedders.
 func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Describer) []check.Finding {
 	ctx = database.Briefly(ctx)
-	// What is set up is worked on too. Whether anything is, is a finding of setup's.
+	// A run works on installed pipelines, too. Their absence is a finding of check.Run.
 	loader := resolve.Loader{Once: true}
 	loaded, err := loader.Settled(ctx, pool, c.Slot.Name)
 	if err != nil {
@@ -53,7 +53,7 @@ func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Des
 	})...)
 }
 
-// needed are the configured pipelines, and the others that are set up.
+// needed returns the configured pipelines and the other installed ones.
 func needed(configured []pipeline.Spec, loaded []pipeline.Pipeline) []pipeline.Spec {
 	all := slices.Clone(configured)
 	for i := range loaded {
@@ -64,17 +64,17 @@ func needed(configured []pipeline.Spec, loaded []pipeline.Pipeline) []pipeline.S
 	return all
 }
 
-// Describer tells what the embedder of a pipeline is.
+// Describer describes the embedder of a pipeline.
 type Describer interface {
 	DescribeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error)
 }
 
-// ofEmbedders asks every embedder that is needed what it is. One that cannot be had is a finding, once.
+// ofEmbedders asks every needed embedder for its description. An unavailable embedder is one finding.
 func ofEmbedders(ctx context.Context, plugins Describer, specs []pipeline.Spec,
 ) (map[string]embed.Description, []check.Finding) {
 	described := map[string]embed.Description{}
 	var list []check.Finding
-	seen := map[pipeline.ModelName]*embed.Description{} // nil: it cannot be had
+	seen := map[pipeline.ModelName]*embed.Description{} // nil: unavailable
 	for _, spec := range specs {
 		d, asked := seen[spec.ModelName()]
 		if !asked {
@@ -96,7 +96,7 @@ func ofEmbedders(ctx context.Context, plugins Describer, specs []pipeline.Spec,
 	return described, list
 }
 
-// Verdict is nil where all would work.
+// Verdict returns an error if a check failed.
 func Verdict(list []check.Finding) error {
 	var wrong int64
 	for _, f := range list {

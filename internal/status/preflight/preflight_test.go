@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 )
 
-// models are embedders by their model; others cannot be had. It counts how often each was asked.
+// models are embedders by their model; other models are unavailable. It counts the requests for each.
 type models struct {
 	there map[string]embed.Description
 	asked map[string]int

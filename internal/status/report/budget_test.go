@@ -6,7 +6,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
-// What was spent is told of each budget, and the one that is nearest to its end says how much is gone.
+// The amount spent is reported for each budget, and the share is that of the budget nearest to its limit.
 func TestBudget_TellsWhatIsSpent(t *testing.T) {
 	t.Parallel()
 	day, all, money := int64(1000), int64(8000), 2.0

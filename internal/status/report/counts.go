@@ -15,16 +15,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// A ledger that is counted again and again is counted once in countsAge, and for a hundredth of the time at most.
+// A ledger that is counted repeatedly is counted once in countsAge, and for at most a hundredth of the time.
 const (
 	countsAge   = time.Minute
 	countsShare = 100
 )
 
-// Counts remembers how many rows of each pipeline are known. Its zero value remembers none. It is safe for concurrent
-// use.
+// Counts caches the number of known rows of each pipeline. Its zero value is empty. It is safe for concurrent use.
 type Counts struct {
-	// Age is how old a count may become; 0: a minute. One that took long may become older.
+	// Age is the maximum age of a count; 0: a minute. A slow count may become older.
 	Age time.Duration
 
 	mu  sync.Mutex
@@ -34,10 +33,10 @@ type Counts struct {
 type counted struct {
 	generation int32
 	known      int64
-	until      time.Time // it is as good as new
+	until      time.Time // it is used until then
 }
 
-// Cover counts what is known of a pipeline, and works out its coverage. A nil Counts remembers nothing.
+// Cover counts the known rows of a pipeline, and computes its coverage. A nil Counts caches nothing.
 func (c *Counts) Cover(ctx context.Context, db database.DB, p *Pipeline) error {
 	return c.cover(p, func() (map[int32]int64, error) { return server{db}.countKnown(ctx, []Pipeline{*p}) })
 }
@@ -53,23 +52,23 @@ func (c *Counts) cover(p *Pipeline, count func() (map[int32]int64, error)) (err 
 	return err
 }
 
-// covered is how much of a table is known, from 0 to 1; nil: nobody can say.
+// covered returns the known share of a table, from 0 to 1; nil: unknown.
 func (p *Pipeline) covered() *float64 {
 	part := 1.0
 	switch {
-	case p.MayMiss && p.Known > 0: // nothing at all has a vector, whatever was missed
+	case p.MayMiss && p.Known > 0: // without any vector, the coverage is 0 even if changes were missed
 		return nil
 	case p.Rows > 0:
 		part = min(1, float64(p.Known)/float64(p.Rows))
-	case p.Status != string(pipeline.Active): // nobody could look: an estimate of none is no proof
+	case p.Status != string(pipeline.Active): // the table could not be read: an estimate of no rows proves nothing
 		part = 0
-	case !p.looked: // an estimate of none is no proof either of a table that may not be looked at
+	case !p.looked: // the role may not read the table: the same
 		return nil
 	}
 	return &part
 }
 
-// CoverageOr returns the coverage as a number.
+// CoverageOr returns the coverage, or unknown.
 func (p *Pipeline) CoverageOr(unknown float64) float64 {
 	if p.Coverage == nil {
 		return unknown
@@ -77,7 +76,7 @@ func (p *Pipeline) CoverageOr(unknown float64) float64 {
 	return *p.Coverage
 }
 
-// CoverageWord returns the coverage as people read it.
+// CoverageWord returns the coverage for display.
 func (p *Pipeline) CoverageWord() string {
 	switch {
 	case p.Coverage == nil:
@@ -88,7 +87,7 @@ func (p *Pipeline) CoverageWord() string {
 	return wording.Percent(*p.Coverage)
 }
 
-// Among tells over how much of its table a pipeline is searched; "": over all of it.
+// Among describes the searched part of a pipeline's table; "": all of it.
 func (p *Pipeline) Among() string {
 	if p.Known >= p.Rows {
 		return ""
@@ -97,8 +96,8 @@ func (p *Pipeline) Among() string {
 		wording.Percent(float64(p.Known)/float64(p.Rows)))
 }
 
-// known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has
-// them counted.
+// known returns how many rows of a pipeline have a vector that matches their current text, as far as known. A nil
+// Counts always counts.
 func (c *Counts) known(p *Pipeline, count func() (int64, error)) (rows int64, err error) {
 	began := time.Now()
 	if c != nil {
@@ -122,17 +121,17 @@ func (c *Counts) known(p *Pipeline, count func() (int64, error)) (rows int64, er
 }
 
 const (
-	// many is from how many pipelines on they are asked about together.
+	// many is the number of pipelines from which they are read together.
 	many = 50
-	// oneStatement is how many tables a statement counts: it locks each of them.
+	// oneStatement is how many tables one statement counts: it locks each of them.
 	oneStatement = 100
 )
 
-// small counts the tables that are small, many in a statement: a thousand statements take longer than what they ask
-// for. Of many that goes on, with up to so many statements at once, until wait is called, which returns the rows by the
-// tables' quoted names.
+// small counts the small tables, many in one statement, because a thousand statements take longer than the counts. With
+// many tables it runs in the background, with up to atOnce statements at a time. wait returns the rows by the tables'
+// quoted names.
 func small(ctx context.Context, db tables, upTo int64, atOnce int) (wait func() map[string]int64) {
-	names, _ := db.smallTables(ctx, upTo) // where nobody can tell, each is counted by itself
+	names, _ := db.smallTables(ctx, upTo) // without this list, each table is counted by itself
 	counted := make(chan map[string]int64, 1)
 	if atOnce > 1 && len(names) >= many {
 		go func() { counted <- countFew(ctx, db, names, upTo, atOnce) }()
@@ -142,8 +141,8 @@ func small(ctx context.Context, db tables, upTo int64, atOnce int) (wait func() 
 	return func() map[string]int64 { return <-counted }
 }
 
-// countFew counts small tables, many in a statement. Those of a statement that fails, as a table of it is locked, are
-// counted one by one.
+// countFew counts small tables, many in one statement. If a statement fails, for example on a locked table, its tables
+// are counted one by one.
 func countFew(ctx context.Context, db tables, names []string, upTo int64, atOnce int) map[string]int64 {
 	few := map[string]int64{}
 	var mu sync.Mutex

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A drain ends when nothing is left, or when waiting changes nothing: what is in work of a paused pipeline is finished,
-// and what it has not read is read.
+// A drain ends when nothing is left, or when waiting changes nothing: a paused pipeline finishes its running rows, and
+// the streamer reads the changes that it has not read.
 func TestDrain_EndsWhenNothingIsLeftOrMoves(t *testing.T) {
 	t.Parallel()
 	errOver := errors.New("over")

@@ -9,23 +9,23 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// memory is an installation, for tests of what is said of it. It knows no SQL: how it is read is tried on a real
+// memory is an installation in memory, for tests of the report. It knows no SQL; other tests run the queries on a real
 // server.
 type memory struct {
 	set       []Slot
 	running   []Sidecar
-	installed []Pipeline        // as the tables have them
-	found     map[int32]Found   // what the catalogue said
-	plans     map[string]string // by table; none: the role may not look
+	installed []Pipeline        // as stored in the tables
+	found     map[int32]Found   // as found in the catalog
+	plans     map[string]string // by table; none: the role may not read it
 	size      int64             // of a table
 	ledger    int64             // of a pipeline
-	small     []string          // tables that can be counted with others
+	small     []string          // tables that are counted together
 
 	progress CaughtUp
-	news     int64 // pipelines that were altered
+	news     int64 // altered pipelines
 	absent   bool  // there is no checkpoint
 
-	refuse map[string]error // by what is asked
+	refuse map[string]error // errors by query
 	asked  []string
 }
 
@@ -34,7 +34,7 @@ var (
 	_ progress = (*memory)(nil)
 )
 
-// noting is held while a question is noted: some are asked at once.
+// noting guards the record of queries, since some run concurrently.
 var noting sync.Mutex
 
 func (m *memory) note(what string) error {
@@ -97,7 +97,7 @@ func (m *memory) caughtUp(context.Context, string, pglogrepl.LSN) (CaughtUp, boo
 func (m *memory) altered(context.Context, string) (int64, error) { return m.news, m.note("catalogue") }
 
 func (m *memory) ask(_ context.Context, lsn *string) (pglogrepl.LSN, error) {
-	m.progress.Decoded = true // the streamer has heard
+	m.progress.Decoded = true // the streamer got the request
 	if lsn == nil {
 		return 0, m.note("hurry")
 	}

@@ -11,22 +11,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// Window is a stretch of time until now.
+// Window is a period of time until now.
 type Window struct {
 	Name    string
 	Length  time.Duration
-	Step    time.Duration // of which one point tells
-	Minutes int           // of each row that is read
+	Step    time.Duration // length of a point
+	Minutes int           // length of each stored row that is read
 }
 
-// Windows are those that measurements are kept for.
+// Windows are the periods that measurements are kept for.
 var Windows = []Window{
 	{"1h", time.Hour, time.Minute, 1},
 	{"24h", 24 * time.Hour, 20 * time.Minute, 10},
 	{"7d", 7 * 24 * time.Hour, 2 * time.Hour, 10},
 }
 
-// Did is what pipelines did in some time.
+// Did is what pipelines did in a period.
 type Did struct {
 	Embedded int64    `json:"rows_embedded" doc:"Rows that got a vector from the embedder"`
 	Reused   int64    `json:"rows_reused" doc:"Rows that got a vector that was known already"`
@@ -42,14 +42,14 @@ type Did struct {
 	fresh spread.Counts
 }
 
-// Point is what they did from one time to the next.
+// Point is what they did in one step of a window.
 type Point struct {
 	At      time.Time `json:"at" doc:"When it begins"`
 	Seconds float64   `json:"seconds" doc:"How long it is"`
 	Did
 }
 
-// Past is how pipelines did until now.
+// Past is what pipelines did in a window.
 type Past struct {
 	Window    string    `json:"window"`
 	Currency  string    `json:"currency,omitempty" doc:"Of prices, as the configuration names it now"`
@@ -60,7 +60,7 @@ type Past struct {
 	Points    []Point   `json:"points" doc:"The oldest first"`
 }
 
-// measured is what a row of measurements says.
+// measured is a stored row of measurements.
 type measured struct {
 	Began                                   time.Time
 	Embedded, Reused, Failed, Texts, Tokens int64
@@ -69,9 +69,9 @@ type measured struct {
 	Fresh                                   []int32
 }
 
-// ReadPast returns how pipelines with these names did; nil: all together.
+// ReadPast returns the past of the named pipelines; nil: of all together.
 func (w Window) ReadPast(ctx context.Context, db database.DB, names []string) (Past, error) {
-	// A sidecar stores what a minute was within six seconds after it, or a little later on a busy host.
+	// A sidecar stores the measurements of a minute within six seconds after it, or a little later on a busy host.
 	const late = 20 * time.Second
 	var now time.Time
 	if err := db.QueryRow(ctx, "SELECT now()").Scan(&now); err != nil {
@@ -87,7 +87,7 @@ func (w Window) ReadPast(ctx context.Context, db database.DB, names []string) (P
 	return past, nil
 }
 
-// past is a window of which nothing is known yet. It ends with the last whole minute.
+// past returns an empty window. It ends with the last whole minute.
 func (w Window) past(now time.Time, names []string) Past {
 	to := now.UTC().Truncate(time.Minute)
 	from := to.Add(w.Step - 1).Truncate(w.Step).Add(-w.Length)
@@ -98,7 +98,7 @@ func (w Window) past(now time.Time, names []string) Past {
 	return past
 }
 
-// fill adds what was measured. What several pipelines have waiting in the same minutes is one backlog.
+// fill adds measurements. The backlogs of several pipelines in the same minutes are summed.
 func (p *Past) fill(w Window, list []measured) {
 	waited := map[time.Time]int64{}
 	for i := range list {
@@ -121,7 +121,7 @@ func (p *Past) fill(w Window, list []measured) {
 	p.Total.end(p.To.Sub(p.From).Seconds())
 }
 
-// end says how fast rows were done, and how fresh their vectors are.
+// end computes the rate and the freshness.
 func (d *Did) end(seconds float64) {
 	d.Rate = float64(d.Embedded+d.Reused) / seconds
 	for q, into := range map[float64]**float64{0.5: &d.P50, 0.99: &d.P99} { //nolint:mnd // what their names say

@@ -8,15 +8,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
-// Progress is how far something is of which the end is known.
+// Progress is the progress of a job with a known size.
 type Progress struct {
 	Done, Of int64
-	Rate     float64       // rows a second; 0: not known
-	Left     time.Duration // about; 0: not known
-	AtLeast  bool          // more is to be done than was counted: it takes longer
+	Rate     float64       // rows per second; 0: unknown
+	Left     time.Duration // approximate; 0: unknown
+	AtLeast  bool          // more is left than was counted, so Left is a lower bound
 }
 
-// String writes it in one line, for any terminal.
+// String formats it on one line for any terminal.
 func (p Progress) String() string {
 	if p.Of == 0 {
 		return ""
@@ -32,7 +32,7 @@ func (p Progress) String() string {
 	return line
 }
 
-// ToGo words when something ends; atLeast: it takes longer, as more is to be done than was counted.
+// ToGo formats the remaining time; atLeast: it is a lower bound, since more is left than was counted.
 func ToGo(seconds float64, atLeast bool) string {
 	if atLeast {
 		return "at least " + wording.Age(seconds) + " to go"
@@ -40,19 +40,20 @@ func ToGo(seconds float64, atLeast bool) string {
 	return "about " + wording.Age(seconds) + " to go"
 }
 
-// Countdown measures from one look to the next how fast what is left becomes less. Its zero value has not looked yet.
+// Countdown measures how fast the number of rows left falls between reads. Its zero value has no read yet.
 type Countdown struct {
 	begun           bool
-	most            int64 // that was left, when it began
-	first, last     int64 // that was left after the first batch that ended, and after the last
+	most            int64 // rows left at the beginning
+	first, last     int64 // rows left after the first finished batch, and after the last
 	firstAt, lastAt time.Time
-	steps           int // batches that ended, or as many as were seen to
+	steps           int // finished batches, as far as seen
 }
 
-// Look says how far it is when so many rows are left. When they become more than ever before, it begins again.
+// Look returns the progress for the rows left now. If there are more than ever before, it starts again.
 //
-// Rows end a batch at a time, so the rate is that from the end of one batch to the end of another: a part of a batch,
-// as there is one at the beginning, would be taken for a whole. It is cumulative, and falls when batches stay away.
+// Rows finish in batches, so the rate is measured from the end of one batch to the end of another. The batch in
+// progress at the beginning is only partly seen and does not count. The rate is cumulative, and falls when batches
+// stop.
 func (c *Countdown) Look(left int64, now time.Time) Progress {
 	if !c.begun || left > c.most {
 		*c = Countdown{begun: true, most: left, last: left}
@@ -74,7 +75,7 @@ func (c *Countdown) Look(left int64, now time.Time) Progress {
 	return p
 }
 
-// left is in about how many seconds nothing is left to do; 0: that is not known, or nothing is.
+// left estimates the seconds until nothing is left to do; 0: unknown, or nothing is left.
 func (p *Pipeline) left() float64 {
 	switch {
 	case !p.Works:
@@ -87,7 +88,7 @@ func (p *Pipeline) left() float64 {
 	return 0
 }
 
-// scanRate is how many rows of a scan are done in a second: as sidecars say of late, or else since it began.
+// scanRate is the number of rows that a scan processes per second: as sidecars report now, or else since it began.
 func (p *Pipeline) scanRate() float64 {
 	if p.Speed.Rows > 0 {
 		return p.Speed.Rows
@@ -95,7 +96,7 @@ func (p *Pipeline) scanRate() float64 {
 	return p.ScanRate
 }
 
-// scanLeft is in about how many seconds its rows are done; 0: that is not known.
+// scanLeft estimates the seconds until the scan ends; 0: unknown.
 func (p *Pipeline) scanLeft() float64 {
 	if left := p.ScanExpected - p.ScanSeen; p.Speed.Rows > 0 && left > 0 {
 		return math.Round(float64(left) / p.Speed.Rows)
@@ -103,11 +104,11 @@ func (p *Pipeline) scanLeft() float64 {
 	return p.ScanLeft
 }
 
-// scans reports whether the scan of its table reads rows, so that it is known how far that is.
+// scans reports whether the scan of its table is reading rows, so that its progress is known.
 func (p *Pipeline) scans() bool { return p.ScanPhase == "rows" && p.ScanExpected > 0 }
 
-// SpeedLine says in one line how fast the pipeline is worked, when that ends, and how fast its embedder is; "" where
-// nothing was done of late.
+// SpeedLine describes on one line the speed of the pipeline, its estimated end, and the speed of its embedder; "" if
+// nothing was done recently.
 func (p *Pipeline) SpeedLine() string {
 	s := &p.Speed
 	if s.Rows == 0 && s.Calls == 0 {
@@ -132,8 +133,8 @@ func (p *Pipeline) SpeedLine() string {
 // Capped reports whether more rows wait than were counted.
 func (p *Pipeline) Capped() bool { return max(p.Pending, p.Retrying) >= taskCap }
 
-// Of says how far a pipeline is: with the scan of its table, or else with what is open. Nothing is known of one that
-// does not work, or has nothing to do.
+// Of returns the progress of a pipeline: that of its scan, or else of the open rows. It is zero for a pipeline that
+// does not work or has nothing to do.
 func (c *Countdown) Of(p *Pipeline, now time.Time) Progress {
 	switch {
 	case !p.Works:
@@ -146,7 +147,7 @@ func (c *Countdown) Of(p *Pipeline, now time.Time) Progress {
 	case p.Open() > 0:
 		bar := c.Look(p.Open(), now)
 		bar.AtLeast = p.Capped()
-		if p.Speed.Rows > 0 { // told by anyone who does it
+		if p.Speed.Rows > 0 { // reported by a sidecar
 			bar.Rate, bar.Left = p.Speed.Rows, time.Duration(p.SecondsLeft*float64(time.Second))
 		}
 		return bar
@@ -155,8 +156,7 @@ func (c *Countdown) Of(p *Pipeline, now time.Time) Progress {
 	return Progress{}
 }
 
-// Left is about how many rows are to be embedded still: those that are open, and during a scan those that it has not
-// seen.
+// Left estimates the rows still to be embedded: the open ones and, during a scan, those that it has not seen.
 func (p *Pipeline) Left() int64 {
 	if p.ScanPhase != "rows" && p.ScanPhase != "waiting" {
 		return p.Open()

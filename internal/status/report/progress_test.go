@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// What sidecars say of their speed is told to who looks once, with the end of what waits.
+// A single read shows the speed that sidecars report, and the estimated end.
 func TestSpeedLine(t *testing.T) {
 	t.Parallel()
 	fast := speed.Speed{Rows: 20.4, Texts: 21, Calls: 2, CallMilliseconds: 480}
@@ -77,8 +77,8 @@ func TestCountdown(t *testing.T) {
 	}
 }
 
-// Rows end a batch at a time, and nobody looks at its moments: the rate is that of the batches all the same, from the
-// second one on, whenever the looks come. It falls when batches stay away.
+// Rows finish in batches, and the reads are not synchronized with them. From the second batch on, the rate is still
+// that of the batches, whenever the reads happen. It falls when batches stop.
 func TestCountdown_IsSteady(t *testing.T) {
 	t.Parallel()
 	const batch, each, rate = 768, 8, 96

@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
-// installation has one pipeline, of whose table 8 rows are there and 6 are known. Its last ANALYZE saw 90, and the
-// planner expects 10.
+// installation has one pipeline whose table has 8 rows, 6 of them known. Its last ANALYZE saw 90, and the planner
+// expects 10.
 func installation() *memory {
 	return &memory{
 		set: []Slot{{Name: "docs", State: Streamed}}, running: []Sidecar{{Slot: "docs", Instance: "one", Stream: health.Streaming}},
@@ -24,15 +24,14 @@ func installation() *memory {
 	}
 }
 
-// P10: what is said of a table is counted, or says that it is an estimate, or is not said: as hard as one was told to
-// look.
+// P10: figures of a table are counted, or marked as estimates, or left out, depending on the options.
 func TestP10_ReadLooksAsHardAsItIsTold(t *testing.T) {
 	t.Parallel()
 	const all = "plan rows ledger"
 	for name, c := range map[string]struct {
 		change    func(*memory)
 		o         Options
-		asked     string // of the table and the ledger
+		asked     string // queries about the table and the ledger
 		rows      int64
 		estimated bool
 		coverage  float64
@@ -82,7 +81,7 @@ func TestP10_ReadLooksAsHardAsItIsTold(t *testing.T) {
 	}
 }
 
-// A report that lacks a part is none, but for what a role may not see of a table.
+// A report with a missing part fails, unless the role lacks rights on a table.
 func TestRead_EndsWithWhatCouldNotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"slots", "sidecars", "pipelines", "ledger"} {
@@ -94,7 +93,7 @@ func TestRead_EndsWithWhatCouldNotBeRead(t *testing.T) {
 	}
 }
 
-// P10: rows are counted up to a number, and where there are more the time until they are embedded is told as the least.
+// P10: rows are counted up to a limit. If there are more, the estimated time is a lower bound.
 func TestP10_ATimeThatIsTheLeastSaysSo(t *testing.T) {
 	t.Parallel()
 	for pending, least := range map[int64]bool{taskCap - 1: false, taskCap: true} {

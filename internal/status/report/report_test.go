@@ -12,7 +12,7 @@ import (
 
 const active = string(pipeline.Active)
 
-// P10: an estimate of no rows is no proof that all is covered, and no coverage is above one.
+// P10: an estimate of no rows does not prove full coverage, and no coverage exceeds 1.
 func TestP10_CoverageIsMeasured(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -32,7 +32,7 @@ func TestP10_CoverageIsMeasured(t *testing.T) {
 	}
 }
 
-// A large ledger is not read again and again: not within a minute, nor more than a hundredth of the time.
+// A large ledger is not read repeatedly: not within a minute, and not for more than a hundredth of the time.
 func TestCounts_RemembersForAWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestCount_AnEstimateSaysThatItIsOne(t *testing.T) {
 	}
 }
 
-// What nobody may look at is no news of a pipeline.
+// A pipeline that the role may not look at keeps its stored status.
 func TestFound_LeavesOutWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	got := Options{Loaded: []pipeline.Pipeline{
@@ -108,13 +108,13 @@ func TestFound_LeavesOutWhatIsLocked(t *testing.T) {
 	}
 }
 
-// A slot that is nobody's for a moment is not told of as if it were for good; one that stays so is.
+// A slot that is inactive for a moment is not reported as inactive; one that stays so is.
 func TestSettled_WaitsForASlotToBeTakenOver(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		o     Options
-		after time.Duration // it is held
+		after time.Duration // until a sidecar takes it over
 		err   error
 		least time.Duration
 		most  time.Duration

@@ -15,7 +15,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// taskCap is where exact counts of tasks end.
+// taskCap is the limit of exact counts of tasks.
 const taskCap = 100_000
 
 type server struct{ db database.DB }
@@ -33,7 +33,7 @@ func (s server) slots(ctx context.Context) ([]Slot, error) {
 
 func (s server) sidecars(ctx context.Context) ([]Sidecar, error) { return Sidecars(ctx, s.db) }
 
-// Sidecars returns those that run.
+// Sidecars returns the running sidecars.
 func Sidecars(ctx context.Context, db database.DB) ([]Sidecar, error) {
 	return collect(ctx, db, "read the sidecars", pgx.RowToStructByPos[Sidecar], "status_workers")
 }
@@ -77,12 +77,12 @@ func (s server) rows(ctx context.Context, table string, most int64) (n int64, er
 	return n, err
 }
 
-// read runs a statement over the rows of a source table unless that would run code of somebody else with a superuser's
+// read runs a statement on the rows of a source table, unless that would run another role's code with a superuser's
 // rights.
 func (s server) read(ctx context.Context, table, query string, into any, args ...any) error {
 	return database.ReadOnly(ctx, s.db, func(tx pgx.Tx) error {
 		var oid uint32
-		var rows string // a plain table that others inherit from is only itself
+		var rows string // a plain table is read without the tables that inherit from it
 		if err := tx.QueryRow(ctx, `SELECT oid, CASE WHEN relkind <> 'p' THEN 'ONLY ' ELSE '' END || $1 FROM pg_class
 			WHERE oid = $1::regclass`, table).Scan(&oid, &rows); err != nil {
 			return err

@@ -15,46 +15,47 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// TaskStates are what a task may be shown as: stale is in progress, and the lease is over; finished is in the history.
+// TaskStates are the displayed states of a task. stale is in_progress with an expired lease; finished is in the
+// history.
 var TaskStates = []string{"todo", "in_progress", "stale", "retrying", "failed", "cancelled", Finished}
 
 // Finished is the state of tasks that have left the queue.
 const Finished = "finished"
 
-// Task is a row that waits, is being embedded, failed, was cancelled, or has been done, with the columns of the view
-// tasks. It holds no text.
+// Task is a row of the view tasks: a row that waits, is being embedded, failed, was cancelled, or is done. It holds no
+// text.
 type Task struct {
 	Pipeline    string     `json:"pipeline"`
 	Key         string     `db:"row_key" json:"key"`
 	State       string     `json:"state"`
 	Priority    string     `json:"priority"`
-	Attempt     int32      `json:"attempt"` // tries that failed because of the row itself
+	Attempt     int32      `json:"attempt"` // attempts that failed because of the row itself
 	Class       string     `db:"error_class" json:"class,omitempty"`
 	Code        string     `db:"error_code" json:"code,omitempty"`
 	Message     string     `db:"error_message" json:"message,omitempty"`
-	CommittedAt time.Time  `json:"committed_at"` // of the oldest change that is not satisfied, or when a look was asked for
+	CommittedAt time.Time  `json:"committed_at"` // of the oldest change not yet processed, or of the request
 	AgeSeconds  Seconds    `json:"age_seconds"`
 	CreatedAt   *time.Time `json:"created_at"`                     // of the task; null: there was none
-	ScheduledAt *time.Time `json:"scheduled_at"`                   // when it is due, or was, if it waits or has waited for a time
-	StartedAt   *time.Time `json:"started_at"`                     // of the try that runs, or else of the last one
-	FinishedAt  *time.Time `json:"finished_at"`                    // of the last try; null: one runs, or none has ended
-	LeasedBy    string     `json:"leased_by,omitempty"`            // or by whom it was finished
-	ID          int64      `json:"task_id,omitempty" db:"task_id"` // absent: it is finished
-	Outcome     string     `json:"outcome,omitempty"`              // of a finished one: embedded, reused, unchanged, failed and the like
-	Cursor      string     `json:"cursor"`                         // for the page that begins behind it
+	ScheduledAt *time.Time `json:"scheduled_at"`                   // when it is or was due, if scheduled for later
+	StartedAt   *time.Time `json:"started_at"`                     // of the current attempt, or else of the last one
+	FinishedAt  *time.Time `json:"finished_at"`                    // of the last attempt; null: running or none
+	LeasedBy    string     `json:"leased_by,omitempty"`            // the worker that has it, or that finished it
+	ID          int64      `json:"task_id,omitempty" db:"task_id"` // absent: finished
+	Outcome     string     `json:"outcome,omitempty"`              // if finished: embedded, reused, failed ...
+	Cursor      string     `json:"cursor"`                         // of the page after it
 }
 
-// Seconds are an age.
+// Seconds is an age.
 type Seconds float64
 
-// TaskColumn is one of the lists of tasks that people read. JSON has the fields of Task.
+// TaskColumn is a column of the lists of tasks in the terminal and the dashboard. JSON has the fields of Task.
 type TaskColumn struct {
-	Name string            // in a terminal; behind > it is of numbers
-	Page string            // its heading on the page of tasks; "": that shows it in a place of its own
+	Name string            // heading in a terminal; > marks a column of numbers
+	Page string            // heading on the page of tasks; "": the page shows it elsewhere
 	Of   func(t *Task) any // a text, a number, *time.Time or Seconds
 }
 
-// TaskColumns are all of them.
+// TaskColumns lists the columns.
 var TaskColumns = []TaskColumn{
 	{"pipeline", "", func(t *Task) any { return t.Pipeline }},
 	{"key", "", func(t *Task) any { return t.Key }},
@@ -71,7 +72,7 @@ var TaskColumns = []TaskColumn{
 	{"message", "", func(t *Task) any { return t.Message }},
 }
 
-// TaskFilter says which tasks are meant; what is zero does not matter.
+// TaskFilter selects tasks; zero fields select all.
 type TaskFilter struct {
 	States      []string
 	Class, Code string
@@ -79,11 +80,11 @@ type TaskFilter struct {
 	OlderThan   time.Duration
 }
 
-// ErrCursor says that a cursor is not that of a task of the list.
+// ErrCursor means that a cursor does not belong to a task of the list.
 var ErrCursor = errors.New("that is not the cursor of a task of this list")
 
-// Tasks returns tasks of pipelines, the oldest first, or finished ones, the newest first: behind the one with the
-// cursor after, or from the first on, at most so many.
+// Tasks returns at most limit tasks of pipelines, after the one with the cursor after: open ones, the oldest first, or
+// finished ones, the newest first.
 func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter, after string, limit int,
 ) ([]Task, error) {
 	args := pgx.StrictNamedArgs{
@@ -111,8 +112,8 @@ func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter
 	return collect(ctx, db, "list tasks", database.RowOfView[Task], "list_tasks", args)
 }
 
-// few are the numbers of the tasks of pipelines that have few; nil: there are more. To find them by their order the
-// server would read the tasks of all others.
+// few returns the numbers of the tasks of pipelines that have few, or nil if there are more. Finding these in task
+// order would make the server read the tasks of all others.
 func few(ctx context.Context, db database.DB, pipelines []string) ([]int64, error) {
 	const mostTasks, mostPipelines = 200, 10
 	if len(pipelines) > mostPipelines {
@@ -130,19 +131,19 @@ func few(ctx context.Context, db database.DB, pipelines []string) ([]int64, erro
 type Action struct {
 	ID          int64          `json:"audit_id"`
 	At          time.Time      `json:"acted_at"`
-	FinishedAt  *time.Time     `json:"finished_at"` // null: a job that is under way
+	FinishedAt  *time.Time     `json:"finished_at"` // null: a job in progress
 	Role        string         `json:"role"`
-	SaidBy      string         `json:"said_by"` // who the program says it was asked by
+	SaidBy      string         `json:"said_by"` // the user that the program reported
 	Address     string         `json:"client_addr,omitempty"`
 	Application string         `json:"application"`
 	Action      string         `json:"action"`
-	Pipeline    string         `json:"pipeline"` // "": all
+	Pipeline    string         `json:"pipeline"` // "": all pipelines
 	Arguments   map[string]any `json:"arguments"`
 	Result      string         `json:"result"`
 	Changed     int64          `json:"changed"`
 }
 
-// Audit returns what was done before the entry with a number, the newest first: to these pipelines, or to whatever.
+// Audit returns the actions before the entry with a number, the newest first: on these pipelines, or all.
 func Audit(ctx context.Context, db database.DB, pipelines []string, before int64, limit int) ([]Action, error) {
 	if len(pipelines) == 0 {
 		pipelines = nil

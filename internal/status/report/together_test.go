@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// Of many pipelines all is asked at once, and what is said of each is what would be said of one.
+// Many pipelines are read together, and the report of each is the same as if read alone.
 func TestP10_ManyPipelinesAreAskedTogether(t *testing.T) {
 	t.Parallel()
 	const pipelines = 120

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Coverage that nobody can know is told as that, and never as a number.
+// An unknown coverage is reported as unknown, never as a number.
 func TestPipeline_TellsItsCoverage(t *testing.T) {
 	t.Parallel()
 	half := 0.5
@@ -20,7 +20,8 @@ func TestPipeline_TellsItsCoverage(t *testing.T) {
 	}
 }
 
-// What is left during a scan is what waits and what it has not seen yet, however many rows there turn out to be.
+// During a scan, the rows left are the queued ones and those that the scan has not seen, even if there are more rows
+// than expected.
 func TestPipeline_TellsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -38,7 +39,7 @@ func TestPipeline_TellsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A group of errors names one of its rows, and says so if it ends at the most that is counted.
+// A group of errors names one of its rows, and says so if the count is capped.
 func TestErrorGroup_IsOneLine(t *testing.T) {
 	t.Parallel()
 	g := ErrorGroup{

@@ -17,21 +17,21 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// CaughtUp is how far a slot's pipelines are with everything before an LSN.
+// CaughtUp is how far a slot's pipelines have processed the changes before an LSN.
 type CaughtUp struct {
-	Decoded bool  `json:"decoded"` // all of it is in the queue or done
-	Open    int64 `json:"open"`    // tasks for it that are not done
-	Scans   int64 `json:"scans"`   // pipelines whose scan is not over
-	// pipelines whose table was altered and not looked at since; counted when nothing else is left
+	Decoded bool  `json:"decoded"` // all changes are queued or done
+	Open    int64 `json:"open"`    // unfinished tasks for them
+	Scans   int64 `json:"scans"`   // pipelines with an unfinished scan
+	// pipelines whose table was altered and not yet checked; counted if nothing else is left
 	Altered int64 `json:"altered"`
-	Failed  int64 `json:"failed"` // dead letters for it: not waited for
-	// rows that somebody took out of the queue: not waited for
+	Failed  int64 `json:"failed"` // dead letters: not waited for
+	// cancelled rows: not waited for
 	Cancelled int64 `json:"cancelled"`
-	// rows that somebody put off to a later time: not waited for before that
+	// rows that were postponed to a later time: not waited for until then
 	PutOff  int64    `json:"put_off"`
-	Resting []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
-	// Unrouted are pipelines that the streamer does not know yet as they are now: their changes may pass unseen, and a
-	// scan will find them.
+	Resting []string `json:"resting"` // pipelines that cannot or should not work now: not waited for
+	// Unrouted are pipelines whose current version the streamer has not loaded yet: it may miss their changes, and a
+	// scan will find these.
 	Unrouted []string `json:"unrouted"`
 }
 
@@ -40,29 +40,29 @@ func (c CaughtUp) Yes() bool {
 	return c.Decoded && c.Open == 0 && c.Scans == 0 && c.Altered == 0 && len(c.Unrouted) == 0
 }
 
-// streamersTurn reports whether the streamer must act before anybody else can.
+// streamersTurn reports whether the streamer must act next.
 func (c CaughtUp) streamersTurn() bool { return !c.Decoded || c.Altered > 0 || len(c.Unrouted) > 0 }
 
-// ErrNoSlot means that a slot has no checkpoint here.
+// ErrNoSlot means that the slot has no checkpoint in this database.
 var ErrNoSlot = errors.New("no such slot has an LSN checkpoint in this database: run `embedsidecar init` first")
 
-// ErrNoPipeline means that a slot has no pipeline here, or not yet: a set-up under way makes its checkpoint first.
+// ErrNoPipeline means that the slot has no pipeline here, or not yet: a setup in progress creates its checkpoint first.
 var ErrNoPipeline = errors.New("no pipeline of this slot is set up in this database: run `embedsidecar init` first")
 
-// At asks once. What the WAL does not tell of a table (ALTER TYPE ... USING, a partition that is attached) the
-// catalogue does, and the streamer stores what it has seen of that together with its request for a scan: so the
-// catalogue comes first, and then the scans.
+// At reads the state once. The catalog shows changes to tables that are not in the WAL (ALTER TYPE ... USING, an
+// attached partition). The streamer stores what it has seen of these together with its request for a scan, so the
+// catalog is read before the scans.
 func At(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	return at(ctx, server{db}, slot, lsn)
 }
 
-// progress is what somebody who waits asks of a database.
+// progress is the part of a database that a wait queries.
 type progress interface {
-	// caughtUp is how far a slot's pipelines are, and whether it has any; pgx.ErrNoRows: it has no checkpoint.
+	// caughtUp returns how far a slot's pipelines are, and whether it has any; pgx.ErrNoRows: no checkpoint.
 	caughtUp(ctx context.Context, slot string, lsn pglogrepl.LSN) (c CaughtUp, pipelines bool, err error)
-	// altered counts the pipelines of which the catalogue says something else than the streamer has seen.
+	// altered counts the pipelines whose catalog entries differ from what the streamer has seen.
 	altered(ctx context.Context, slot string) (n int64, err error)
-	// ask makes the streamer persist its position as soon as it reaches an LSN; nil: that of now.
+	// ask makes the streamer persist its position as soon as it reaches an LSN; nil: the current one.
 	ask(ctx context.Context, lsn *string) (at pglogrepl.LSN, err error)
 }
 
@@ -76,7 +76,7 @@ func at(ctx context.Context, db progress, slot string, lsn pglogrepl.LSN) (Caugh
 	)
 }
 
-// differs reports whether the catalogue says something else of a pipeline than the streamer has seen.
+// differs reports whether the catalog entries of a pipeline differ from what the streamer has seen.
 func differs(fields []pgconn.FieldDescription, values [][]byte) bool {
 	value := func(name string) []byte {
 		return values[slices.IndexFunc(fields, func(f pgconn.FieldDescription) bool { return f.Name == name })]
@@ -84,8 +84,7 @@ func differs(fields []pgconn.FieldDescription, values [][]byte) bool {
 	return !bytes.Equal(value("known"), value("current")) // jsonb: equal content has equal bytes
 }
 
-// refused is what is told of a slot that could not be asked for, or that has nothing to be caught up with: err is that
-// of the question, and pipelines says whether it has any.
+// refused returns the error for a slot whose state could not be read (err), or which has no pipelines.
 func refused(slot string, pipelines bool, err error) error {
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -98,7 +97,7 @@ func refused(slot string, pipelines bool, err error) error {
 	return nil
 }
 
-// ordered asks the queue, then the catalogue if nothing is left, and then the queue again.
+// ordered reads the queue, then the catalog if nothing is left, and then the queue again.
 func ordered(at func() (CaughtUp, error), altered func() (int64, error)) (CaughtUp, error) {
 	c, err := at()
 	if err != nil || !c.Yes() {
@@ -113,21 +112,21 @@ func ordered(at func() (CaughtUp, error), altered func() (int64, error)) (Caught
 	return c, err
 }
 
-// Now returns an LSN that everything committed before this call lies below, and makes the streamer persist its
-// position as soon as it gets there: an idle one otherwise saves itself the write.
+// Now returns an LSN above everything committed before this call. It makes the streamer persist its position as soon as
+// it gets there; an idle streamer would otherwise skip that write.
 func Now(ctx context.Context, db database.DB) (pglogrepl.LSN, error) { return server{db}.ask(ctx, nil) }
 
-// Wait waits until a slot's pipelines have caught up with an LSN. When ctx ends first it returns how far they are and
-// ctx's error.
+// Wait waits until a slot's pipelines have caught up with an LSN. If ctx ends first, it returns the current state and
+// the error of ctx.
 func Wait(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	return waitFor(ctx, server{db}, slot, lsn)
 }
 
-// Moment is how long anyone who looks once waits for the streamer to say where it is: while nothing happens it says so
-// when it is asked.
+// Moment is how long a single check waits for the streamer to report its position. An idle streamer reports it only on
+// request.
 const Moment = 500 * time.Millisecond
 
-// Look tells how far a slot's pipelines are with an LSN. It waits for no row, and for the streamer a Moment.
+// Look returns how far a slot's pipelines are with an LSN. It waits at most a Moment for the streamer, and for no row.
 func Look(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	return look(ctx, func() (CaughtUp, error) { return At(ctx, db, slot, lsn) }, hurry(ctx, server{db}, lsn))
 }
@@ -143,7 +142,7 @@ func look(ctx context.Context, at func() (CaughtUp, error), hurry func() error) 
 		}
 		return c, err
 	}, hurry)
-	if moment.Err() != nil { // what ended is the moment
+	if moment.Err() != nil { // the moment ended, not the wait
 		err = cmp.Or(ctx.Err(), failed)
 	}
 	return c, err
@@ -153,7 +152,7 @@ func waitFor(ctx context.Context, db progress, slot string, lsn pglogrepl.LSN) (
 	return wait(ctx, func() (CaughtUp, error) { return at(ctx, db, slot, lsn) }, hurry(ctx, db, lsn))
 }
 
-// hurry has the streamer persist its position as soon as it reaches an LSN.
+// hurry returns a function that makes the streamer persist its position as soon as it reaches an LSN.
 func hurry(ctx context.Context, db progress, lsn pglogrepl.LSN) func() error {
 	wanted := lsn.String()
 	return func() error {
@@ -162,7 +161,7 @@ func hurry(ctx context.Context, db progress, lsn pglogrepl.LSN) func() error {
 	}
 }
 
-// wait asks how far it is until nothing is left.
+// wait reads the state until nothing is left.
 func wait(ctx context.Context, at func() (CaughtUp, error), hurry func() error) (c CaughtUp, err error) {
 	err = poll(ctx, func() (ends, streamersTurn bool, err error) {
 		c, err = at()
@@ -171,11 +170,11 @@ func wait(ctx context.Context, at func() (CaughtUp, error), hurry func() error) 
 	return c, err
 }
 
-// poll looks until that ends, and has the streamer hurry where it is its turn.
+// poll calls look until it ends, and hurries the streamer when it must act next.
 func poll(ctx context.Context, look func() (ends, streamersTurn bool, err error), hurry func() error) error {
 	const (
 		shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
-		first, again      = 100 * time.Millisecond, time.Second // who has just asked is mostly answered before
+		first, again      = 100 * time.Millisecond, time.Second // an earlier request is usually answered by then
 	)
 	next := time.Now().Add(first)
 	for pause := shortest; ; pause = min(2*pause, longest) {
@@ -184,50 +183,49 @@ func poll(ctx context.Context, look func() (ends, streamersTurn bool, err error)
 		if err != nil && ctx.Err() == nil || err == nil && ends {
 			return err
 		}
-		// Without it the streamer looks at its next heartbeat, and stores an idle position after ten minutes. One that has
-		// just begun has not heard what was asked before.
+		// Without this, the streamer acts at its next heartbeat, and stores an idle position only after ten minutes.
+		// The request is repeated, because a streamer that has just started did not get it.
 		if now := time.Now(); now.After(next) && turn {
 			next = now.Add(again)
 			if err := hurry(); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
-		if !sleep.For(ctx, max(pause, 2*time.Since(began))) { // what waits in a million is dear to count
+		if !sleep.For(ctx, max(pause, 2*time.Since(began))) { // counting a million tasks is expensive
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// Left is how far a pipeline is with everything before an LSN.
+// Left is what a pipeline still has to process of the changes before an LSN.
 type Left struct {
 	Pipeline  string
-	Decoded   bool // all of it is in the queue or done
+	Decoded   bool // all changes are queued or done
 	Rows      int64
-	Running   int64 // in work at this moment
+	Running   int64 // being processed now
 	Failed    int64 // dead letters: not waited for
-	Cancelled int64 // rows that somebody took out of the queue: not waited for
-	PutOff    int64 // rows that somebody put off to a later time: not waited for before that
-	Scanning  bool  // a scan is not over
+	Cancelled int64 // cancelled rows: not waited for
+	PutOff    int64 // postponed rows: not waited for until they are due
+	Scanning  bool  // a scan is in progress
 	Resting   string
-	Sidecar   bool // one runs
+	Sidecar   bool // a sidecar runs
 }
 
 // Drained reports whether nothing is left to embed.
 func (l *Left) Drained() bool { return l.Decoded && l.Rows == 0 && !l.Scanning }
 
-// Stands reports whether nothing becomes less by waiting: all is read, the pipeline rests, and nobody is at work any
-// more.
+// Stands reports whether waiting does not help: all changes are read, the pipeline does not work, and no row is being
+// processed.
 func (l *Left) Stands() bool { return l.Decoded && l.Resting != "" && l.Running == 0 }
 
-// DrainState tells how far pipelines are, by their names.
+// DrainState returns the state of pipelines, sorted by their names.
 func DrainState(ctx context.Context, db database.Reader, ids []int32, lsn pglogrepl.LSN) ([]Left, error) {
 	return collect(ctx, db, "ask what is left", pgx.RowToStructByPos[Left], "drain_state",
 		pgx.StrictNamedArgs{"pipeline_ids": ids, "lsn": lsn.String()})
 }
 
-// Drain waits until nothing that was committed before it began is left of pipelines, or until what is left stands
-// still. When ctx ends first it returns how far they are and ctx's error. tell is told how far they are each time that
-// is asked.
+// Drain waits until nothing committed before the call is left of pipelines, or until waiting no longer helps. If ctx
+// ends first, it returns their state and the error of ctx. It calls tell with each state that it reads.
 func Drain(ctx context.Context, db database.DB, ids []int32, tell func([]Left)) (list []Left, err error) {
 	lsn, err := Now(ctx, db)
 	if err != nil {
@@ -236,7 +234,7 @@ func Drain(ctx context.Context, db database.DB, ids []int32, tell func([]Left)) 
 	return drain(ctx, func() ([]Left, error) { return DrainState(ctx, db, ids, lsn) }, hurry(ctx, server{db}, lsn), tell)
 }
 
-// drain asks how far it is until nothing is left or moves.
+// drain reads the state until nothing is left or waiting no longer helps.
 func drain(ctx context.Context, at func() ([]Left, error), hurry func() error, tell func([]Left)) (list []Left,
 	err error,
 ) {

@@ -18,7 +18,7 @@ func TestCaughtUp_SaysForWhomToWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		c        CaughtUp
 		yes      bool
-		streamer bool // it must act first
+		streamer bool // the streamer must act first
 	}{
 		"all is done":                   {done, true, false},
 		"what failed is not waited for": {CaughtUp{Decoded: true, Failed: 3, Resting: []string{"docs"}}, true, false},
@@ -34,8 +34,8 @@ func TestCaughtUp_SaysForWhomToWait(t *testing.T) {
 	}
 }
 
-// What the WAL does not tell of a table the catalogue does, and the streamer stores what it has seen of that with its
-// request for a scan: so the catalogue comes first, and then the scans.
+// The catalog shows changes to tables that are not in the WAL. The streamer stores what it has seen of these with its
+// request for a scan, so the catalog is read before the scans.
 func TestAt_AsksTheQueueAfterTheCatalogue(t *testing.T) {
 	t.Parallel()
 	broken, thrice := errors.New("broken"), []string{"queue", "catalogue", "queue"}
@@ -90,7 +90,8 @@ func TestWait_UntilNothingIsLeft(t *testing.T) {
 	})
 }
 
-// Who looks once is answered at once where the streamer has said how far it is, and waits for that a moment at most.
+// A single check answers at once if the streamer has reported its position, and otherwise waits for that at most a
+// moment.
 func TestLook_WaitsForTheStreamerAlone(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -98,7 +99,7 @@ func TestLook_WaitsForTheStreamerAlone(t *testing.T) {
 		answers []CaughtUp
 		err     error
 		asks    int
-		took    time.Duration // at most
+		took    time.Duration // upper limit
 		yes     bool
 	}{
 		"all is done":                  {[]CaughtUp{done}, nil, 1, 0, true},
@@ -157,14 +158,14 @@ func TestWait_EndsWithWhatWentWrong(t *testing.T) {
 	})
 }
 
-// Who asks how far a slot is hears what to do where there is nothing to be caught up with.
+// A query about a slot without checkpoint or pipelines fails with a hint.
 func TestAt_TellsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	broken, docs := errors.New("broken"), []Pipeline{{Name: "docs"}}
 	for name, c := range map[string]struct {
 		m    memory
 		want error
-		yes  bool // if there is no error
+		yes  bool // without an error
 	}{
 		"all is done":               {memory{installed: docs, progress: done}, nil, true},
 		"its table was altered":     {memory{installed: docs, progress: done, news: 1}, nil, false},
@@ -182,8 +183,7 @@ func TestAt_TellsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A table was altered that the catalogue describes in another way than the streamer has stored, and one of which it has
-// stored nothing, or of which nothing is there.
+// A table counts as altered if the catalog differs from what the streamer has stored, or if one of the two is missing.
 func TestDiffers_FromWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	fields := []pgconn.FieldDescription{{Name: "current"}, {Name: "pipeline_id"}, {Name: "known"}}
@@ -203,7 +203,7 @@ func TestDiffers_FromWhatWasSeen(t *testing.T) {
 	}
 }
 
-// A streamer with nothing to store does so for whoever waits, as soon as it is where he waits for it to be.
+// An idle streamer persists its position for a waiting caller as soon as it reaches the requested LSN.
 func TestWaitFor_AsksForThePositionItWaitsFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,12 +12,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
-// Line is the state of the slot in one line. Names in it are as they are.
+// Line returns the state of the slot on one line. Names in it are not escaped.
 func (s *Slot) Line() string {
 	return "slot " + s.Name + ": " + s.Word() + ", " + wording.Size(s.LagBytes) + " behind, WAL kept " + s.Kept()
 }
 
-// Word says what becomes of the slot.
+// Word returns the state of the slot in words.
 func (s *Slot) Word() string {
 	if s.State == Streamed {
 		return s.Reason
@@ -25,10 +25,10 @@ func (s *Slot) Word() string {
 	return s.State.Word()
 }
 
-// Streamed is the state of a slot that keeps no pipeline from its work.
+// Streamed is the state of a slot that blocks no pipeline.
 const Streamed health.Code = "streaming"
 
-// Kept is how much WAL the slot keeps, and how much it may.
+// Kept returns how much WAL the slot retains, and its limit.
 func (s *Slot) Kept() string {
 	if s.SafeWALBytes == nil {
 		return wording.Size(s.RetainedBytes)
@@ -36,7 +36,7 @@ func (s *Slot) Kept() string {
 	return wording.Size(s.RetainedBytes) + " of " + wording.Size(s.RetainedBytes+max(*s.SafeWALBytes, 0))
 }
 
-// Word is the state of the pipeline, with how far it is.
+// Word returns the state of the pipeline with its progress.
 func (p *Pipeline) Word() string {
 	word := p.State.Word()
 	switch {
@@ -56,25 +56,24 @@ func (p *Pipeline) Word() string {
 	return word
 }
 
-// AtWork reports whether nothing keeps the pipeline from its work: it has none, or rows wait that are not only to be
-// tried again.
+// AtWork reports whether nothing blocks the pipeline: it has no work, or rows wait that are not only retries.
 func (p *Pipeline) AtWork() bool {
 	return p.State == health.UpToDate || p.State == health.Working && p.Open() > p.Retrying
 }
 
-// BatchJob is a batch job of a pipeline's provider that is not done.
+// BatchJob is an unfinished batch job at a pipeline's provider.
 type BatchJob struct {
 	State   string  `json:"state"` // gathering, closed, submitting, running, ended
-	Job     string  `json:"job"`   // the provider's name of it; empty: it has none yet
+	Job     string  `json:"job"`   // the provider's name of it; empty: not yet known
 	Rows    int64   `json:"rows"`
-	Texts   int64   `json:"texts"` // 0: they are not read yet
+	Texts   int64   `json:"texts"` // 0: the rows are not read yet
 	Tokens  int64   `json:"tokens"`
-	Price   float64 `json:"price"` // about; 0: the model has none in the configuration
+	Price   float64 `json:"price"` // approximate; 0: the configuration has no price for the model
 	Seconds float64 `json:"seconds"`
-	Message string  `json:"message"` // why it waits, or has no results; empty: all is well
+	Message string  `json:"message"` // why it waits, or has no results; empty: no problem
 }
 
-// String says how far it is.
+// String describes the progress of the job.
 func (j BatchJob) String() string {
 	what := map[string]string{
 		"gathering": "its rows are looked for", "closed": "is about to be submitted", "submitting": "is being submitted",
@@ -98,7 +97,7 @@ func (j BatchJob) String() string {
 	return line
 }
 
-// BatchLine says how far the batch jobs of a pipeline are; "" where there are none.
+// BatchLine describes the batch jobs of a pipeline; "" if there are none.
 func BatchLine(pipeline string, list []BatchJob) string {
 	if len(list) == 0 {
 		return ""
@@ -107,23 +106,23 @@ func BatchLine(pipeline string, list []BatchJob) string {
 	return pipeline + ": " + strings.Join(lines, "; ")
 }
 
-// Budget is one of a pipeline, or of its model, and what was spent of it by all that share it.
+// Budget is a budget of a pipeline or of its model, with the amount spent by all that share it.
 type Budget struct {
 	Kind         string   `json:"kind"` // pipeline or model
 	Name         string   `json:"name"`
-	TokensPerDay *int64   `json:"tokens_per_day"` // null: no such limit
-	Tokens       *int64   `json:"tokens"`         // in all, since it was configured
+	TokensPerDay *int64   `json:"tokens_per_day"` // null: no limit
+	Tokens       *int64   `json:"tokens"`         // total limit since it was configured
 	MoneyPerDay  *float64 `json:"money_per_day"`
 	Money        *float64 `json:"money"`
 	TokensToday  int64    `json:"tokens_today"`
 	TokensSpent  int64    `json:"tokens_spent"`
 	MoneyToday   float64  `json:"money_today"`
 	MoneySpent   float64  `json:"money_spent"`
-	Spent        string   `json:"spent"`   // the limit that is reached; empty: none is
-	GoesOn       *string  `json:"goes_on"` // when the next day begins; infinity: only when it is raised; null: it goes on
+	Spent        string   `json:"spent"`   // the limit that is reached; empty: none
+	GoesOn       *string  `json:"goes_on"` // start of the next day; infinity: limit must be raised; null: not spent
 }
 
-// parts are the limits with what was spent, as people read them, and how much of each that is, 0 to 1 and more.
+// parts returns the limits with the amounts spent, and the largest share spent (more than 1 if exceeded).
 func (b *Budget) parts(currency string) (words []string, most float64) {
 	tokens := func(name string, limit *int64, spent int64) {
 		if limit != nil {
@@ -145,13 +144,13 @@ func (b *Budget) parts(currency string) (words []string, most float64) {
 	return words, most
 }
 
-// In says what was spent, in a currency: "model m: 12 of 1000 tokens today".
+// In returns the amounts spent, in a currency: "model m: 12 of 1000 tokens today".
 func (b Budget) In(currency string) string {
 	words, _ := b.parts(currency)
 	return b.Kind + " " + b.Name + ": " + strings.Join(words, ", ")
 }
 
-// BudgetLine says what was spent of the budgets; "" where there are none.
+// BudgetLine returns the amounts spent of the budgets; "" if there are none.
 func (p *Pipeline) BudgetLine() string {
 	if len(p.Budgets) == 0 {
 		return ""
@@ -160,7 +159,7 @@ func (p *Pipeline) BudgetLine() string {
 	return p.Name + ": budget of " + strings.Join(lines, "; of ")
 }
 
-// BudgetShare is how much is spent of the budget that ends first, 0 to 1 and more; known is false without one.
+// BudgetShare returns the largest share spent of a budget (more than 1 if exceeded); known is false without a budget.
 func (p *Pipeline) BudgetShare() (share float64, known bool) {
 	for i := range p.Budgets {
 		_, most := p.Budgets[i].parts("")
@@ -169,31 +168,31 @@ func (p *Pipeline) BudgetShare() (share float64, known bool) {
 	return share, known
 }
 
-// Saved is what of a pipeline needed no embedder, by reason, up to about a minute ago.
+// Saved counts what needed no embedder call, by reason. It may lag by about a minute.
 type Saved struct {
-	Embedded  int64 `json:"texts_embedded"` // of rows, or of their chunks, that did need one
-	Reused    int64 `json:"texts_reused"`   // that had a vector already
-	Unchanged int64 `json:"rows_unchanged"` // that were looked at, and had the vector of their text
-	Tokens    int64 `json:"tokens"`         // about: as many for each as a text that was embedded has
-	// about what these tokens, and those that were embedded, cost; null: nobody has named a price
+	Embedded  int64 `json:"texts_embedded"` // texts of rows or chunks that did need one
+	Reused    int64 `json:"texts_reused"`   // texts with a known vector
+	Unchanged int64 `json:"rows_unchanged"` // processed rows whose vector was current
+	Tokens    int64 `json:"tokens"`         // estimate, by the average of the embedded texts
+	// approximate price of these tokens, and of the embedded ones; null: no price is configured
 	Price    *float64 `json:"price"`
 	Spent    *float64 `json:"price_embedded"`
 	Currency string   `json:"currency,omitempty"`
 }
 
-// reckon says about how many tokens were saved, given those that were not.
+// reckon estimates the saved tokens from the embedded ones.
 func (s *Saved) reckon(embedded int64) {
 	if s.Embedded > 0 {
 		s.Tokens = int64(float64(embedded) / float64(s.Embedded) * float64(s.Reused+s.Unchanged))
 	}
 }
 
-// Priced fills in what all of it costs.
+// Priced sets the prices.
 func (p *Pipeline) Priced(by pipeline.Price) {
 	p.Saved.Price, p.Saved.Spent, p.Saved.Currency = by.Of(p.Saved.Tokens), by.Of(p.Tokens), by.Currency
 }
 
-// SearchLine says what searches have cost; "" where that is nothing.
+// SearchLine returns the cost of searches; "" if there is none.
 func (p *Pipeline) SearchLine() string {
 	if p.SearchTokens == 0 {
 		return ""
@@ -205,7 +204,7 @@ func (p *Pipeline) SearchLine() string {
 	return line
 }
 
-// SavedLine says what was saved in one line; "" where that is nothing.
+// SavedLine describes what was saved, on one line; "" if nothing was.
 func (p *Pipeline) SavedLine() string {
 	s := &p.Saved
 	if s.Reused+s.Unchanged == 0 {
@@ -226,7 +225,7 @@ func (p *Pipeline) SavedLine() string {
 	return line
 }
 
-// CutLine says how many texts were cut, and what to do; "" where none was.
+// CutLine returns how many texts were truncated, with a hint; "" if none was.
 func (p *Pipeline) CutLine() string {
 	if p.Cut == 0 {
 		return ""
@@ -235,8 +234,8 @@ func (p *Pipeline) CutLine() string {
 		"chunking: {strategy: tokens} embeds all of each (docs/chunking.md)", p.Cut, wording.Count(p.Saved.Embedded, "text"))
 }
 
-// SavedLine says how many changes of the slot needed no look of their own, and how many hints were ignored; "" where
-// that is none.
+// SavedLine returns how many changes of the slot needed no processing of their own, and how many hints were ignored; ""
+// if there are none.
 func (s *Slot) SavedLine() string {
 	if s.ChangesUnchanged+s.ChangesJoined+s.HintsIgnored == 0 {
 		return ""

@@ -24,7 +24,7 @@ func TestSlot_InOneLine(t *testing.T) {
 	}
 }
 
-// A scan says how far it is, as far as that is known; never all of it while rows are left.
+// A scan shows its progress if known, and never 100% while rows are left.
 func TestPipeline_InAWord(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -48,7 +48,7 @@ func TestPipeline_InAWord(t *testing.T) {
 	}
 }
 
-// What only waits for its next try is not at work.
+// A pipeline whose rows only wait for a retry is not at work.
 func TestPipeline_AtWork(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

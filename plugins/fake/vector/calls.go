@@ -30,8 +30,8 @@ func (c Call) AppendLine(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// ReadCalls reads the file that EMBEDSIDECAR_PLUGIN_CALLS names, while plugins may be appending to it. A file that
-// does not exist holds no calls. A last line without its end is still being written and left out.
+// ReadCalls reads the file that EMBEDSIDECAR_PLUGIN_CALLS names; plugins may be appending to it. A missing file has no
+// calls. An incomplete last line is skipped.
 func ReadCalls(path string) ([]Call, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +74,7 @@ func parseLine(line string) (Call, error) {
 	return Call{Kind: words[0], Hashes: words[2:]}, nil
 }
 
-// Counts adds up calls: how many texts of each hash were embedded, as documents and queries together.
+// Counts returns how often each text was embedded, by hash, as document or query.
 func Counts(calls []Call) map[string]int {
 	counts := map[string]int{}
 	for _, c := range calls {
@@ -85,8 +85,7 @@ func Counts(calls []Call) map[string]int {
 	return counts
 }
 
-// Sent returns how many texts the calls in a file had, but for some texts, such as those that a host asks on its own
-// account.
+// Sent returns the number of texts in a file of calls, except some texts, such as a host's canaries.
 func Sent(path string, except []string) (n int, err error) {
 	counts, err := SentEach(path, except)
 	for _, times := range counts {

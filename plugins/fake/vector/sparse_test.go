@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The definition is a promise to oracles: these numbers never change.
+// Test oracles depend on the definition: these numbers never change.
 func TestSparse_KeepsItsNumbers(t *testing.T) {
 	t.Parallel()
 	indices, values := Sparse("Hello  world\thello", SparseDims)

@@ -1,5 +1,4 @@
-// Package vector holds what the fake embedder promises, so that a test can compute for itself what must be in the
-// database.
+// Package vector defines the fake embedder's vectors, so that a test can compute the expected content of the database.
 package vector
 
 import (
@@ -13,12 +12,12 @@ import (
 	"unicode"
 )
 
-// DefaultDims is the width of the fake embedder's vectors unless it is told otherwise.
+// DefaultDims is the default width of the fake embedder's vectors.
 const DefaultDims = 384
 
-// Of returns the fake embedder's vector of a text: dims numbers, length 1 up to rounding, the same on every machine
-// and for documents and queries alike. Texts without relation get vectors without relation. It is defined so that any
-// language can repeat it bit for bit:
+// Of returns the fake embedder's vector of a text: dims numbers, length 1 up to rounding, the same on every machine and
+// for documents and queries. Vectors of different texts are unrelated. The definition can be repeated bit for bit in
+// any language:
 //
 //   - the state of splitmix64 is the first 8 bytes of SHA-256(text), little-endian;
 //   - each step adds 0x9E3779B97F4A7C15 to the state and mixes it (below); the top 24 bits of the result, u, give the odd
@@ -26,14 +25,14 @@ const DefaultDims = 384
 //   - the numbers are divided by the square root of the sum of their squares, all in float64 and in order, then rounded to
 //     float32.
 //
-// A text that Empty accepts has no vector; Of would give it one all the same.
+// A text for which Empty is true has no vector, though Of returns one.
 func Of(text string, dims int) []float32 {
 	v := make([]float32, dims)
 	Into(v, text)
 	return v
 }
 
-// Into is Of into a slice of the wanted width.
+// Into is Of into a slice of the given width.
 func Into(v []float32, text string) {
 	sum := sha256.Sum256([]byte(text))
 	fill(v, binary.LittleEndian.Uint64(sum[:8]))
@@ -49,7 +48,7 @@ func fill(v []float32, state uint64) {
 		z = (z ^ z>>27) * 0x94D049BB133111EB
 		z ^= z >> 31
 		x := float64(2*int64(z>>40) + 1 - 1<<24)
-		v[i] = float32(x) // exact: 25 bits with the lowest set are 24 significant ones and a sign
+		v[i] = float32(x) // exact: an odd number of 24 bits and a sign
 		squares += float64(x * x)
 	}
 	length := math.Sqrt(squares)
@@ -58,33 +57,33 @@ func fill(v []float32, state uint64) {
 	}
 }
 
-// Empty reports whether the fake embedder takes a text as holding no token: nothing but Unicode white space.
+// Empty reports whether a text has no token for the fake embedder: it is only Unicode white space.
 func Empty(text string) bool { return strings.TrimSpace(text) == "" }
 
-// Hash names a text in the list of calls: the first 8 bytes of its SHA-256 as 16 hexadecimal digits.
+// Hash identifies a text in the list of calls: the first 8 bytes of its SHA-256 as 16 hexadecimal digits.
 func Hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Score is what the fake reranker gives for a query and a text: the first 2 bytes of the SHA-256 of both with a line
-// feed between them, as a fraction of 65,536. Texts of one query are in an order that has nothing to do with vectors.
+// Score is the fake reranker's score: the first 2 bytes of the SHA-256 of query, line feed and text, as a fraction of
+// 65,536. The resulting order is unrelated to vectors.
 func Score(query, text string) float32 {
 	sum := sha256.Sum256([]byte(query + "\n" + text))
 	return float32(binary.LittleEndian.Uint16(sum[:])) / (1 << 16)
 }
 
-// SparseDims is the width of the fake embedder's sparse vectors unless it is told otherwise.
+// SparseDims is the default width of the fake embedder's sparse vectors.
 const SparseDims = 30522
 
-// sparsePlaces is how many numbers of a sparse vector are not zero, at most: what an HNSW index of pgvector takes.
+// sparsePlaces is the maximum of non-zero numbers in a sparse vector: the limit of pgvector's HNSW index.
 const sparsePlaces = 1000
 
-// Sparse returns the vector that the fake embedder gives for a text when it is sparse: the places of the numbers that
-// are not zero, rising, and the numbers. Texts are the more alike the more words they share. It is defined so that
-// any language can repeat it bit for bit: each word, which is a run of what is not Unicode white space, in lower
-// case, counts at the place that the first 8 bytes of its SHA-256 give, little-endian, modulo dims; it adds 1 + b/256
-// to the number there, where b is the ninth byte. Words that would add a 1,001st place are left out.
+// Sparse returns the fake embedder's sparse vector of a text: the sorted indices of the non-zero numbers, and the
+// numbers. Texts that share more words are more similar. The definition can be repeated bit for bit in any language: a
+// word is a run of anything but Unicode white space, in lower case. Its index is the first 8 bytes of its SHA-256,
+// little-endian, modulo dims. It adds 1 + b/256 to the number there, where b is the ninth byte. Words that would need a
+// 1,001st index are skipped.
 func Sparse(text string, dims int) (indices []uint32, values []float32) {
 	numbers := map[uint32]float32{}
 	for word := range strings.FieldsSeq(text) {
@@ -102,8 +101,8 @@ func Sparse(text string, dims int) (indices []uint32, values []float32) {
 	return indices, values
 }
 
-// TokenEnds returns the offset in bytes after each token of a text, as the fake embedder counts them: runs of what is
-// not white space.
+// TokenEnds returns the byte offset after each token of a text. The fake embedder's tokens are runs of anything but
+// white space.
 func TokenEnds(text string) []int {
 	var ends []int
 	word := false

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The definition is a promise to oracles and to stored test data: these bits never change.
+// Test oracles and stored test data depend on the definition: these bits never change.
 func TestOf_KeepsItsBits(t *testing.T) {
 	want := []uint32{0xbf31df5f, 0x3b37571a, 0xbf3258be, 0xbe36d60e}
 	var got []uint32

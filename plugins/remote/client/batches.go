@@ -21,10 +21,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// mostPages is how many pages of a hundred jobs are looked at for one.
+// mostPages is how many pages of a hundred jobs are searched for a job.
 const mostPages = 20
 
-// only is a place at the one URL that a client with batch jobs has. Its requests are few, and count for nobody.
+// only is a lease of the single URL that a client with batch jobs has. The few requests for batch jobs bypass the pool.
 func (c *Client) only() *lease { return &lease{endpoint: c.pool.endpoints[0], began: time.Now()} }
 
 // SubmitBatch makes a batch job of documents.
@@ -32,7 +32,7 @@ func (c *Client) SubmitBatch(ctx context.Context, nonce string, ids, texts []str
 	ctx, cancel := early(ctx)
 	defer cancel()
 	l, path := c.only(), c.o.Dialect.PathOf(c.o.Model)
-	path = strings.TrimSuffix(l.url.Path, "/") + path // as the provider sees it
+	path = strings.TrimSuffix(l.url.Path, "/") + path // the provider's full path
 	file, kind, err := c.file(nonce, path, ids, texts)
 	if err != nil {
 		return sdk.Job{}, fmt.Errorf("write the requests of a batch job: %w", err)
@@ -63,7 +63,7 @@ func (c *Client) SubmitBatch(ctx context.Context, nonce string, ids, texts []str
 	})
 }
 
-// file is what is sent of the requests of a job, and what kind of body that is.
+// file returns the upload with the requests of a job, and its content type.
 func (c *Client) file(nonce, path string, ids, texts []string) (data []byte, kind string, err error) {
 	var (
 		b     bytes.Buffer
@@ -92,7 +92,7 @@ func (c *Client) file(nonce, path string, ids, texts []string) (data []byte, kin
 	return b.Bytes(), kind, err
 }
 
-// lines writes the requests of a job.
+// lines writes the requests of a job, one a line.
 func (c *Client) lines(w io.Writer, path string, ids, texts []string) error {
 	for i, text := range texts {
 		body, err := c.body(false, "", []string{c.o.Prefixes[0] + text})
@@ -110,10 +110,10 @@ func (c *Client) lines(w io.Writer, path string, ids, texts []string) error {
 	return nil
 }
 
-// told sends something about batch jobs and returns the answer. Of a wrong one nothing is shown but its code.
+// told sends a request about batch jobs and returns the answer. An error shows only the code of the answer.
 func (c *Client) told(ctx context.Context, l *lease, what call, texts []string) ([]byte, *fault) {
 	if texts == nil {
-		texts = []string{""} // messages about jobs may quote texts that are not at hand
+		texts = []string{""} // messages about jobs may quote texts that are unknown here
 	}
 	resp, after, f := c.send(ctx, l, what, texts)
 	if f != nil {
@@ -149,8 +149,8 @@ func (c *Client) readJob(ctx context.Context, l *lease, what call) (dialect.Told
 	return t, nil
 }
 
-// get asks for what is told of a job. One that the provider does not know is not there: another provider, which has
-// taken its place at the URL, may call its id wrong.
+// get reads the state of a job. A job that the provider does not know, or whose id it calls invalid, does not exist:
+// the URL may now belong to another provider.
 func (c *Client) get(ctx context.Context, l *lease, job string) (dialect.Told, *fault) {
 	t, f := c.readJob(ctx, l, call{method: http.MethodGet, path: c.o.Batches.Jobs + "/" + url.PathEscape(job)})
 	if f != nil && slices.Contains([]int{
@@ -161,7 +161,7 @@ func (c *Client) get(ctx context.Context, l *lease, job string) (dialect.Told, *
 	return t, f
 }
 
-// PollBatch tells of a job.
+// PollBatch returns the state of a job.
 func (c *Client) PollBatch(ctx context.Context, nonce, job string) (sdk.Job, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
@@ -201,7 +201,7 @@ func (c *Client) PollBatch(ctx context.Context, nonce, job string) (sdk.Job, err
 	return sdk.Job{State: embed.JobUnknown}, nil
 }
 
-// FetchBatch gives what a job has for texts. Lines that are none are left out, and so is what a broken file lacks.
+// FetchBatch passes on the results of a job. It skips lines that it cannot read.
 func (c *Client) FetchBatch(ctx context.Context, job string, give func(id string, a sdk.Answer) error) error {
 	ctx, cancel := early(ctx)
 	defer cancel()
@@ -215,7 +215,7 @@ func (c *Client) FetchBatch(ctx context.Context, job string, give func(id string
 	case f != nil:
 		return f.call()
 	case t.File == "":
-		return sdk.Misconfigured(fmt.Errorf("%s: the batch job has no file of answers", l.name))
+		return sdk.Misconfigured(fmt.Errorf("%s: the batch job has no output file", l.name))
 	}
 	down := call{
 		method: http.MethodGet, before: c.o.Batches.Down,
@@ -248,10 +248,10 @@ func (c *Client) FetchBatch(ctx context.Context, job string, give func(id string
 		}
 	}
 	if bad > 0 {
-		c.o.Log.Warn("lines of a batch job's answers are left out: they cannot be read", "url", l.name, "lines", bad)
+		c.o.Log.Warn("skipping unreadable lines of a batch job's output", "url", l.name, "lines", bad)
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return sdk.Misconfigured(fmt.Errorf("%s: a line of a batch job's answers is too long", l.name))
+		return sdk.Misconfigured(fmt.Errorf("%s: a line of a batch job's output is too long", l.name))
 	} else if err != nil {
 		key, _ := c.o.Key() // it was there a moment ago
 		return c.unreached(ctx, l, err, key, []string{""}).call()
@@ -259,7 +259,7 @@ func (c *Client) FetchBatch(ctx context.Context, job string, give func(id string
 	return nil
 }
 
-// answerOf is the answer to one text of a batch job.
+// answerOf converts one line of a batch job's output.
 func (c *Client) answerOf(line dialect.Line, dims int) sdk.Answer {
 	failed := func(format string, args ...any) sdk.Answer {
 		return sdk.Answer{Err: &sdk.TextError{Class: sdk.Invalid, Message: fmt.Sprintf(format, args...)}}
@@ -278,7 +278,7 @@ func (c *Client) answerOf(line dialect.Line, dims int) sdk.Answer {
 	return sdk.Answer{Vector: v, Tokens: a.Tokens}
 }
 
-// CancelBatch gives a job up. One that is over, or not there, is left as it is.
+// CancelBatch cancels a job. It does nothing if the job has ended or does not exist.
 func (c *Client) CancelBatch(ctx context.Context, job string) error {
 	ctx, cancel := early(ctx)
 	defer cancel()

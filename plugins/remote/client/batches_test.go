@@ -9,8 +9,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// TestBatches_OfEachProvider: a job is made, found by its nonce, followed, fetched and given up, in the form that each
-// provider documents.
+// TestBatches_OfEachProvider: a job is made, found by its nonce, polled, fetched and cancelled, as each provider
+// documents it.
 func TestBatches_OfEachProvider(t *testing.T) {
 	t.Parallel()
 	for _, form := range dialect.AllBatches() {

@@ -1,10 +1,9 @@
-// Package client asks servers for vectors over HTTP, in any of the dialects: it groups texts into requests, shares
-// them out to several URLs, waits and tries again when it should, finds the text that breaks a request, and believes
-// no answer unseen.
+// Package client gets vectors from servers over HTTP, in any of the dialects. It groups texts into requests,
+// distributes them over several URLs, retries with backoff, finds the text that breaks a request, and validates every
+// answer.
 //
-// What it promises: one answer for each text; a text gets an error of its own only when it is the text's own fault,
-// which is held against it only after the same server has answered a harmless probe; no error holds a key or a piece
-// of a text.
+// It promises one answer for each text. A text gets an error of its own only if the server has also answered a harmless
+// probe, so that the fault is the text's. No error contains a key or a piece of a text.
 package client
 
 import (
@@ -33,24 +32,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// DimsBy says who makes vectors as wide as they should be.
+// DimsBy says what determines the dims of vectors.
 type DimsBy string
 
-// The ways to a width.
+// The values of DimsBy.
 const (
-	ByProvider DimsBy = "provider" // it is asked for
-	ByModel    DimsBy = "model"    // it is the model's own
-	ByCut      DimsBy = "cut"      // the rest of each vector is left out here, which only some models are made for
+	ByProvider DimsBy = "provider" // the request asks for them
+	ByModel    DimsBy = "model"    // the model's own
+	ByCut      DimsBy = "cut"      // the client truncates vectors, which only some models support
 )
 
-// Options say what to ask whom. All fields are set but those that say otherwise.
+// Options configure a Client. Fields are required unless they say otherwise.
 type Options struct {
 	Dialect   *dialect.Dialect
 	URLs      []*url.URL // checked by Network.CheckURL
-	Model     string     // as the provider calls it; "" where the server has only one
-	Dims      int        // 0: what the probe gives; a sparse dialect needs it
+	Model     string     // the provider's name; "" if the server has only one
+	Dims      int        // 0: those of the probe's vector; required for a sparse dialect
 	DimsBy    DimsBy
-	Prefixes  [2]string         // put before documents and queries; may be empty
+	Prefixes  [2]string         // for documents and queries; may be empty
 	Fields    [2]map[string]any // merged into the requests of documents and queries; nil: none
 	Truncate  dialect.Truncate
 	MaxTokens int // of one text; 0: not known
@@ -61,12 +60,12 @@ type Options struct {
 	Most      int              // requests to a URL at a time
 	Timeout   time.Duration    // of one request
 	Pause     time.Duration    // after a failure; doubles with each further one
-	Patience  time.Duration    // for how long a request waits inside for a URL that pauses
+	Patience  time.Duration    // how long a request waits for a paused URL
 	Key       func() (string, error)
 	KeyHeader string // "": Authorization: Bearer
-	// Sign signs a request with this body where there is no key; nil: it is sent as it is.
+	// Sign signs a request with this body if there is no key; nil: requests are not signed.
 	Sign       func(req *http.Request, body []byte) error
-	Remembered string // file that holds the probe's vector of earlier runs; "": none
+	Remembered string // file with the probe's vector of earlier runs; "": none
 	UserAgent  string
 	HTTP       *http.Client
 	Log        *slog.Logger
@@ -80,11 +79,11 @@ type Client struct {
 
 	mu     sync.Mutex
 	model  *sdk.Model // nil before Describe
-	canary []float32  // what the probe gives
+	canary []float32  // the probe's vector
 	worked time.Time  // the last good answer
 }
 
-// New returns a Client. Nothing is asked yet.
+// New returns a Client. It sends no request.
 func New(o Options) *Client {
 	o.KeyHeader = cmp.Or(o.KeyHeader, o.Dialect.KeyHeader)
 	c := &Client{o: o, pool: newPool(o.URLs, o.Most, o.Pause, o.Patience, o.Log)}
@@ -92,8 +91,8 @@ func New(o Options) *Client {
 	return c
 }
 
-// Describe returns what the servers offer, without a name, and finds out what is not configured. With dims given, it
-// asks nobody, unless the server tells by itself what it runs.
+// Describe returns the description of the model, without a name. It asks a server for what is not configured. If dims
+// are configured, it sends no request, unless the dialect has an InfoPath.
 func (c *Client) Describe(ctx context.Context) (sdk.Model, error) {
 	c.mu.Lock()
 	known := c.model
@@ -136,11 +135,10 @@ func (c *Client) Describe(ctx context.Context) (sdk.Model, error) {
 	return m, nil
 }
 
-// fingerprint names everything that can change a vector, as far as it can be known from here. Where the servers are
-// does not.
+// fingerprint covers everything known here that can change a vector. The servers' addresses are not part of it.
 func (c *Client) fingerprint(identity string, m sdk.Model) string {
 	truncate := c.o.Truncate
-	own := 0 // how far a text is cut here
+	own := 0 // the length to which the client cuts a text
 	if !c.o.Dialect.CutsItself(truncate) && truncate != dialect.CutNever {
 		own = m.MaxTokens
 	}
@@ -149,27 +147,27 @@ func (c *Client) fingerprint(identity string, m sdk.Model) string {
 		"normalize": c.o.Normalize, "truncate": truncate, "cut_at": own, "kinds": c.o.Dialect.Kinds,
 	}
 	for i, name := range []string{"document_fields", "query_fields"} {
-		if c.o.Fields[i] != nil { // so that models without any keep their fingerprint
+		if c.o.Fields[i] != nil { // models without fields keep their fingerprint
 			about[name] = c.o.Fields[i]
 		}
 	}
 	parts, err := json.Marshal(about)
 	if err != nil {
-		return "" // cannot be: strings and numbers; the host refuses an empty one
+		return "" // impossible for strings and numbers; the host refuses an empty one
 	}
 	sum := sha256.Sum256(parts)
 	return "remote:1:" + hex.EncodeToString(sum[:])
 }
 
-// Embed answers texts. The error is one of package sdk's classes.
+// Embed embeds texts. The error is one of package sdk's classes.
 func (c *Client) Embed(ctx context.Context, kind sdk.Kind, texts []string) ([]sdk.Answer, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()
 	return c.answer(ctx, &job{client: c, query: kind == sdk.Query}, c.o.Prefixes[kind], texts)
 }
 
-// early ends before a deadline: the host kills a plugin that lets one pass, so whatever is not done well before it is
-// left for another call.
+// early returns a context that ends before the deadline: the host kills a plugin that misses it, so unfinished texts
+// are left for another call.
 func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -183,7 +181,7 @@ func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []stri
 	var places []int
 	for i, text := range texts {
 		if strings.TrimSpace(text) == "" {
-			j.answers[i].Empty = true // providers refuse these, each in another way
+			j.answers[i].Empty = true // providers refuse empty texts in different ways
 			continue
 		}
 		j.texts[i] = prefix + text
@@ -193,8 +191,8 @@ func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []stri
 	return c.gather(j, all, j.solveAll(ctx, all))
 }
 
-// gather makes one answer of what became of the requests. A fault of all is an error of the call; of some, only their
-// texts come again.
+// gather combines the results of the requests. If all failed, the call fails; if some did, only their texts are retried
+// later.
 func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, error) {
 	var worst *fault
 	failed := 0
@@ -217,7 +215,7 @@ func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, err
 			continue
 		}
 		for _, i := range all[n] {
-			if a := &j.answers[i]; a.Vector == nil && a.Err == nil { // its half may have been answered
+			if a := &j.answers[i]; a.Vector == nil && a.Err == nil { // not answered by another half
 				a.Err = &sdk.TextError{Class: sdk.RetryLater, Delay: f.after, Message: f.Error()}
 			}
 		}
@@ -225,7 +223,7 @@ func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, err
 	return j.answers, nil
 }
 
-// accept turns what a server sent into an answer, or says what is wrong with this one vector. width 0: any.
+// accept validates one vector and converts it to an answer. width 0: any width.
 func (c *Client) accept(v dialect.Vector, width int) ([]float32, error) {
 	if c.o.Dialect.Sparse {
 		return acceptSparse(v, width)
@@ -235,7 +233,7 @@ func (c *Client) accept(v dialect.Vector, width int) ([]float32, error) {
 	}
 	if c.o.Dialect.Reranks {
 		if x := float64(v[0]); math.IsNaN(x) || math.IsInf(x, 0) {
-			return nil, errors.New("the server gave a score that is not finite")
+			return nil, errors.New("the server returned a score that is not finite")
 		}
 		return v, nil
 	}
@@ -248,9 +246,9 @@ func (c *Client) accept(v dialect.Vector, width int) ([]float32, error) {
 	}
 	switch {
 	case math.IsNaN(sum) || math.IsInf(sum, 0):
-		return nil, errors.New("the server gave a vector with a number that is not finite")
+		return nil, errors.New("the server returned a vector with a number that is not finite")
 	case sum == 0:
-		return nil, errors.New("the server gave a vector of zeros")
+		return nil, errors.New("the server returned a vector of zeros")
 	}
 	if c.o.Normalize || c.o.DimsBy == ByCut {
 		scale := 1 / math.Sqrt(sum)
@@ -264,25 +262,25 @@ func (c *Client) accept(v dialect.Vector, width int) ([]float32, error) {
 // acceptSparse is accept for a sparse vector.
 func acceptSparse(v dialect.Vector, width int) ([]float32, error) {
 	if len(v) == 0 {
-		return nil, errors.New("the server gave a vector of zeros")
+		return nil, errors.New("the server returned a vector of zeros")
 	}
 	if last := int(v[len(v)-2]); last >= width {
 		return nil, &widthError{got: last + 1, want: width}
 	}
 	err := embed.CheckPairs(v, width)
-	return v, wrap.Errorf(err, "the server gave a sparse vector that is none")
+	return v, wrap.Errorf(err, "the server returned an invalid sparse vector")
 }
 
-// widthError says that a vector has another width than it should.
+// widthError says that a vector has the wrong width.
 type widthError struct{ got, want int }
 
 func (e *widthError) Error() string {
-	return fmt.Sprintf("the server gives %d dims, want %d", e.got, e.want)
+	return fmt.Sprintf("the server returns %d dims, want %d", e.got, e.want)
 }
 
-// Rerank scores texts by how well they answer a query. Scores are numbers of a width of one: requests, retries and the
-// search for a text that breaks them are those of Embed. Texts without anything in them are not sent, as providers
-// refuse these; they have the score of the worst that was.
+// Rerank scores texts by how well they answer a query. A score is treated as a vector of width 1, so requests, retries
+// and the search for a bad text are those of Embed. Empty texts are not sent, because providers refuse them; they get
+// the worst score of the others.
 func (c *Client) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
 	ctx, cancel := early(ctx)
 	defer cancel()

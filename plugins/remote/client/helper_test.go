@@ -30,7 +30,7 @@ const (
 	secret = "sk-canary-0123456789abcdef"
 )
 
-// everyDialect runs a test once for each.
+// everyDialect runs a test for each dialect.
 func everyDialect(t *testing.T, test func(t *testing.T, name string)) {
 	t.Helper()
 	for _, d := range dialect.All() {
@@ -51,7 +51,7 @@ func listen(t *testing.T, s *remotetest.Server) *url.URL {
 		s.Dims = dims
 	}
 	server := httptest.NewUnstartedServer(s)
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // dropped connections are meant
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // dropped connections are intended
 	server.Start()
 	t.Cleanup(server.Close)
 	u, err := url.Parse(s.Base(server.URL))
@@ -61,8 +61,8 @@ func listen(t *testing.T, s *remotetest.Server) *url.URL {
 	return u
 }
 
-// open makes a client of servers of one dialect, which change may alter. No request takes too long only because the
-// machine is slow.
+// open makes a client of servers of one dialect; change may modify its options. Its time limits are generous, for slow
+// machines.
 func open(t *testing.T, name string, change func(*Options), urls ...*url.URL) *Client {
 	t.Helper()
 	d, err := dialect.Named(name)
@@ -87,7 +87,7 @@ func open(t *testing.T, name string, change func(*Options), urls ...*url.URL) *C
 	return New(o)
 }
 
-// corpus makes texts that differ.
+// corpus makes n different texts.
 func corpus(n int) []string {
 	texts := make([]string, n)
 	for i := range texts {
@@ -112,7 +112,7 @@ func wantVectors(t *testing.T, s *remotetest.Server, texts []string, answers []s
 	}
 }
 
-// alike returns the likeness of an answer to what the server gives for a text.
+// alike returns the likeness of an answer to the server's vector of a text.
 func alike(s *remotetest.Server, a sdk.Answer, text string, query bool) float64 {
 	if a.Indices != nil {
 		return embed.SparseLikeness(embed.Pairs(a.Indices, a.Vector), s.Sparse(text))
@@ -120,7 +120,7 @@ func alike(s *remotetest.Server, a sdk.Answer, text string, query bool) float64 
 	return embed.Cosine(a.Vector, s.Vector(text, query, dims))
 }
 
-// mustEmbed embeds documents, without an error of the whole.
+// mustEmbed embeds documents. An error of the call fails the test.
 func mustEmbed(t *testing.T, c *Client, texts []string) []sdk.Answer {
 	t.Helper()
 	answers, err := c.Embed(t.Context(), sdk.Document, texts)
@@ -130,10 +130,10 @@ func mustEmbed(t *testing.T, c *Client, texts []string) []sdk.Answer {
 	return answers
 }
 
-// codeOf is what the host will see of an error.
+// codeOf is the status code that the host gets.
 func codeOf(err error) codes.Code { return status.Code(sdk.Status(err)) }
 
-// wantCode checks the class of an error, and that it tells nothing secret.
+// wantCode checks the class of an error, and that it contains no secret.
 func wantCode(t *testing.T, err error, want codes.Code, texts ...string) {
 	t.Helper()
 	if err == nil {
@@ -145,7 +145,7 @@ func wantCode(t *testing.T, err error, want codes.Code, texts ...string) {
 	wantQuiet(t, err.Error(), texts)
 }
 
-// wantQuiet checks that a message tells nothing secret.
+// wantQuiet checks that a message contains no secret.
 func wantQuiet(t *testing.T, message string, texts []string) {
 	t.Helper()
 	for _, hidden := range append(texts, secret, secret[3:12]) {
@@ -166,7 +166,7 @@ func length(v []float32) float64 {
 	return math.Sqrt(sum)
 }
 
-// writeFile writes a file of the test's own folder.
+// writeFile writes a file in the test's folder.
 func writeFile(t *testing.T, name, content string) string {
 	t.Helper()
 	path := t.TempDir() + "/" + name
@@ -176,7 +176,7 @@ func writeFile(t *testing.T, name, content string) string {
 	return path
 }
 
-// delayOf is the pause that the host will be told.
+// delayOf is the retry delay that the host gets.
 func delayOf(t *testing.T, err error) time.Duration {
 	t.Helper()
 	for _, d := range status.Convert(sdk.Status(err)).Details() {

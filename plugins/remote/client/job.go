@@ -16,17 +16,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// maxTries is how often one request is made before its texts are left for later.
+// maxTries is how often a request is tried before its texts are left for later.
 const maxTries = 3
 
 // fault is why a request has no answer.
 type fault struct {
 	class   dialect.Class
 	status  int           // of the answer; 0: there was none
-	after   time.Duration // when to come again; 0: not said
-	byCount bool          // TooLarge: it is the number of texts
-	most    int           // TooLarge: texts that the server takes, as it says; 0: not said
-	err     error         // fit to be shown
+	after   time.Duration // retry delay; 0: none given
+	byCount bool          // TooLarge: the number of texts is too large
+	most    int           // TooLarge: the server's limit of texts; 0: none given
+	err     error         // without secrets or texts
 }
 
 func (f *fault) Error() string { return f.err.Error() }
@@ -42,17 +42,17 @@ func (f *fault) call() error {
 	return sdk.Again(f.err, f.after)
 }
 
-// job is one call of the host. Each place of texts and answers belongs to one batch and so to one goroutine.
+// job is one call of the host. Each index of texts and answers belongs to one batch, and so to one goroutine.
 type job struct {
 	client  *Client
 	query   bool
-	asked   string // of a reranker: the query
+	asked   string // a reranker's query
 	texts   []string
 	answers []sdk.Answer
 }
 
-// solve gets the vectors of a batch, in as many requests as it takes. What it returns is no fault of the texts; those
-// that have neither vector nor error then are left for later.
+// solve gets the vectors of a batch, in as many requests as necessary. It returns a fault that the texts did not cause;
+// texts without vector or error are then left for later.
 func (j *job) solve(ctx context.Context, batch []int) *fault {
 	c := j.client
 	began := time.Now()
@@ -68,7 +68,7 @@ func (j *job) solve(ctx context.Context, batch []int) *fault {
 		if len(batch) > 1 {
 			return j.split(ctx, batch, f)
 		}
-		if probe := c.works(ctx, began); probe != nil { // whatever is too large, it is not this text
+		if probe := c.works(ctx, began); probe != nil { // even the probe is too large, so the text is not to blame
 			return probe
 		}
 		return j.shorten(ctx, batch, f)
@@ -79,10 +79,11 @@ func (j *job) solve(ctx context.Context, batch []int) *fault {
 		j.blame(batch[0], sdk.Refused, f)
 		return nil
 	case dialect.Rejected, dialect.Broken:
-		// Is it these texts, or would it be any? A dead letter for every row because of a misspelt model must not be.
+		// The probe shows whether these texts or all texts fail. A misspelt model must not make a dead letter of every
+		// row.
 		if probe := c.works(ctx, began); probe != nil {
 			if probe.class == dialect.Rejected {
-				return f // what is said about the texts says more than what is said about the probe
+				return f // the fault of the texts is more precise than that of the probe
 			}
 			return probe
 		}
@@ -100,13 +101,13 @@ func (j *job) blame(i int, class sdk.ErrorClass, f *fault) {
 	j.answers[i] = sdk.Answer{Err: &sdk.TextError{Class: class, Message: f.Error()}}
 }
 
-// divide solves as many texts at a time as the server has said that it takes, now and from now on.
+// divide splits a batch by the server's reported limit of texts, and remembers the limit.
 func (j *job) divide(ctx context.Context, batch []int, most int) *fault {
 	j.client.sizes.learn(most)
 	return firstOf(j.solveAll(ctx, slices.Collect(slices.Chunk(batch, most))))
 }
 
-// solveAll solves batches at the same time, and returns the fault of each.
+// solveAll solves batches concurrently, and returns the fault of each.
 func (j *job) solveAll(ctx context.Context, batches [][]int) []*fault {
 	faults := make([]*fault, len(batches))
 	var wg sync.WaitGroup
@@ -136,7 +137,7 @@ func (j *job) split(ctx context.Context, batch []int, f *fault) *fault {
 		bytes := 0
 		for _, i := range batch {
 			if j.answers[i].Err != nil || j.answers[i].Truncated {
-				return nil // it was this one text, and not the size of the whole
+				return nil // one text was too long, not the whole batch
 			}
 			bytes += len(j.texts[i])
 		}
@@ -145,8 +146,8 @@ func (j *job) split(ctx context.Context, batch []int, f *fault) *fault {
 	return nil
 }
 
-// shorten deals with a single text that is too long, also for a server that should have cut it itself: some forget to
-// count their own special tokens.
+// shorten cuts a single text that is too long. This also happens with servers that cut texts themselves: some do not
+// count their special tokens.
 func (j *job) shorten(ctx context.Context, batch []int, f *fault) *fault {
 	i, c := batch[0], j.client
 	how := c.o.Truncate
@@ -154,9 +155,9 @@ func (j *job) shorten(ctx context.Context, batch []int, f *fault) *fault {
 		j.blame(i, sdk.TooLong, f)
 		return nil
 	}
-	const enough = 40 // three quarters each time: from 1 MB to some bytes
+	const enough = 40 // each try keeps three quarters: from 1 MB to some bytes
 	most := len(j.texts[i])
-	// where it cuts itself the fingerprint does not know of the limit here
+	// If the server cuts texts itself, MaxTokens is not part of the fingerprint.
 	if c.o.MaxTokens > 0 && !c.o.Dialect.CutsItself(how) {
 		most = min(most, c.o.MaxTokens*8)
 	}
@@ -180,7 +181,7 @@ func (j *job) shorten(ctx context.Context, batch []int, f *fault) *fault {
 	return nil
 }
 
-// cutTo keeps at most n bytes of a text, whole signs only.
+// cutTo keeps at most n bytes of a text, in whole characters.
 func cutTo(text string, n int, how dialect.Truncate) string {
 	if len(text) <= n {
 		return text
@@ -198,7 +199,7 @@ func cutTo(text string, n int, how dialect.Truncate) string {
 	return text[:n]
 }
 
-// try makes one request, several times if need be.
+// try makes one request, with retries.
 func (j *job) try(ctx context.Context, batch []int) *fault {
 	texts := make([]string, len(batch))
 	for k, i := range batch {
@@ -218,7 +219,7 @@ func (j *job) try(ctx context.Context, batch []int) *fault {
 		}
 		avoid = l.endpoint
 		f = nil
-		if !l.proven { // released where the probe fails
+		if !l.proven { // a failed probe releases the lease
 			f = j.client.probe(ctx, l)
 		}
 		if f == nil {
@@ -240,7 +241,7 @@ func (j *job) try(ctx context.Context, batch []int) *fault {
 	return f
 }
 
-// noPlace says why no URL could be had; earlier is what had happened before, if anything.
+// noPlace says why no URL was available; earlier is the fault of the previous try, if any.
 func (c *Client) noPlace(err error, earlier *fault) *fault {
 	var paused *pausedError
 	after := time.Duration(0)
@@ -293,9 +294,9 @@ func (j *job) once(ctx context.Context, l *lease, batch []int, texts []string) *
 	}
 	if f != nil {
 		c.pool.release(l, broken, 0)
-		if wrong == len(batch) || c.o.Dialect.Sparse { // most sparse vectors hold no number at the last places
+		if wrong == len(batch) || c.o.Dialect.Sparse { // most sparse vectors have no number at the last indices
 			f.class = dialect.Misconfigured
-			f.err = fmt.Errorf("%w: is the model another than it was? see dims and dims_by", f.err)
+			f.err = fmt.Errorf("%w: did the model change? see dims and dims_by", f.err)
 		}
 		return f
 	}
@@ -308,7 +309,7 @@ func (j *job) once(ctx context.Context, l *lease, batch []int, texts []string) *
 	return nil
 }
 
-// share spreads the tokens of a request over its texts by their estimates; the sum is the server's.
+// share distributes the server's token count over the texts of a request, in proportion to their estimates.
 func share(total int, texts []string, answers []sdk.Answer) {
 	sum := 0
 	for _, text := range texts {
@@ -325,10 +326,10 @@ func share(total int, texts []string, answers []sdk.Answer) {
 	}
 }
 
-// outcomeOf is what a fault says about the URL.
+// outcomeOf is the outcome of a fault for the URL.
 func outcomeOf(ctx context.Context, f *fault) outcome {
 	if ctx.Err() != nil && f.class == dialect.Down {
-		return neutral // our own time was up
+		return neutral // the call's own deadline expired
 	}
 	switch f.class {
 	case dialect.Overloaded:
@@ -344,9 +345,8 @@ func outcomeOf(ctx context.Context, f *fault) outcome {
 	return neutral
 }
 
-// tokens is an upper guess of how many tokens a text has: three and a half bytes to a token in ASCII, a token for
-// each other sign, as with most tokenizers and languages. What a guess gets wrong the server says, and the request is
-// halved.
+// tokens is an upper estimate of a text's tokens: one for every three and a half bytes of ASCII, and one for each other
+// character. If the estimate is too low, the server refuses the request, which is then halved.
 func tokens(text string) int {
 	ascii, other := 0, 0
 	for i := range len(text) {
@@ -360,7 +360,7 @@ func tokens(text string) int {
 	return ascii*2/7 + other + 2
 }
 
-// sizes are the limits of one request. They sink when a server proves to take less.
+// sizes are the limits of one request. They shrink when a server refuses a request as too large.
 type sizes struct {
 	mu     sync.Mutex
 	limits dialect.Limits
@@ -372,14 +372,14 @@ func (s *sizes) get() dialect.Limits {
 	return s.limits
 }
 
-// learn notes how many texts a server takes, as it has said itself.
+// learn records the server's reported limit of texts.
 func (s *sizes) learn(most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limits.Texts = min(s.limits.Texts, most)
 }
 
-// tooMuch notes that a request of so many texts and bytes was too much though its halves were not.
+// tooMuch records that a request was too large, though its halves were not.
 func (s *sizes) tooMuch(texts, bytes int, byCount bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,8 +390,8 @@ func (s *sizes) tooMuch(texts, bytes int, byCount bool) {
 	s.limits.Bytes = min(s.limits.Bytes, max(1, (bytes+1)/2))
 }
 
-// batches groups the places of texts into requests. A text that is too big for any stands alone, and the server
-// decides. beside are tokens that are read with each text.
+// batches groups the indices of texts into requests. A text above the limits is sent alone, and the server decides.
+// beside is the number of tokens that are read with each text.
 func batches(texts []string, places []int, beside int, limits dialect.Limits) [][]int {
 	var (
 		all        [][]int

@@ -17,7 +17,7 @@ import (
 
 type handler = func(http.ResponseWriter, *http.Request)
 
-// for the calls of numbers first to last, another handler answers.
+// during answers the calls first to last with another handler.
 func during(first, last int, h handler) func(http.ResponseWriter, *http.Request, *remotetest.Call) bool {
 	return func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
 		if c.N < first || c.N > last {
@@ -30,7 +30,7 @@ func during(first, last int, h handler) func(http.ResponseWriter, *http.Request,
 
 const always = 1 << 30
 
-// TestFailuresThatPass: whatever goes wrong for two requests, the third has the vectors and nobody hears of it.
+// TestFailuresThatPass: after two failures of any kind the third request succeeds, and the call has no error.
 func TestFailuresThatPass(t *testing.T) {
 	t.Parallel()
 	faults := map[string]handler{
@@ -62,7 +62,7 @@ func TestFailuresThatPass(t *testing.T) {
 	}
 }
 
-// parrot answers with something that is no HTTP and repeats the key.
+// parrot answers with something other than HTTP that repeats the key.
 func parrot(w http.ResponseWriter, r *http.Request) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -72,7 +72,7 @@ func parrot(w http.ResponseWriter, r *http.Request) {
 	_ = conn.Close()
 }
 
-// TestFailuresThatLast: the class that the host gets when it does not get better.
+// TestFailuresThatLast: the class that the host gets for a lasting failure.
 func TestFailuresThatLast(t *testing.T) {
 	t.Parallel()
 	echo := func(status int) handler { // a message that repeats key and text
@@ -148,7 +148,8 @@ func TestFailuresThatLast(t *testing.T) {
 	}
 }
 
-// TestRetryAfterIsToldToTheHost: a pause that is too long to wait for inside is handed on, and kept meanwhile.
+// TestRetryAfterIsToldToTheHost: a pause that is too long to wait for is reported to the host, and the client observes
+// it.
 func TestRetryAfterIsToldToTheHost(t *testing.T) {
 	t.Parallel()
 	for what, headers := range map[string][]string{
@@ -173,7 +174,7 @@ func TestRetryAfterIsToldToTheHost(t *testing.T) {
 	}
 }
 
-// spoiled runs an answer that is wrong in every request but the probe, or only in those that hold a certain text.
+// spoiled spoils the answer to every request but the probe, or only to those with a certain text.
 func spoiled(t *testing.T, name string, spoil func(c *remotetest.Call)) ([]sdk.Answer, *remotetest.Server, error) {
 	t.Helper()
 	s := &remotetest.Server{Dialect: name, Spoil: func(c *remotetest.Call) {
@@ -200,7 +201,7 @@ func TestPermutedAnswersAreSorted(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantVectors(t, s, corpus(8), answers)
-		answers, s, err = spoiled(t, name, func(c *remotetest.Call) { clear(c.Index) }) // no index at all: in order
+		answers, s, err = spoiled(t, name, func(c *remotetest.Call) { clear(c.Index) }) // answered in order
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +209,7 @@ func TestPermutedAnswersAreSorted(t *testing.T) {
 	}
 }
 
-// TestOneBadVectorIsThatTextsOwn: the neighbours keep theirs.
+// TestOneBadVectorIsThatTextsOwn: the other texts keep their vectors.
 func TestOneBadVectorIsThatTextsOwn(t *testing.T) {
 	t.Parallel()
 	for what, bad := range map[string]func(v []any){
@@ -233,7 +234,7 @@ func TestOneBadVectorIsThatTextsOwn(t *testing.T) {
 	}
 }
 
-// TestOneTextThatBreaksItsRequestIsFound: by halving, and only it is blamed.
+// TestOneTextThatBreaksItsRequestIsFound: halving finds it, and only that text gets an error.
 func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
 	t.Parallel()
 	is := func(c *remotetest.Call) bool {
@@ -285,7 +286,7 @@ func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
 	})
 }
 
-// TestAnswersThatCannotBeBelieved: of all texts, while the probe goes well: each is blamed in the end, none gets a
+// TestAnswersThatCannotBeBelieved: if all answers but the probe's are invalid, each text gets an error and none a
 // vector.
 func TestAnswersThatCannotBeBelieved(t *testing.T) {
 	t.Parallel()
@@ -323,7 +324,7 @@ func TestAnotherWidthIsTheModelsFault(t *testing.T) {
 	})
 }
 
-// TestTheCallerGoesAway: nothing goes on behind its back, and nothing is held against the server.
+// TestTheCallerGoesAway: a canceled call leaves nothing running, and does not count against the server.
 func TestTheCallerGoesAway(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -37,8 +37,8 @@ func TestURLs(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://example.com/v1": "", "http://127.0.0.1:8080": "", "http://localhost:11434": "", "http://[::1]/": "",
 		"https://10.1.2.3":   "",
-		"http://example.com": "in the clear", "http://10.1.2.3": "in the clear",
-		"http://localhost.example.com": "in the clear",
+		"http://example.com": "unencrypted", "http://10.1.2.3": "unencrypted",
+		"http://localhost.example.com": "unencrypted",
 		"ftp://example.com":            "expected https", "https://": "no host", "https://user:pass@example.com": "user",
 		"https://example.com/#x":         "fragment",
 		"https://169.254.169.254/latest": "metadata", "https://[fe80::1]/": "metadata",
@@ -69,8 +69,8 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// TestNamesThatLeadWhereTheyShouldNot: what a name resolves to is checked at each connection, and that address is
-// called.
+// TestNamesThatLeadWhereTheyShouldNot: each connection checks the address that a name resolves to, and uses that
+// address.
 func TestNamesThatLeadWhereTheyShouldNot(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,7 +114,8 @@ func TestNamesThatLeadWhereTheyShouldNot(t *testing.T) {
 	}
 }
 
-// TestARefusedAddressIsAMatterForAPerson: through the whole client, and with a name.
+// TestARefusedAddressIsAMatterForAPerson: a refused address is a configuration error, also by name, through the whole
+// client.
 func TestARefusedAddressIsAMatterForAPerson(t *testing.T) {
 	t.Parallel()
 	u, _ := url.Parse("https://metadata.example.com/v1")
@@ -149,8 +150,8 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 	}
 }
 
-// secure starts a TLS server and returns its URL and a file with its certificate. It asks for a client certificate
-// when want is set.
+// secure starts a TLS server and returns its URL and a file with its certificate. If want is set, it requires that
+// client certificate.
 func secure(t *testing.T, s *remotetest.Server, want *x509.Certificate) (*url.URL, string) {
 	t.Helper()
 	s.Dims = dims
@@ -172,8 +173,8 @@ func secure(t *testing.T, s *remotetest.Server, want *x509.Certificate) (*url.UR
 	return u, writeFile(t, "ca.pem", string(ca))
 }
 
-// TestAServerThatEndsAStreamIsToldWithItsCode: with HTTP/2 a server may end a request or the connection. Its code is
-// told, and nothing else that it says.
+// TestAServerThatEndsAStreamIsToldWithItsCode: with HTTP/2 a server may end a request or the connection. The error
+// contains the code, and nothing else of the server's message.
 func TestAServerThatEndsAStreamIsToldWithItsCode(t *testing.T) {
 	t.Parallel()
 	text := corpus(1)[0]
@@ -240,7 +241,7 @@ func TestTLS(t *testing.T) {
 	s := &remotetest.Server{Dialect: "openai", Key: secret}
 	u, ca := secure(t, s, nil)
 	_, err := over(t, &Network{}, u).Embed(t.Context(), sdk.Document, corpus(1))
-	wantCode(t, err, codes.FailedPrecondition) // a certificate that nobody vouches for
+	wantCode(t, err, codes.FailedPrecondition) // an untrusted certificate
 	wantVectors(t, s, corpus(5), mustEmbed(t, over(t, &Network{CAFile: ca}, u), corpus(5)))
 	for what, n := range map[string]*Network{
 		"no file": {CAFile: "/nowhere"}, "no certificate": {CAFile: writeFile(t, "x", "hello")}, "half a pair": {Cert: ca},
@@ -285,12 +286,12 @@ func TestClientCertificate(t *testing.T) {
 	wantVectors(t, s, corpus(5), mustEmbed(t, over(t, &Network{CAFile: ca, Cert: certFile, Key: keyFile}, u), corpus(5)))
 }
 
-// TestProxy: requests go through it, but for the hosts that are excepted, and it never sees key or text.
+// TestProxy: requests go through the proxy, except those to excluded hosts, and it never sees key or text.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	s := &remotetest.Server{Dialect: "openai", Key: secret}
 	target, ca := secure(t, s, nil)
-	target.Host = strings.Replace(target.Host, "127.0.0.1", "example.com", 1) // httptest's certificate is good for it
+	target.Host = strings.Replace(target.Host, "127.0.0.1", "example.com", 1) // httptest's certificate is valid for it
 	var (
 		connects atomic.Int32
 		tunnels  sync.WaitGroup
@@ -345,7 +346,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestProxyThatWantsAPassword: it is given the one of its URL; without one that is a matter for a person.
+// TestProxyThatWantsAPassword: the proxy gets the password of its URL; without one, that is a configuration error.
 func TestProxyThatWantsAPassword(t *testing.T) {
 	t.Parallel()
 	var given atomic.Value
@@ -366,7 +367,7 @@ func TestProxyThatWantsAPassword(t *testing.T) {
 	}
 }
 
-// join copies both ways until either side ends.
+// join copies in both directions until either side ends.
 func join(up, down net.Conn, rest *bufio.Reader) {
 	var both sync.WaitGroup
 	both.Go(func() { _, _ = io.Copy(up, rest); _ = up.Close() })

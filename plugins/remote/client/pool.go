@@ -14,19 +14,19 @@ import (
 
 // Bounds of what the pool learns.
 const (
-	startLimit  = 5                // requests at a time to an unknown URL: as many as a host has canaries
-	longPause   = 10 * time.Second // the longest pause that nobody asked for
+	startLimit  = 5                // concurrent requests to a new URL: as many as a host makes canary calls
+	longPause   = 10 * time.Second // the longest pause that a server did not ask for
 	maxAsked    = time.Hour        // the longest pause that a server may ask for
-	brokenInRow = 3                // nonsense in a row after which a URL is left alone
+	brokenInRow = 3                // invalid answers in a row that pause a URL
 )
 
-// pool shares requests out to the URLs: to the one with the fewest under way, as many to each as it takes without
-// complaint (one more after each round of successes, half after a complaint), none to one that asked for a pause or
-// is down. Queries go ahead of documents.
+// pool distributes requests over the URLs: each goes to the least loaded one. The concurrency limit of a URL grows by
+// one after each round of successes and is halved when the URL is overloaded. A URL that asked for a pause or is down
+// gets no requests. Queries go ahead of documents.
 type pool struct {
 	log       *slog.Logger
-	pause     time.Duration // of a URL that failed; doubles with each failure in a row
-	patience  time.Duration // for how long a request waits for a URL that pauses
+	pause     time.Duration // after a failure; doubles with each consecutive one
+	patience  time.Duration // how long a request waits for a paused URL
 	max       float64
 	mu        sync.Mutex
 	endpoints []*endpoint
@@ -36,34 +36,34 @@ type pool struct {
 
 type endpoint struct {
 	url  *url.URL
-	name string // for logs and errors: without user, path or query
+	name string // for logs and errors, without user, path or query
 
-	// All below belongs to the pool's lock.
+	// The pool's lock guards the fields below.
 	limit    float64 // requests at a time
 	busy     int
 	failures int       // in a row
-	broken   int       // nonsense in a row
+	broken   int       // invalid answers in a row
 	open     time.Time // not before
-	why      *fault    // it was left alone last; nil: it never was
+	why      *fault    // of the last pause; nil: none yet
 	halved   time.Time
-	proven   bool // it has answered the probe since it was last down
+	proven   bool // it has answered the probe since its last failure
 }
 
-// waiter is a request that waits for a place.
+// waiter is a request that waits for a lease.
 type waiter struct {
-	got   chan *lease // buffered; nil: none to be had in time
+	got   chan *lease // buffered; nil: none in time
 	avoid *endpoint
 }
 
-// lease is a place at a URL.
+// lease is the right to send one request to a URL.
 type lease struct {
 	*endpoint
 	began  time.Time
-	proven bool   // the URL had answered the probe when the lease was given; the holder must ask it otherwise
+	proven bool   // the URL had answered the probe; otherwise the holder must send it
 	fault  *fault // of its request; nil: none
 }
 
-// outcome is what became of a request.
+// outcome is the result of a request for the pool.
 type outcome int
 
 const (
@@ -71,8 +71,8 @@ const (
 	overloaded         // it asked to wait
 	down               // no answer
 	broken             // nonsense
-	neutral            // says nothing about the URL: the caller gave up
-	unfit              // it has another model, another key, another path
+	neutral            // unknown, because the caller gave up
+	unfit              // wrong model, key or path
 )
 
 func newPool(urls []*url.URL, most int, pause, patience time.Duration, log *slog.Logger) *pool {
@@ -83,7 +83,7 @@ func newPool(urls []*url.URL, most int, pause, patience time.Duration, log *slog
 	return p
 }
 
-// pausedError says that no URL takes requests for so long, and why.
+// pausedError says how long no URL takes requests, and why.
 type pausedError struct {
 	after time.Duration
 	why   *fault
@@ -97,7 +97,7 @@ func (e *pausedError) Error() string {
 	return fmt.Sprintf("%v; %s%s", e.why, pauses, e.after.Round(time.Millisecond))
 }
 
-// acquire waits for a place; with avoid, rather at another URL. The error is a *pausedError, or that of ctx.
+// acquire waits for a lease, preferably not of the URL avoid. The error is a *pausedError, or that of ctx.
 func (p *pool) acquire(ctx context.Context, query bool, avoid *endpoint) (*lease, error) {
 	w := &waiter{got: make(chan *lease, 1), avoid: avoid}
 	lane := 0
@@ -134,7 +134,7 @@ func (p *pool) acquire(ctx context.Context, query bool, avoid *endpoint) (*lease
 	return nil, context.Cause(ctx)
 }
 
-// closed is how long no URL takes requests (0: one does), and why the first that will takes none now.
+// closed returns how long no URL takes requests (0: one does), and why the next one is paused.
 func (p *pool) closed() *pausedError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,13 +142,13 @@ func (p *pool) closed() *pausedError {
 	return &pausedError{max(time.Until(first.open), 0), first.why}
 }
 
-// firstLocked is the URL that takes requests at the earliest moment, busy or not.
+// firstLocked is the URL whose pause ends first, busy or not.
 func (p *pool) firstLocked() *endpoint {
 	return slices.MinFunc(p.endpoints, func(a, b *endpoint) int { return a.open.Compare(b.open) })
 }
 
-// dispatchLocked gives places to those who wait, queries first. When no URL will take requests for longer than
-// anybody should wait, they are all sent away.
+// dispatchLocked gives leases to the waiters, queries first. If no URL takes requests within p.patience, all waiters
+// get none.
 func (p *pool) dispatchLocked() {
 	now := time.Now()
 	opens := p.firstLocked().open
@@ -174,7 +174,7 @@ func (p *pool) dispatchLocked() {
 	}
 }
 
-// wakeLocked looks again when the next URL ends its pause. Places that come free are looked at anyway.
+// wakeLocked schedules a dispatch for the end of the next pause. A released lease also dispatches.
 func (p *pool) wakeLocked(now time.Time) {
 	var next time.Time
 	for _, e := range p.endpoints {
@@ -196,7 +196,7 @@ func (p *pool) wakeLocked(now time.Time) {
 	p.alarm.Reset(next.Sub(now))
 }
 
-// bestLocked returns the URL with the most room, or nil. One that has not been proven gets one request at a time.
+// bestLocked returns the least loaded URL, or nil. A URL that is not proven gets one request at a time.
 func (p *pool) bestLocked(now time.Time, avoid *endpoint) *endpoint {
 	var best *endpoint
 	for _, e := range p.endpoints {
@@ -220,7 +220,7 @@ func (p *pool) bestLocked(now time.Time, avoid *endpoint) *endpoint {
 // load is the share of an endpoint's limit that is in use; ties go to the higher limit.
 func (e *endpoint) load() float64 { return (float64(e.busy) + 0.5) / e.limit }
 
-// prove notes that a URL has answered the probe as it should.
+// prove records that a URL has answered the probe correctly.
 func (p *pool) prove(l *lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,7 +232,7 @@ func (p *pool) prove(l *lease) {
 	p.dispatchLocked()
 }
 
-// release gives a place back and tells how it went; asked is the pause that the server asked for.
+// release returns a lease with the outcome of its request; asked is the pause that the server asked for.
 func (p *pool) release(l *lease, o outcome, asked time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +242,7 @@ func (p *pool) release(l *lease, o outcome, asked time.Duration) {
 	switch o {
 	case answered:
 		e.failures, e.broken = 0, 0
-		if float64(e.busy+1) >= e.limit-1 { // a limit that is not reached is not known to be too low
+		if float64(e.busy+1) >= e.limit-1 { // raise a limit only when it is used
 			e.limit = min(e.limit+1/e.limit, p.max)
 		}
 	case overloaded:
@@ -258,7 +258,7 @@ func (p *pool) release(l *lease, o outcome, asked time.Duration) {
 			p.unprovenLocked(e, "it answers with nonsense")
 		}
 	case unfit:
-		if len(p.endpoints) > 1 { // the others may do; of the only one, the host waits for a person
+		if len(p.endpoints) > 1 { // others may work; for a single URL the host itself waits for a fix
 			e.open = now.Add(longPause)
 		}
 		e.proven = false
@@ -267,7 +267,7 @@ func (p *pool) release(l *lease, o outcome, asked time.Duration) {
 	p.dispatchLocked()
 }
 
-// halveLocked lowers the limit, once for all requests that were under way together.
+// halveLocked halves the limit, once for all requests that were under way together.
 func (p *pool) halveLocked(e *endpoint, began, now time.Time) {
 	if began.Before(e.halved) {
 		return
@@ -276,8 +276,8 @@ func (p *pool) halveLocked(e *endpoint, began, now time.Time) {
 	e.limit = max(1, e.limit/2)
 }
 
-// closeLocked makes a pause: the one asked for, or one that doubles with each failure in a row. Requests that were
-// under way together count once.
+// closeLocked pauses a URL: for the time asked for, or with exponential backoff. Requests that were under way together
+// count once.
 func (p *pool) closeLocked(l *lease, now time.Time, asked time.Duration) {
 	e, began := l.endpoint, l.began
 	pause := min(asked, maxAsked)

@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// embedUntil embeds texts as the sidecar does: what is left for later comes again. It counts the calls.
+// embedUntil embeds texts as the sidecar does, with retries of those left for later. It counts the calls.
 func embedUntil(t *testing.T, c *Client, s *remotetest.Server, texts []string) (calls int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -82,7 +82,7 @@ func TestConcurrencyFindsTheLimit(t *testing.T) {
 	}
 	c := open(t, "openai", func(o *Options) { o.Limits.Texts, o.Most = 2, 64 }, u)
 	var wg sync.WaitGroup
-	for part := range 4 { // the concurrency is one for all calls
+	for part := range 4 { // all calls share the concurrency limit
 		wg.Go(func() { embedUntil(t, c, s, corpus(400)[part*100:part*100+100]) })
 	}
 	wg.Wait()
@@ -94,8 +94,7 @@ func TestConcurrencyFindsTheLimit(t *testing.T) {
 	}
 }
 
-// TestAStormOfRefusals: two in three requests are refused or fail in some way, and every text has its vector in the
-// end.
+// TestAStormOfRefusals: two in three requests fail in some way, and every text gets its vector.
 func TestAStormOfRefusals(t *testing.T) {
 	t.Parallel()
 	everyDialect(t, func(t *testing.T, name string) {
@@ -134,7 +133,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 	t.Parallel()
 	servers, urls := replicas(t, 3, 10*time.Millisecond)
 	c := open(t, "tei", func(o *Options) { o.Limits.Texts = 4 }, urls...)
-	// Enough that it does not matter when a busy machine leaves one of them waiting for a moment.
+	// Enough texts that a short delay of one server on a busy machine does not matter.
 	wantVectors(t, servers[0], corpus(2400), mustEmbed(t, c, corpus(2400)))
 	for i, s := range servers {
 		if n := len(s.Calls()); n < 100 || n > 400 {
@@ -188,7 +187,7 @@ func TestAReplicaWithAnotherModelGetsNoWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := open(t, "openai", func(o *Options) { o.Limits.Texts = 4 }, first, second)
-	both.canary = c.canary // which of two comes first is chance
+	both.canary = c.canary // it is random which of two comes first
 	for range 5 {
 		wantVectors(t, good, corpus(100), mustEmbed(t, both, corpus(100)))
 	}
@@ -218,7 +217,7 @@ func TestQueriesGoAhead(t *testing.T) {
 			order <- name
 			p.release(l, answered, 0)
 		})
-		for waiters(p) < n { // the order of arrival is part of the test
+		for waiters(p) < n { // the order of arrival matters
 			if t.Context().Err() != nil {
 				t.Fatal("the test is over")
 			}

@@ -15,26 +15,26 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
 
-// probeText is sent before the first real text, to each URL and after each failure of one: it reports whether the
-// server works, how wide its vectors are, and whether they are those of the same model as before.
+// probeText is sent to each URL before its first real text and after each failure. It shows whether the server works,
+// how wide its vectors are, and whether the model is still the same.
 const probeText = "A lighthouse keeper writes the weather into a book every evening."
 
 const (
-	// likeness is the least (embed.Description) between two vectors of the probe. Providers' numbers vary a little;
-	// models differ a lot.
+	// likeness is the least likeness (embed.Description) of two vectors of the probe. A provider's numbers vary a
+	// little; different models differ a lot.
 	likeness = 0.98
-	// freshness is for how long a good answer proves that the server works.
+	// freshness is how long a good answer proves that the server works.
 	freshness = 5 * time.Second
 )
 
-// good notes an answer that could be believed.
+// good records a valid answer.
 func (c *Client) good() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.worked = time.Now()
 }
 
-// works tells, by a probe if need be, whether requests are answered at all now. nil: they are.
+// works checks, if necessary with a probe, whether requests are answered. nil: they are.
 func (c *Client) works(ctx context.Context, since time.Time) *fault {
 	c.mu.Lock()
 	recent := c.worked.After(since) || c.canary != nil && time.Since(c.worked) < freshness
@@ -51,7 +51,7 @@ func (c *Client) works(ctx context.Context, since time.Time) *fault {
 	})
 }
 
-// tries asks any URL something, several times if need be. ask gives the lease back.
+// tries calls ask with any URL, with retries. ask releases the lease.
 func (c *Client) tries(ctx context.Context, ask func(l *lease) *fault) (f *fault) {
 	for range maxTries {
 		l, err := c.pool.acquire(ctx, true, nil)
@@ -66,8 +66,8 @@ func (c *Client) tries(ctx context.Context, ask func(l *lease) *fault) (f *fault
 	return f
 }
 
-// probe asks one URL for the vector of the probe text and compares it with what it should be. The lease is released
-// when something is wrong.
+// probe gets the vector of the probe text from one URL and compares it with the known one. On an error it releases the
+// lease.
 func (c *Client) probe(ctx context.Context, l *lease) *fault {
 	a, asked, f := c.request(ctx, l, false, c.probeQuery(), []string{c.o.Prefixes[0] + probeText}, c.o.Dims)
 	if f != nil {
@@ -88,7 +88,7 @@ func (c *Client) probe(ctx context.Context, l *lease) *fault {
 	return nil
 }
 
-// probeQuery is what a reranker is asked with the probe.
+// probeQuery is the query of a reranker's probe.
 func (c *Client) probeQuery() string {
 	if c.o.Dialect.Reranks {
 		return probeText
@@ -96,7 +96,7 @@ func (c *Client) probeQuery() string {
 	return ""
 }
 
-// compare keeps the first vector of the probe, of this run or of the file, and compares the others with it.
+// compare keeps the probe's first vector, of this run or from the file, and compares later ones with it.
 func (c *Client) compare(v []float32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +112,7 @@ func (c *Client) compare(v []float32) error {
 		}
 		c.canary = known
 	}
-	if c.canary == nil || c.o.Dialect.Reranks { // of one number nothing can be told
+	if c.canary == nil || c.o.Dialect.Reranks { // a single score shows nothing
 		c.canary = v
 		return nil
 	}
@@ -125,7 +125,7 @@ func (c *Client) compare(v []float32) error {
 		if c.o.Remembered != "" {
 			where = c.o.Remembered
 		}
-		return fmt.Errorf("the probe's vector has a likeness of %.3f to that of %s: this is another model, or the same with other settings. "+
+		return fmt.Errorf("the probe's vector has a likeness of %.3f to that of %s: the model or its settings have changed. "+
 			"Vectors of two models must not mix: give a new model a new name and pipeline", like, where)
 	}
 	return nil
@@ -147,7 +147,7 @@ func recall(path string) ([]float32, error) {
 	return v, nil
 }
 
-// remember writes a vector, all or nothing.
+// remember writes a vector atomically.
 func remember(path string, v []float32) error {
 	data, err := json.Marshal(v)
 	if err == nil {
@@ -156,7 +156,7 @@ func remember(path string, v []float32) error {
 	return wrap.Errorf(err, "remember the probe")
 }
 
-// info asks what the servers run.
+// info reads the servers' description of their model.
 func (c *Client) info(ctx context.Context) (info dialect.Info, f *fault) {
 	f = c.tries(ctx, func(l *lease) *fault {
 		body, asked, f := c.exchange(ctx, l, http.MethodGet, c.o.Dialect.InfoPath, nil, maxErrorBody, nil)

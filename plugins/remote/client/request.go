@@ -30,10 +30,10 @@ const (
 	maxErrorBody = 64 << 10
 	maxProbeBody = 4 << 20
 	bodySlack    = 64 << 10
-	numberBytes  = 32 // a number with its comma and spaces, as generous as any writer is
+	numberBytes  = 32 // a number with its comma and spaces, in its longest form
 )
 
-// request makes one call; asked is the query of a reranker. wait is the pause that the server wants. width 0: not known
+// request makes one call. asked is a reranker's query; wait is the pause that the server asks for. width 0: not known
 // yet.
 func (c *Client) request(ctx context.Context, l *lease, query bool, asked string, texts []string,
 	width int) (a dialect.Answer, wait time.Duration, f *fault,
@@ -51,14 +51,14 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, asked string
 	if width > 0 {
 		switch {
 		case c.o.Dialect.Sparse:
-			width = 2 * min(width, embed.MaxSparseNumbers) // with their places
+			width = 2 * min(width, embed.MaxSparseNumbers) // with their indices
 		case c.o.DimsBy == ByCut:
 			width = 16000
 		}
-		limit = int64(len(texts))*int64(width)*numberBytes + int64(6*len(body)) + bodySlack // some repeat the texts
+		limit = int64(len(texts))*int64(width)*numberBytes + int64(6*len(body)) + bodySlack // some servers repeat the texts
 	}
 	count := len(texts)
-	if asked != "" { // it may be quoted, too
+	if asked != "" { // the answer may quote it, too
 		texts = append(texts[:count:count], asked)
 	}
 	answer, wait, f := c.exchange(ctx, l, http.MethodPost, c.o.Dialect.PathOf(c.o.Model), body, limit, texts)
@@ -78,7 +78,7 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, asked string
 	return a, 0, nil
 }
 
-// body is what asks for vectors or scores of texts.
+// body is the request for vectors or scores of texts.
 func (c *Client) body(query bool, asked string, texts []string) ([]byte, error) {
 	r := dialect.Request{
 		Model: c.o.Model, Query: query, Asked: asked, Texts: texts, Truncate: c.o.Truncate, Normalize: c.o.Normalize,
@@ -94,7 +94,7 @@ func (c *Client) body(query bool, asked string, texts []string) ([]byte, error) 
 	return dialect.Write(c.o.Dialect.Body(r), fields)
 }
 
-// exchange sends a body to a path of a URL and returns what came back with status 200.
+// exchange sends a body to a path of a URL and returns the body of an answer with status 200.
 func (c *Client) exchange(ctx context.Context, l *lease, method, path string, body []byte, limit int64,
 	texts []string,
 ) ([]byte, time.Duration, *fault) {
@@ -117,14 +117,14 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 	return data, 0, nil
 }
 
-// call is what is sent.
+// call is one HTTP request.
 type call struct {
-	method, before, path, query string // before: what goes before the URL's own path
+	method, before, path, query string // before: precedes the URL's own path
 	kind                        string // of the body
 	body                        []byte
 }
 
-// send sends something to a path of a URL and returns the answer with status 200, whose body the caller closes.
+// send sends a request to a path of a URL and returns an answer with status 200. The caller closes its body.
 func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) (*http.Response, time.Duration,
 	*fault,
 ) {
@@ -135,7 +135,7 @@ func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) 
 	target := *l.url
 	target.Path = what.before + strings.TrimSuffix(target.Path, "/") + what.path
 	target.RawPath = ""
-	if c.o.Dialect.Signed { // the path is signed as it is sent: colons and slashes of a model's name are escaped
+	if c.o.Dialect.Signed { // the signature covers the escaped path: colons and slashes of a model's name
 		target.RawPath = strings.Replace(target.Path, "/"+c.o.Model+"/", "/"+escaped(c.o.Model)+"/", 1)
 	}
 	if what.query != "" {
@@ -143,7 +143,7 @@ func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) 
 	}
 	req, err := http.NewRequestWithContext(ctx, what.method, target.String(), bytes.NewReader(what.body))
 	if err != nil {
-		return nil, 0, &fault{class: dialect.Misconfigured, err: fmt.Errorf("%s: no request can be made of this URL", l.name)}
+		return nil, 0, &fault{class: dialect.Misconfigured, err: fmt.Errorf("%s: invalid URL", l.name)}
 	}
 	req.Header.Set("User-Agent", c.o.UserAgent)
 	req.Header.Set("Accept", "application/json")
@@ -178,8 +178,8 @@ func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) 
 
 func escaped(model string) string { return strings.ReplaceAll(url.PathEscape(model), ":", "%3A") }
 
-// unreached classes an error of the connection. The library's errors hold the URL, whose query may hold a secret, and
-// quote what a server says that speaks no HTTP.
+// unreached classifies an error of the connection. The library's errors contain the URL, whose query may be secret, and
+// quote servers that do not speak HTTP.
 func (c *Client) unreached(ctx context.Context, l *lease, err error, key string, texts []string) *fault {
 	if ctx.Err() != nil {
 		return &fault{class: dialect.Down, err: fmt.Errorf("%s: %w", l.name, context.Cause(ctx))}
@@ -212,7 +212,7 @@ func (c *Client) unreached(ctx context.Context, l *lease, err error, key string,
 	return f
 }
 
-// ofNetwork reports whether an error is one of the network or of TLS, which quotes nothing that a server says.
+// ofNetwork reports whether an error is a network or TLS error, which does not quote the server.
 func ofNetwork(err error) bool {
 	for _, known := range []error{io.EOF, io.ErrUnexpectedEOF, http.ErrSchemeMismatch, errProxyAuth} {
 		if errors.Is(err, known) {
@@ -231,12 +231,12 @@ func ofNetwork(err error) bool {
 		errors.As(err, &alert) || errors.As(err, &shown)
 }
 
-// goAway is how the library tells that a server ended a connection. What follows the code is the server's own words.
+// goAway matches the library's error for a connection that the server ended. The text after the code is the server's.
 var goAway = regexp.MustCompile(
 	`http2: server sent GOAWAY and closed the connection; LastStreamID=\d+, ErrCode=([A-Z0-9_]+)`)
 
-// ofStream says with which code of HTTP/2 a server ended a request or a connection, and nothing else that it said; "":
-// it did not.
+// ofStream returns the HTTP/2 error code with which a server ended a request or a connection, without the server's
+// text; "": it did not.
 func ofStream(err error) string {
 	if stream, ok := errors.AsType[http2.StreamError](err); ok {
 		return fmt.Sprintf("the server ended the request (HTTP/2: %s)", stream.Code)
@@ -247,8 +247,8 @@ func ofStream(err error) string {
 	return ""
 }
 
-// words are a server's own, where it was asked for the probe alone. Of an answer about rows only their length is told:
-// in whatever way it writes their texts down, none comes into logs and tables.
+// words returns a server's message if the request was a probe. For a request with rows it returns only the length,
+// because the message may quote them in any form.
 func (c *Client) words(message, key string, texts []string) string {
 	ofRows := slices.ContainsFunc(texts, func(text string) bool { return text != c.o.Prefixes[0]+probeText })
 	if message == "" || !ofRows {
@@ -257,7 +257,7 @@ func (c *Client) words(message, key string, texts []string) string {
 	return fmt.Sprintf("(message of %d bytes withheld: it may quote a text)", len(message))
 }
 
-// explain reads an answer that is no success.
+// explain reads an error answer.
 func (c *Client) explain(l *lease, status int, body []byte, header http.Header, key string, texts []string) *fault {
 	said := dialect.Explain(status, body)
 	f := &fault{class: said.Class, status: status, after: retryAfter(header, time.Now())}
@@ -266,7 +266,7 @@ func (c *Client) explain(l *lease, status int, body []byte, header http.Header, 
 		msg += " " + said.Code
 	}
 	switch status {
-	// these messages like to repeat the key
+	// these messages often repeat the key
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired:
 		msg += ": the key is missing, wrong, or not good for this model"
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
@@ -281,7 +281,7 @@ func (c *Client) explain(l *lease, status int, body []byte, header http.Header, 
 	}
 	if said.Class == dialect.Rejected && c.o.DimsBy == ByProvider && c.o.Dims > 0 && dialect.RefusesDims(said.Message) {
 		f.class = dialect.Misconfigured
-		msg += fmt.Sprintf("; it does not take dims of this model: leave out dims, or give its own width and dims_by: model"+
+		msg += fmt.Sprintf("; the model has fixed dims: leave out dims, or set dims to its width and dims_by: model"+
 			" (where the model was made for it, dims_by: cut keeps the first %d)", c.o.Dims)
 	}
 	if said.Class == dialect.TooLarge || said.Class == dialect.Rejected {
@@ -293,8 +293,8 @@ func (c *Client) explain(l *lease, status int, body []byte, header http.Header, 
 	return f
 }
 
-// retryAfter reads when a server wants to be asked again: Retry-After in seconds or as a date, or the form in
-// milliseconds that some use beside it. 0: it does not say.
+// retryAfter reads a server's retry delay: Retry-After in seconds or as a date, or the variant in milliseconds. 0:
+// none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(h.Get("Retry-After-Ms")), 64); err == nil && ms > 0 && ms < 1e9 {
 		return bounded(time.Duration(ms * float64(time.Millisecond)))
@@ -313,7 +313,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if err != nil {
 		return 0
 	}
-	// The server's own clock may be off; what it calls now is in Date.
+	// The server's clock may differ; its current time is in Date.
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
@@ -322,15 +322,15 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 
 func bounded(d time.Duration) time.Duration { return min(max(d, 0), maxAsked) }
 
-// The shortest pieces that give something away: of a text, of a key.
+// The shortest pieces of a text and of a key that a message must not repeat.
 const (
 	textPiece = 12
 	keyPiece  = 5
 	mostKept  = 200 // bytes of a message
 )
 
-// quiet makes a server's message fit to be shown: one printable line, or nothing at all when it repeats a piece of a
-// text or of the key.
+// quiet makes a server's message safe to show: one printable line, withheld if it repeats a piece of a text or of the
+// key.
 func quiet(message, key string, texts []string) string {
 	message = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(message, "?"), func(r rune) bool {
 		return r <= ' ' ||
@@ -348,8 +348,8 @@ func quiet(message, key string, texts []string) string {
 	return wording.Cut(message, mostKept)
 }
 
-// repeats reports whether a message holds any n bytes in a row of one of the texts, white space aside; of a shorter
-// text, all.
+// repeats reports whether a message contains n consecutive bytes of one of the texts, or all of a shorter one. It
+// ignores white space.
 func repeats(message string, texts []string, n int) bool {
 	message = squeeze(message)
 	pieces := map[string]bool{}
@@ -375,7 +375,7 @@ func repeats(message string, texts []string, n int) bool {
 
 var escapes = strings.NewReplacer(`\n`, "", `\t`, "", `\r`, "")
 
-// squeeze leaves out white space and the escapes of quoted text.
+// squeeze removes white space and escapes of quoted text.
 func squeeze(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r == '\\' || r == '"' {

@@ -18,7 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// sent are the calls that held texts, without probes.
+// sent are the calls with texts, without probes.
 func sent(s *remotetest.Server) []*remotetest.Call {
 	return slices.DeleteFunc(s.Calls(), func(c *remotetest.Call) bool {
 		return strings.Contains(c.Texts[0],
@@ -107,7 +107,7 @@ func TestDims(t *testing.T) {
 	})
 }
 
-// sparseDims: as wide as configured, which is wrong as soon as a server gives a number beyond.
+// sparseDims: the configured width is wrong if a server returns a larger index.
 func sparseDims(t *testing.T) {
 	t.Helper()
 	s := &remotetest.Server{Dialect: "tei-sparse", Dims: 24}
@@ -183,7 +183,7 @@ func TestFingerprint(t *testing.T) {
 	}
 	plain := of(nil)
 	for what, change := range map[string]func(*Options){
-		"another address":     func(*Options) {}, // each listen has its own port
+		"another address":     func(*Options) {}, // each listener has its own port
 		"another concurrency": func(o *Options) { o.Most = 2 },
 		"another encoding":    func(o *Options) { o.Float = true },
 	} {
@@ -203,7 +203,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// TestTEITellsWhatItRuns: other weights under the same name are another model.
+// TestTEITellsWhatItRuns: other weights under the same name make another fingerprint.
 func TestTEITellsWhatItRuns(t *testing.T) {
 	t.Parallel()
 	var prints []string
@@ -234,7 +234,7 @@ func TestTheKeyStandsInItsHeader(t *testing.T) {
 	wantCode(t, err, codes.FailedPrecondition)
 }
 
-// TestCompressedAnswers: those that are, and one that would be far too large.
+// TestCompressedAnswers: valid ones, and one that is far too large when decompressed.
 func TestCompressedAnswers(t *testing.T) {
 	t.Parallel()
 	s := &remotetest.Server{Dialect: "openai", Dims: dims}
@@ -279,7 +279,7 @@ type compressed struct {
 
 func (c compressed) Write(p []byte) (int, error) { return c.z.Write(p) }
 
-// TestRememberedProbe: the same model is taken, another one under its name is not.
+// TestRememberedProbe: the same model is accepted, another one under its name is not.
 func TestRememberedProbe(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/probe.json"
@@ -303,7 +303,7 @@ func TestRememberedProbe(t *testing.T) {
 	wantCode(t, err, codes.FailedPrecondition)
 }
 
-// TestRememberedProbe_KnowsTheLengthOfSparseVectors: they are searched by their inner product.
+// TestRememberedProbe_KnowsTheLengthOfSparseVectors: their length matters, as they are searched by inner product.
 func TestRememberedProbe_KnowsTheLengthOfSparseVectors(t *testing.T) {
 	t.Parallel()
 	c := open(t, "tei-sparse", nil, listen(t, &remotetest.Server{Dialect: "tei-sparse"}))
@@ -371,7 +371,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// A server that says how many texts it takes is believed: the call is divided once, and the next one fits at once.
+// The client learns a server's reported limit of texts: the call is split once, and the next one fits.
 func TestLearnsTheLimitThatIsSaid(t *testing.T) {
 	t.Parallel()
 	for _, message := range []string{
@@ -412,7 +412,7 @@ func TestLearnsTheLimitThatIsSaid(t *testing.T) {
 	}
 }
 
-// A server that does not take dims of its model says so, and the way out is told, in one request.
+// If a server refuses dims for its model, the error says what to change, after one request.
 func TestDims_TheWayOutIsTold(t *testing.T) {
 	t.Parallel()
 	for _, message := range []string{
@@ -437,7 +437,7 @@ func TestDims_TheWayOutIsTold(t *testing.T) {
 	}
 }
 
-// Fields of a user's come into each request, those for its kind over those for all, and make another model of it.
+// Configured fields are merged into each request and change the fingerprint. Those for a kind override those for all.
 func TestFieldsAreMerged(t *testing.T) {
 	t.Parallel()
 	s := &remotetest.Server{Dialect: "ollama"}

@@ -33,7 +33,7 @@ func everyReranker(t *testing.T, test func(t *testing.T, s *remotetest.Server, c
 	}
 }
 
-// TestRerank_EachTextHasItsOwnScore, however the server orders them, and in as many requests as it takes.
+// TestRerank_EachTextHasItsOwnScore, in any order of the answer, and over several requests.
 func TestRerank_EachTextHasItsOwnScore(t *testing.T) {
 	t.Parallel()
 	everyReranker(t, func(t *testing.T, s *remotetest.Server, open func() *Client) {
@@ -61,7 +61,7 @@ func TestRerank_EachTextHasItsOwnScore(t *testing.T) {
 	})
 }
 
-// TestRerank_BelievesNoScoreOfAnotherText: an answer with wrong, missing or doubled indexes is refused.
+// TestRerank_BelievesNoScoreOfAnotherText: an answer with wrong, missing or duplicate indexes is refused.
 func TestRerank_BelievesNoScoreOfAnotherText(t *testing.T) {
 	t.Parallel()
 	everyReranker(t, func(t *testing.T, s *remotetest.Server, open func() *Client) {
@@ -78,12 +78,12 @@ func TestRerank_BelievesNoScoreOfAnotherText(t *testing.T) {
 			"no number": func(c *remotetest.Call) { c.Numbers[0][0] = nil },
 		} {
 			spoil = func(c *remotetest.Call) {
-				if len(c.Texts) > 1 || what != "doubled" { // one text alone has no other's index
+				if len(c.Texts) > 1 || what != "doubled" { // a single text cannot have another's index
 					how(c)
 				}
 			}
 			scores, err := open().Rerank(t.Context(), "q", []string{"a text", "another"})
-			if what == "doubled" && err == nil { // asked alone, each is right
+			if what == "doubled" && err == nil { // sent alone, each is right
 				if scores[0] != s.Score("q", "a text") || scores[1] != s.Score("q", "another") {
 					t.Errorf("%s: %v", what, scores)
 				}
@@ -96,7 +96,7 @@ func TestRerank_BelievesNoScoreOfAnotherText(t *testing.T) {
 	})
 }
 
-// TestRerank_SaysNothingOfTheTexts in its errors, and tells a refused key from a text.
+// TestRerank_SaysNothingOfTheTexts in its errors, and distinguishes a refused key from a refused text.
 func TestRerank_SaysNothingOfTheTexts(t *testing.T) {
 	t.Parallel()
 	everyReranker(t, func(t *testing.T, s *remotetest.Server, open func() *Client) {

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// TestATextAboveEveryLimitStandsAlone: the server decides about it.
+// TestATextAboveEveryLimitStandsAlone: it is sent alone, and the server decides.
 func TestATextAboveEveryLimitStandsAlone(t *testing.T) {
 	t.Parallel()
 	s := &remotetest.Server{Dialect: "openai"}
@@ -22,7 +22,7 @@ func TestATextAboveEveryLimitStandsAlone(t *testing.T) {
 	wantVectors(t, s, texts, mustEmbed(t, c, texts))
 }
 
-// TestTooLargeIsHalvedAndLearned: a server that takes less than it should is found out once.
+// TestTooLargeIsHalvedAndLearned: a lower limit than documented is learned once.
 func TestTooLargeIsHalvedAndLearned(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
@@ -59,7 +59,7 @@ func TestTooLargeIsHalvedAndLearned(t *testing.T) {
 	}
 }
 
-// window makes a server that reads no more than so many words of a text.
+// window makes a server refuse texts of more than a number of words.
 func window(words int) func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
 	return func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
 		for _, text := range c.Texts {
@@ -113,8 +113,8 @@ func TestTooLongTexts(t *testing.T) {
 	}
 }
 
-// A server that cuts texts itself is not told how far, and the fingerprint does not say it: so where it forgets to,
-// the text is cut at the same place whatever the limit is here.
+// If a server cuts texts itself, MaxTokens is not in the fingerprint. So if the client has to cut, the place must not
+// depend on MaxTokens.
 func TestTooLongTexts_CutTheSameForOneFingerprint(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("and so on ", 300)
@@ -145,7 +145,7 @@ func TestTooLongTexts_CutTheSameForOneFingerprint(t *testing.T) {
 	}
 }
 
-// Whatever form the error has: a text that is too long is cut, and no dead letter.
+// In each form of the error, a text that is too long is cut, and does not fail.
 func TestTooLongTexts_InEveryForm(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range map[string]handler{

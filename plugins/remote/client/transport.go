@@ -20,18 +20,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 )
 
-// Network says how servers are reached, and which may be reached at all.
+// Network says how to reach servers, and which addresses are allowed.
 type Network struct {
 	Proxy   string         // URL of a proxy; "": none
-	NoProxy string         // hosts, domains and networks that are reached without it
+	NoProxy string         // hosts, domains and networks without the proxy
 	CAFile  string         // further certificate authorities, PEM
 	Cert    string         // client certificate, PEM; with Key
 	Key     string         // its key, PEM
-	Allow   []netip.Prefix // addresses that are allowed though they are refused otherwise
-	HTTP    bool           // http:// to other machines is allowed
+	Allow   []netip.Prefix // addresses to allow that are refused by default
+	HTTP    bool           // allow http:// to other machines
 }
 
-// Addresses that nobody embeds at: metadata services of clouds give out credentials there to anyone who asks.
+// Refused addresses: cloud metadata services, which give credentials to any client, and similar ones.
 var refused = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("100.100.100.200/32"),
@@ -39,11 +39,11 @@ var refused = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("240.0.0.0/4"),
 	netip.MustParsePrefix("::/128"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fc00::/7"),
 	netip.MustParsePrefix("ff00::/8"),
-	// IPv4 in disguise
+	// IPv4 addresses embedded in IPv6
 	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
 }
 
-// addressError says that an address must not be called. It lasts until a person changes something.
+// addressError says that an address is not allowed. It lasts until the configuration changes.
 type addressError struct {
 	host string
 	addr netip.Addr
@@ -57,7 +57,7 @@ func (e *addressError) Error() string {
 	return fmt.Sprintf("%s: %s", e.host, e.why)
 }
 
-// CheckURL tells what is wrong with a URL that can be seen without the network.
+// CheckURL checks a URL without using the network.
 func (n *Network) CheckURL(u *url.URL) error {
 	host := u.Hostname()
 	switch {
@@ -66,11 +66,11 @@ func (n *Network) CheckURL(u *url.URL) error {
 	case host == "":
 		return fmt.Errorf("%q has no host", u.Redacted())
 	case u.User != nil:
-		return fmt.Errorf("%q holds a user: give the key by its own setting", u.Redacted())
+		return fmt.Errorf("%q contains a user: set the key by its own setting", u.Redacted())
 	case u.Fragment != "":
 		return fmt.Errorf("%q has a fragment", u.Redacted())
 	case u.Scheme == "http" && !n.HTTP && !loopback.Host(host):
-		return fmt.Errorf("%q: http:// sends texts and key in the clear, which is only taken for this machine: use https://, or allow it", u.Redacted())
+		return fmt.Errorf("%q: http:// sends texts and key unencrypted and is only allowed for this machine: use https://, or allow it", u.Redacted())
 	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return n.check(host, addr)
@@ -78,7 +78,7 @@ func (n *Network) CheckURL(u *url.URL) error {
 	return nil
 }
 
-// check reports whether an address may be called under this name.
+// check returns an error unless the host name may connect to the address.
 func (n *Network) check(host string, addr netip.Addr) error {
 	addr = addr.Unmap().WithZone("")
 	in := func(p netip.Prefix) bool { return p.Contains(addr) }
@@ -99,10 +99,10 @@ func (n *Network) check(host string, addr netip.Addr) error {
 	return nil
 }
 
-// dialer resolves names itself, and connects to the very address that it has checked.
+// dialer resolves names itself, and connects to the address that it has checked.
 type dialer struct {
 	network *Network
-	proxy   string // host:port of the proxy, which may be anywhere
+	proxy   string // host:port of the proxy, whose address is not checked
 	resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	dialer  net.Dialer
 }
@@ -122,7 +122,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	err = fmt.Errorf("%s has no address", host)
 	for _, addr := range addrs {
 		if bad := d.network.check(host, addr); bad != nil {
-			return nil, bad // a name with one forbidden address is not to be trusted with its others
+			return nil, bad // one refused address makes the whole name untrusted
 		}
 	}
 	for _, addr := range addrs {
@@ -141,7 +141,7 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
-var errProxyAuth = errors.New("the proxy wants a user and a password: http://USER:PASSWORD@HOST:PORT")
+var errProxyAuth = errors.New("the proxy requires a user and a password: http://USER:PASSWORD@HOST:PORT")
 
 // Client returns an HTTP client that keeps up to conns idle connections to each host and follows no redirect.
 func (n *Network) Client(conns int) (*http.Client, error) {
@@ -155,7 +155,7 @@ func (n *Network) Client(conns int) (*http.Client, error) {
 	if n.Proxy != "" {
 		u, err := url.Parse(n.Proxy)
 		if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, errors.New("the proxy is no URL of the form http://HOST:PORT")
+			return nil, errors.New("the proxy is not a URL of the form http://HOST:PORT")
 		}
 		port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 		d.proxy = net.JoinHostPort(u.Hostname(), port)
@@ -189,7 +189,7 @@ func (n *Network) tls() (*tls.Config, error) {
 			c.RootCAs = x509.NewCertPool()
 		}
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read certificate authorities: %s holds no certificate in PEM form", n.CAFile)
+			return nil, fmt.Errorf("read certificate authorities: %s contains no certificate in PEM form", n.CAFile)
 		}
 	}
 	if (n.Cert == "") != (n.Key == "") {

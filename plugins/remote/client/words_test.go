@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// TestTrust_AProvidersWordsAboutRowsAreNotRepeated: whatever a provider makes of a text in its answer, no error holds
-// it; status, code and length remain. What it says of the probe is told, as that is no row's.
+// TestTrust_AProvidersWordsAboutRowsAreNotRepeated: no error repeats a provider's message about a row in any form;
+// status, code and length remain. Its message about the probe is shown, because that is not a row.
 func TestTrust_AProvidersWordsAboutRowsAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	const text, told = "Ärztin Ümit Çelik, diagnosis F32.1", "celik"

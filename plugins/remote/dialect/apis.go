@@ -12,8 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// errJSON says as much as may be said: the decoder's own messages quote the answer.
-var errJSON = errors.New("the answer is not the JSON that was expected")
+// errJSON replaces the decoder's own errors, which quote the answer.
+var errJSON = errors.New("the answer is not the expected JSON")
 
 func read(body []byte, into any) error {
 	err := json.Unmarshal(bare(body), into)
@@ -34,7 +34,7 @@ var openAI = Dialect{
 	decode: decodeList,
 }
 
-// decodeList reads the answer of OpenAI, which is Voyage's, too.
+// decodeList reads the answer of OpenAI and Voyage.
 func decodeList(body []byte) (Answer, error) {
 	var a struct {
 		Data  []indexed `json:"data"`
@@ -53,7 +53,7 @@ func decodeList(body []byte) (Answer, error) {
 // voyage is Voyage AI's POST /v1/embeddings.
 var voyage = Dialect{
 	Name: "voyage", URL: "https://api.voyageai.com/v1", Path: "/embeddings",
-	Limits: Limits{Texts: 1000, Tokens: 120_000, Bytes: 8 << 20}, // the least of its models' limits
+	Limits: Limits{Texts: 1000, Tokens: 120_000, Bytes: 8 << 20}, // the lowest of its models' limits
 	Kinds:  true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
 		b := request{
@@ -126,13 +126,13 @@ var gemini = Dialect{
 	},
 }
 
-// bedrockTitan is InvokeModel of Amazon Bedrock with Amazon's own models, which take one text.
+// bedrockTitan is InvokeModel of Amazon Bedrock with Amazon's own models, which accept one text.
 var bedrockTitan = Dialect{
 	Name: "bedrock-titan", Path: "/model/{model}/invoke", Signed: true,
 	Limits: Limits{Texts: 1, Tokens: 100_000, Bytes: 8 << 20},
 	body: func(r Request) any {
 		b := request{"inputText": strings.Join(r.Texts, "")}.wide("dimensions", r.Dims)
-		if !r.Normalize { // only newer models know it, and their vectors have the length 1 without it
+		if !r.Normalize { // only newer models know it, and they normalize by default
 			b["normalize"] = false
 		}
 		return b
@@ -142,7 +142,7 @@ var bedrockTitan = Dialect{
 			Embedding Vector `json:"embedding"`
 			Tokens    count  `json:"inputTextTokenCount"`
 		}
-		if err := read(body, &a); err != nil || a.Embedding == nil { // of what else there is the count tells
+		if err := read(body, &a); err != nil || a.Embedding == nil { // Decode checks the count
 			return Answer{}, err
 		}
 		return Answer{Vectors: []Vector{a.Embedding}, Tokens: int(a.Tokens)}, nil
@@ -199,9 +199,9 @@ var tei = Dialect{
 	},
 }
 
-// Info is what a server tells of itself at InfoPath.
+// Info is a server's answer at InfoPath.
 type Info struct {
-	Identity  string // names the weights and how they are used, as exactly as the server does
+	Identity  string // the weights and how they are used, as far as the server reports them
 	MaxTokens int    // of one text
 	MaxTexts  int    // in one request
 }
@@ -223,8 +223,8 @@ func ReadInfo(body []byte) (Info, error) {
 	return Info{Identity: string(identity), MaxTokens: max(a.MaxTokens, 0), MaxTexts: max(a.MaxTexts, 0)}, err
 }
 
-// The dialects that rerank: a query and texts in, scores out. Answers come best first, so each score has the index of
-// its text, and nothing is believed of one without.
+// The dialects that rerank: a query and texts in, scores out. Answers are sorted by score, so each score must have the
+// index of its text.
 
 // cohereRerank is Cohere's POST /v2/rerank.
 var cohereRerank = Dialect{
@@ -235,7 +235,7 @@ var cohereRerank = Dialect{
 	decode: rankedResults,
 }
 
-// rerank is what all but TEI take.
+// rerank is the request of all but TEI.
 func (r Request) rerank() request {
 	return request{"model": r.Model, "query": r.Asked, "documents": r.Texts}
 }
@@ -252,7 +252,7 @@ var jinaRerank = Dialect{
 // voyageRerank is Voyage AI's POST /v1/rerank.
 var voyageRerank = Dialect{
 	Name: "voyage-rerank", URL: "https://api.voyageai.com/v1", Path: "/rerank",
-	Limits:  Limits{Texts: 1000, Tokens: 100_000, Bytes: 8 << 20}, // the least of its models' limits
+	Limits:  Limits{Texts: 1000, Tokens: 100_000, Bytes: 8 << 20}, // the lowest of its models' limits
 	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
 		return r.rerank().with("return_documents", false).with("truncation", r.Truncate != CutNever)
@@ -275,18 +275,18 @@ var teiRerank = Dialect{
 	},
 }
 
-// scored is a score with the place of its text in the request.
+// scored is a score with the index of its text.
 type scored struct {
 	Index     *place   `json:"index"`
 	Relevance *float64 `json:"relevance_score"`
-	Score     *float64 `json:"score"` // what TEI calls it
+	Score     *float64 `json:"score"` // TEI's name
 }
 
-// rankedResults reads the answer of Cohere and Voyage AI, and of those that took it over and count tokens.
+// rankedResults reads the answer of Cohere, Voyage AI and compatible servers.
 func rankedResults(body []byte) (Answer, error) {
 	var a struct {
 		Results []scored `json:"results"`
-		Data    []scored `json:"data"` // what Voyage AI calls them
+		Data    []scored `json:"data"` // Voyage AI's name
 		Usage   struct {
 			Total count `json:"total_tokens"`
 		} `json:"usage"`
@@ -295,7 +295,7 @@ func rankedResults(body []byte) (Answer, error) {
 	return ranked(append(a.Results, a.Data...), a.Usage.Total, err)
 }
 
-// ranked puts scores in the order of the texts.
+// ranked sorts scores into the order of the texts.
 func ranked(list []scored, tokens count, err error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
@@ -312,14 +312,14 @@ func ranked(list []scored, tokens count, err error) (Answer, error) {
 		case score == nil || math.IsInf(*score, 0):
 			return Answer{}, errors.New("an index has no score")
 		case *one.Index < 0 || int(*one.Index) >= len(list) || scores[*one.Index] != nil:
-			return Answer{}, fmt.Errorf("the indexes are not those of %d texts, each once", len(list))
+			return Answer{}, fmt.Errorf("the indexes are not 0 to %d-1, each once", len(list))
 		}
 		scores[*one.Index] = Vector{float32(*score)}
 	}
 	return Answer{Vectors: scores, Tokens: int(tokens)}, nil
 }
 
-// teiSparse is POST /embed_sparse of Text Embeddings Inference, for models that it runs with the pooling splade.
+// teiSparse is POST /embed_sparse of Text Embeddings Inference, for models with the pooling splade.
 var teiSparse = Dialect{
 	Name: "tei-sparse", Path: "/embed_sparse", InfoPath: "/info",
 	Limits: Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
@@ -347,12 +347,12 @@ type sparseNumber struct {
 	Value *float32 `json:"value"`
 }
 
-// pairsOf sorts numbers by their places and leaves out zeros.
+// pairsOf sorts numbers by index and drops zeros.
 func pairsOf(list []sparseNumber) (Vector, error) {
 	for i := range list {
 		switch {
 		case list[i].Index == nil || *list[i].Index >= embed.MaxSparseDims:
-			return nil, errors.New("a number of a sparse vector has no index, or one beyond any vocabulary")
+			return nil, errors.New("a number of a sparse vector has no index, or one that is too large")
 		case list[i].Value == nil:
 			nan := float32(math.NaN())
 			list[i].Value = &nan

@@ -10,33 +10,35 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Batches is how a provider takes batch jobs: a file of requests goes up, a job is made of it, and a file of answers
-// comes down. Its functions are pure.
+// Batches describes a provider's batch jobs: upload a file of requests, make a job of it, download a file of answers.
+// Its functions are pure.
 type Batches struct {
 	Name    string
 	Dialect string // of its requests
-	// Jobs is where jobs are listed, below the URL, and Files where files are; {model} in Make is the model.
+	// Jobs, Files and Make are paths below the URL: of the list of jobs, of files, and for making a job. {model} in
+	// Make is the model.
 	Jobs, Files, Make string
-	// Pages is the query of a page of the list, with {after} and {page} in it.
+	// Pages is the query string of a page of the list, with {after} and {page} in it.
 	Pages string
-	// Cancel follows a job, and Content a file. Up and Down go before the URL's own path when files go up and come down.
+	// Cancel is appended to a job's path, and Content to a file's. Up and Down precede the URL's own path for uploads
+	// and downloads.
 	Cancel, Content, Up, Down string
-	// Related: a file goes up beside what is told of it, and not in a form.
+	// Related: files are uploaded as multipart/related, not as a form.
 	Related bool
-	// one is the line of a request; job is what makes a job.
+	// one is a line of the file of requests; job is the request that makes a job.
 	one func(id, path string, body map[string]json.RawMessage) map[string]any
 	job func(j NewJob) map[string]any
-	// states are those of jobs that are over: true: there may be results.
+	// states are the final states of jobs; true: there may be results.
 	states map[string]bool
 }
 
-// NewJob is what a job is made of. Body is the request for one text.
+// NewJob describes a new job. Body is the request for one text.
 type NewJob struct {
 	File, Model, Path, Nonce string
 	Body                     map[string]json.RawMessage
 }
 
-// AllBatches are the ways of making batch jobs.
+// AllBatches are the supported APIs for batch jobs.
 func AllBatches() []*Batches {
 	return []*Batches{&openAIBatches, &mistralBatches, &voyageBatches, &geminiBatches}
 }
@@ -71,7 +73,7 @@ var mistralBatches = Batches{
 	states: map[string]bool{"SUCCESS": true, "TIMEOUT_EXCEEDED": true, "CANCELLED": true, "FAILED": false},
 }
 
-// voyageBatches is Voyage AI's POST /v1/batches. All but the texts stands in the job.
+// voyageBatches is Voyage AI's POST /v1/batches. The job holds all parameters; the file holds only the texts.
 var voyageBatches = Batches{
 	Name: "voyage", Dialect: "voyage", Jobs: "/batches", Make: "/batches", Files: "/files",
 	Pages: "limit=100&after={after}", Cancel: "/cancel", Content: "/content",
@@ -80,7 +82,7 @@ var voyageBatches = Batches{
 	},
 	job: func(j NewJob) map[string]any {
 		delete(j.Body, "input")
-		delete(j.Body, "encoding_format") // files of answers are described with numbers alone
+		delete(j.Body, "encoding_format") // output files are documented with plain numbers only
 		return map[string]any{
 			"input_file_id": j.File, "endpoint": j.Path, "completion_window": "12h", "request_params": j.Body,
 			"metadata": j.metadata(),
@@ -96,7 +98,7 @@ var geminiBatches = Batches{
 	Related: true,
 	one: func(id, _ string, body map[string]json.RawMessage) map[string]any {
 		var one []json.RawMessage
-		_ = json.Unmarshal(body["requests"], &one) // it was written here
+		_ = json.Unmarshal(body["requests"], &one) // this package wrote it
 		return map[string]any{"key": id, "request": one[0]}
 	},
 	job: func(j NewJob) map[string]any {
@@ -110,12 +112,12 @@ var geminiBatches = Batches{
 	},
 }
 
-// nonceKey is the property of a job that tells it from others.
+// nonceKey is the property of a job that holds its nonce.
 const nonceKey = "embedsidecar"
 
 func (j *NewJob) metadata() map[string]string { return map[string]string{nonceKey: j.Nonce} }
 
-// Line is the request for one text as a line of a file.
+// Line is the request for one text, as a line of the file.
 func (b *Batches) Line(id, path string, body []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(body, &fields); err != nil {
@@ -132,7 +134,7 @@ func (b *Batches) Job(j NewJob, body []byte) ([]byte, error) {
 	return json.Marshal(b.job(j))
 }
 
-// batchJob is a job as providers tell of it; Gemini's is an operation.
+// batchJob is a job in the providers' answers; Gemini's is an operation.
 type batchJob struct {
 	ID       string         `json:"id"`
 	Status   string         `json:"status"`
@@ -157,11 +159,11 @@ type geminiOutput struct {
 	File string `json:"responsesFile"`
 }
 
-// gemini reads what stands in other places there.
+// gemini reads the fields that Gemini has in other places.
 func (j *batchJob) gemini() {
 	var output geminiOutput
 	if raw, err := json.Marshal(j.Metadata["output"]); err == nil {
-		_ = json.Unmarshal(raw, &output) // what is none is no file
+		_ = json.Unmarshal(raw, &output) // anything else is no file
 	}
 	j.ID = strings.TrimPrefix(j.Name, "batches/")
 	j.Status, _ = j.Metadata["state"].(string)
@@ -170,7 +172,7 @@ func (j *batchJob) gemini() {
 	j.OpenAI = strings.TrimPrefix(cmp.Or(j.Response.File, j.Response.Output.File, output.File), "files/")
 }
 
-// UnmarshalJSON implements json.Unmarshaler: the errors of Mistral are a list, which is not read.
+// UnmarshalJSON implements json.Unmarshaler. It ignores Mistral's errors, which are a list.
 func (j *batchJob) UnmarshalJSON(data []byte) error {
 	type plain batchJob
 	var all map[string]json.RawMessage
@@ -190,16 +192,16 @@ func (j *batchJob) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Told is what a provider tells of a job.
+// Told is a provider's report of a job.
 type Told struct {
 	embed.Job
 	Nonce string
-	File  string // of its answers; "": there is none
+	File  string // of its answers; "": none
 }
 
 func (b *Batches) told(j *batchJob) Told {
 	t := Told{Job: embed.Job{ID: j.ID, State: embed.JobRunning}, File: j.OpenAI + j.Mistral}
-	t.Nonce, _ = j.Metadata[nonceKey].(string) // what is none is another's
+	t.Nonce, _ = j.Metadata[nonceKey].(string) // without a nonce the job is not ours
 	results, over := b.states[j.Status]
 	switch {
 	case !over:
@@ -222,7 +224,7 @@ func (b *Batches) told(j *batchJob) Told {
 	return t
 }
 
-// ReadJob reads what is told of a job.
+// ReadJob reads a provider's report of a job.
 func (b *Batches) ReadJob(body []byte) (Told, error) {
 	var j batchJob
 	if err := read(body, &j); err != nil {
@@ -234,7 +236,7 @@ func (b *Batches) ReadJob(body []byte) (Told, error) {
 	return b.told(&j), nil
 }
 
-// ReadJobs reads a page of the list of jobs; last is what the next page is asked for with.
+// ReadJobs reads a page of the list of jobs; last is the cursor of the next page.
 func (b *Batches) ReadJobs(body []byte) (list []Told, last string, err error) {
 	var page struct {
 		Data       []batchJob `json:"data"`
@@ -255,7 +257,7 @@ func (b *Batches) ReadJobs(body []byte) (list []Told, last string, err error) {
 	return list, last, nil
 }
 
-// ReadFile reads the name of a file that went up.
+// ReadFile reads the name of an uploaded file.
 func ReadFile(body []byte) (string, error) {
 	var file struct {
 		ID   string `json:"id"`
@@ -271,18 +273,18 @@ func ReadFile(body []byte) (string, error) {
 	return name, err
 }
 
-// Line is a line of a file of answers.
+// Line is a line of an output file.
 type Line struct {
 	ID     string
 	Status int // of the answer to this text
 	Body   []byte
 }
 
-// ReadLine reads one; ok: it is one.
+// ReadLine reads a line; ok is false if it is invalid.
 func ReadLine(data []byte) (l Line, ok bool) {
 	var line struct {
 		ID       string `json:"custom_id"`
-		Key      string `json:"key"` // Gemini's name of it
+		Key      string `json:"key"` // Gemini's name
 		Response *struct {
 			Status    int             `json:"status_code"`
 			Body      json.RawMessage `json:"body"`

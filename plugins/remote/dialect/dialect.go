@@ -1,5 +1,5 @@
-// Package dialect holds the shapes of the HTTP APIs that turn texts into vectors: what a request looks like, how
-// vectors and errors are read from an answer, and what each takes at once. It opens no connection and keeps no state.
+// Package dialect describes the HTTP APIs of embedding servers: the form of requests, how to read vectors and errors
+// from an answer, and the limits of each API. It opens no connection and keeps no state.
 package dialect
 
 import (
@@ -11,70 +11,69 @@ import (
 	"strings"
 )
 
-// Truncate says what happens to a text that is longer than the model reads.
+// Truncate says how to shorten a text that is longer than the model's limit.
 type Truncate string
 
-// The ways to deal with a text that is too long.
+// The values of Truncate.
 const (
-	CutEnd   Truncate = "end"   // its end is left out
-	CutStart Truncate = "start" // its beginning is left out
+	CutEnd   Truncate = "end"   // drop its end
+	CutStart Truncate = "start" // drop its beginning
 	CutNever Truncate = "error" // it fails
 )
 
-// Request is what one call asks for.
+// Request is the content of one call.
 type Request struct {
 	Model     string
-	Query     bool   // the texts are questions, not what answers them
-	Asked     string // of a reranker: the query that the texts are to answer
+	Query     bool   // the texts are queries, not documents
+	Asked     string // a reranker's query
 	Texts     []string
-	Dims      int // width to ask for; 0: the model's own
+	Dims      int // requested width; 0: the model's own
 	Truncate  Truncate
 	Normalize bool // vectors of length 1
-	Float     bool // numbers as numbers, also where base64 could be had
+	Float     bool // plain numbers, even if base64 is supported
 }
 
-// Answer is what one call gave: as many vectors as there were texts, in their order. A vector may still be of any
-// width and hold anything; what was null is NaN. Of a sparse dialect it is pairs, sorted and without zeros; of one that
-// reranks it is a score.
+// Answer is the result of one call: one vector per text, in order. The width and numbers of a vector are not validated;
+// null becomes NaN. In a sparse dialect a vector is sorted pairs without zeros; in one that reranks it is a score.
 type Answer struct {
 	Vectors []Vector
-	Tokens  int // read by the model, of all texts together; 0: not told
+	Tokens  int // of all texts together; 0: not reported
 }
 
-// Limits are what a server takes in one request.
+// Limits are a server's limits of one request.
 type Limits struct{ Texts, Tokens, Bytes int }
 
 // Dialect is one API. Its functions are pure.
 type Dialect struct {
 	Name string
-	// URL is where the provider answers; "": every user has one of their own.
+	// URL is the provider's; "": users configure their own.
 	URL string
 	// Path is appended to the URL; {model} in it is the model.
 	Path string
-	// KeyHeader holds the key where it does not stand behind Authorization: Bearer.
+	// KeyHeader is the header of the key; "": Authorization: Bearer.
 	KeyHeader string
-	// Limits are the provider's documented ones, or what a server takes by default.
+	// Limits are the provider's documented ones, or a server's defaults.
 	Limits Limits
-	// Kinds: the API itself tells documents from queries.
+	// Kinds: the API distinguishes documents from queries.
 	Kinds bool
-	// Cuts are the ways of shortening a text that the server knows itself.
+	// Cuts are the ways in which the server itself can shorten a text.
 	Cuts []Truncate
-	// Keyed: the provider answers nobody without a key.
+	// Keyed: the provider requires a key.
 	Keyed bool
-	// Signed: requests are signed with credentials of AWS where there is no key.
+	// Signed: requests are signed with AWS credentials if there is no key.
 	Signed bool
-	// Sparse: vectors are pairs (embed.Pairs), and how wide they are is not to be seen from them.
+	// Sparse: vectors are pairs (embed.Pairs), which do not show their width.
 	Sparse bool
-	// Reranks: it gives scores for a query and texts, and no vectors.
+	// Reranks: it returns scores for a query and texts, not vectors.
 	Reranks bool
-	// InfoPath is where the server tells what it runs; "": nowhere.
+	// InfoPath is the path of the server's description of its model; "": none.
 	InfoPath string
 
 	body   func(Request) any
 	decode func(body []byte) (Answer, error)
 }
 
-// All are the dialects, by name.
+// All returns the dialects.
 func All() []*Dialect {
 	return []*Dialect{
 		&bedrockCohere, &bedrockTitan, &cohere, &cohereRerank, &gemini, &jinaRerank, &ollama, &openAI, &tei, &teiRerank,
@@ -82,7 +81,7 @@ func All() []*Dialect {
 	}
 }
 
-// Named returns the dialect of a name.
+// Named returns the dialect with a name.
 func Named(name string) (*Dialect, error) {
 	var names []string
 	for _, d := range All() {
@@ -91,19 +90,19 @@ func Named(name string) (*Dialect, error) {
 		}
 		names = append(names, d.Name)
 	}
-	return nil, fmt.Errorf("there is no dialect %q: one of %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown dialect %q: want one of %s", name, strings.Join(names, ", "))
 }
 
-// PathOf is where a model answers, below the URL.
+// PathOf is a model's path below the URL.
 func (d *Dialect) PathOf(model string) string { return strings.ReplaceAll(d.Path, "{model}", model) }
 
-// CutsItself reports whether the server shortens texts in this way.
+// CutsItself reports whether the server itself can shorten texts in this way.
 func (d *Dialect) CutsItself(how Truncate) bool { return slices.Contains(d.Cuts, how) }
 
-// Body is what is sent: something that encoding/json writes.
+// Body is the request's body, a value for encoding/json.
 func (d *Dialect) Body(r Request) any { return d.body(r) }
 
-// Decode reads an answer to so many texts. What it returns as an error holds nothing of the answer.
+// Decode reads an answer to count texts. Its error never quotes the answer.
 func (d *Dialect) Decode(body []byte, count int) (Answer, error) {
 	a, err := d.decode(body)
 	if err != nil {
@@ -120,13 +119,13 @@ func (d *Dialect) Decode(body []byte, count int) (Answer, error) {
 	return a, nil
 }
 
-// indexed is a vector with its place in the request.
+// indexed is a vector with the index of its text.
 type indexed struct {
 	Index     *place `json:"index"`
 	Embedding Vector `json:"embedding"`
 }
 
-// inOrder puts vectors in the order of the texts. Servers that give no index at all answer in order.
+// inOrder sorts vectors into the order of the texts. Servers without any index answer in order.
 func inOrder(data []indexed) ([]Vector, error) {
 	vectors := make([]Vector, len(data))
 	seen := make([]bool, len(data))
@@ -140,17 +139,17 @@ func inOrder(data []indexed) ([]Vector, error) {
 			at = int(*d.Index)
 		}
 		if at < 0 || at >= len(data) || seen[at] {
-			return nil, fmt.Errorf("the indexes are not those of %d texts, each once", len(data))
+			return nil, fmt.Errorf("the indexes are not 0 to %d-1, each once", len(data))
 		}
 		vectors[at], seen[at] = d.Embedding, true
 	}
 	return vectors, nil
 }
 
-// Texts are the fields that hold the texts, in any of the dialects.
+// Texts are the names of fields with texts in all dialects.
 var Texts = []string{"input", "inputs", "texts", "requests", "query", "documents", "instances", "inputText"}
 
-// request is what is sent, by the names of its fields.
+// request is a request's body by field name.
 type request map[string]any
 
 // with sets a field.
@@ -159,7 +158,7 @@ func (b request) with(name string, value any) request {
 	return b
 }
 
-// wide asks for a width; 0 is the model's own, and is not asked for.
+// wide sets the requested width, unless it is 0, the model's own.
 func (b request) wide(name string, dims int) request {
 	if dims > 0 {
 		b[name] = dims
@@ -167,7 +166,7 @@ func (b request) wide(name string, dims int) request {
 	return b
 }
 
-// cutTEI says how TEI cuts long texts.
+// cutTEI sets how TEI cuts long texts.
 func (r Request) cutTEI(b request) request {
 	return b.with("truncate", r.Truncate != CutNever).
 		with("truncation_direction", either(r.Truncate == CutStart, "Left", "Right"))
@@ -180,8 +179,8 @@ func either(first bool, a, b string) string {
 	return b
 }
 
-// Merge puts fields into others: an object into the object of its name, all else in place of what is there. A field
-// that is null stays null, to take one away that comes before it.
+// Merge merges fields into others: objects recursively; any other value replaces the old one. A null stays null, so
+// that Write removes the field.
 func Merge(into, fields map[string]any) map[string]any {
 	if into == nil {
 		into = map[string]any{}
@@ -198,7 +197,7 @@ func Merge(into, fields map[string]any) map[string]any {
 	return into
 }
 
-// Write is a request as JSON, with a user's fields in it; null takes a field away.
+// Write returns a request as JSON, with the user's fields merged in; null removes a field.
 func Write(body any, fields map[string]any) ([]byte, error) {
 	data, err := json.Marshal(body)
 	if err != nil || len(fields) == 0 {

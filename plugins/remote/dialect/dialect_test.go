@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRequests pins what is sent, as it was compared by hand with the providers' public descriptions.
+// TestRequests pins the requests, which were checked by hand against the providers' documentation.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	texts := []string{"one", "two"}
@@ -73,7 +73,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// sorted is JSON with its fields in the order in which they are written.
+// sorted returns JSON with its fields in encoding/json's order.
 func sorted(t *testing.T, text string) string {
 	t.Helper()
 	var fields map[string]any
@@ -87,7 +87,7 @@ func sorted(t *testing.T, text string) string {
 	return string(data)
 }
 
-// TestAnswers reads answers as the public descriptions show them, shortened.
+// TestAnswers reads shortened answers from the providers' documentation.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	want := []Vector{{0.5, -0.25}, {1, 2}}
@@ -150,7 +150,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestExplain reads errors as the providers' descriptions and servers' sources show them.
+// TestExplain reads errors from the providers' documentation and servers' sources.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -216,7 +216,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Gateways put errors into answers of status 200.
+// Gateways return errors with status 200.
 func TestInside(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]int{
@@ -233,7 +233,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever a server sends is an error or the right number of vectors, and no error repeats it.
+// FuzzDecode: any answer is an error or the right number of vectors, and no error quotes it.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`[[1,2]]`, `{"data":[{"index":0,"embedding":"AACAPw=="}]}`,
@@ -259,7 +259,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A user's fields come into the request, objects into objects; null takes one away.
+// A user's fields are merged into the request, objects recursively; null removes a field.
 func TestWrite_MergesFields(t *testing.T) {
 	t.Parallel()
 	body := openAI.Body(Request{Model: "m", Texts: []string{"one"}, Dims: 256})
@@ -290,7 +290,7 @@ func TestWrite_MergesFields(t *testing.T) {
 	}
 }
 
-// What servers say of the number of texts that they take; what they say of tokens is something else.
+// Servers' messages about a limit of texts, which are distinguished from those about tokens.
 func TestMostTexts(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -307,7 +307,7 @@ func TestMostTexts(t *testing.T) {
 		{"Too many inputs in request, max 64 inputs", 64},
 		{"maximum context length is 100 tokens", 0},
 		{"inputs must have at most 100 characters", 0},
-		{"at most 9999 requests", 0}, // it was sent fewer: that is not it
+		{"at most 9999 requests", 0}, // the request had fewer texts, so this is not its limit
 		{"at most 0 requests", 0},
 		{"the input is too large", 0},
 		{"", 0},

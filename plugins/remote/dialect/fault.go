@@ -11,39 +11,39 @@ import (
 	"unicode/utf8"
 )
 
-// Class is what kind of failure a call had.
+// Class is the kind of a failure.
 type Class int
 
 // The classes of failures.
 const (
-	Overloaded    Class = iota // too many requests, or no room: later
-	Down                       // it could not be reached, or did not answer in time
-	Broken                     // it answered that something is wrong with itself, or with what cannot be believed
-	Rejected                   // it does not take the request: the texts, or what was asked about them
+	Overloaded    Class = iota // too many requests, or no capacity: retry later
+	Down                       // unreachable, or no answer in time
+	Broken                     // a server error, or an invalid answer
+	Rejected                   // the server refuses the texts or the request
 	TooLarge                   // too much in one request, or one text that is too long
 	Refused                    // its policy refuses a text
-	Misconfigured              // a person must change something: key, model, address, bill
+	Misconfigured              // a user must change something: key, model, address, billing
 )
 
-// Fault is what an error answer says. Message is the server's own: it may quote texts and keys.
+// Fault is the content of an error answer. Message is the server's own, which may quote texts and keys.
 type Fault struct {
 	Class   Class
-	Code    string // of the API, as "insufficient_quota"
+	Code    string // the API's error code, as "insufficient_quota"
 	Message string
 }
 
 var (
 	tooLong = regexp.MustCompile(`(?i)context.length|too (long|large|many)|must have less than \d+ tokens|exceed\w* .*(length|limit|tokens|batch|size)|` +
 		`max\w* .*(tokens|batch size|input size)|maxlength|batch size`)
-	// longer is what servers say of one text that is too long in an answer that blames themselves.
+	// longer matches messages about one text that is too long in an answer with a 5xx status.
 	longer = regexp.MustCompile(`(?i)context.(length|size)|too (long|large) to process`)
 	policy = regexp.MustCompile(`(?i)content (management )?policy|flagged|moderation`)
-	// names are short words as APIs use them for codes and types of errors; whatever else stands there is not repeated.
+	// names matches the identifiers that APIs use as codes and types of errors. Other values are not repeated.
 	names = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 )
 
-// Explain reads an answer whose status is not 200. Statuses alone are not enough: the same one means different things
-// to different servers, so codes and messages are looked at, too.
+// Explain reads an answer whose status is not 200. Servers use the same status for different errors, so it also
+// examines codes and messages.
 func Explain(status int, body []byte) Fault {
 	f := readFault(body)
 	lower := strings.ToLower(f.Code)
@@ -76,14 +76,14 @@ func Explain(status int, body []byte) Fault {
 		f.Class = Rejected
 	case status >= 300:
 		f.Class = Misconfigured
-	default: // 201, 204: not what was asked for
+	default: // 201, 204 and the like are unexpected
 		f.Class = Broken
 	}
 	return f
 }
 
-// counts is how servers say how many texts they take in one request: OpenAI-like ones, TEI, Cohere, Gemini ("at most
-// 100 requests can be in one batch"), Cloudflare ("'maxItems' is 100"), Mistral and others.
+// counts matches servers' messages about the limit of texts in one request: OpenAI-like ones, TEI, Cohere, Gemini ("at
+// most 100 requests can be in one batch"), Cloudflare ("'maxItems' is 100"), Mistral and others.
 var counts = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)at most (\d+)\b`),
 	regexp.MustCompile(`(?i)max[_ ]?items\W+(?:is |of )?(\d+)\b`),
@@ -95,11 +95,11 @@ var counts = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)max\w*\D{0,24}(?:texts|inputs|items|documents|requests)\D{0,12}(\d+)\b`),
 }
 
-// ofTokens tells messages that count tokens, characters or bytes.
+// ofTokens matches messages about tokens, characters or bytes.
 var ofTokens = regexp.MustCompile(`(?i)token|character|byte|context|physical batch size`)
 
-// MostTexts reads from a message about too much how many texts the server takes in one request, less than the number
-// that it was sent; 0: it does not say. byCount: the message is about the number of texts.
+// MostTexts reads a server's limit of texts in one request from a message about a request that is too large. most is
+// less than sent; 0: not reported. byCount: the message is about the number of texts.
 func MostTexts(message string, sent int) (most int, byCount bool) {
 	lower := strings.ToLower(message)
 	byCount = strings.Contains(lower, "batch size") && !strings.Contains(lower, "physical batch size")
@@ -118,14 +118,12 @@ func MostTexts(message string, sent int) (most int, byCount bool) {
 	return 0, byCount
 }
 
-// RefusesDims reports whether a message, such as vLLM's, says that the width of this model's vectors cannot be asked
-// for.
+// RefusesDims reports whether a message, such as vLLM's, says that the model's dims cannot be changed.
 func RefusesDims(message string) bool { return ofDims.MatchString(message) }
 
 var ofDims = regexp.MustCompile(`(?i)matryoshka|not support\w* .{0,40}dimension|dimension\w* .{0,40}not support`)
 
-// Inside finds the error that gateways like to put into an answer of status 200, and the status that it should have
-// had.
+// Inside finds an error in an answer with status 200, as gateways send it, and returns the status it should have had.
 func Inside(body []byte) (status int, found bool) {
 	var top struct {
 		Error json.RawMessage `json:"error"`
@@ -137,19 +135,19 @@ func Inside(body []byte) (status int, found bool) {
 		Code   json.RawMessage `json:"code"`
 		Status json.RawMessage `json:"status"`
 	}
-	_ = json.Unmarshal(top.Error, &inner) // it may be a text
+	_ = json.Unmarshal(top.Error, &inner) // it may be a string
 	for _, raw := range []json.RawMessage{inner.Code, inner.Status} {
 		if code, err := strconv.Atoi(string(raw)); err == nil && code >= 400 && code <= 599 {
 			return code, true
 		}
 	}
 	if Explain(http.StatusBadRequest, body).Class != Rejected {
-		return http.StatusBadRequest, true // its words say more
+		return http.StatusBadRequest, true // Explain reads its message
 	}
 	return http.StatusInternalServerError, true
 }
 
-// readFault finds message and code in any of the forms that are in use.
+// readFault finds message and code in any of the common forms.
 func readFault(body []byte) Fault {
 	var top struct {
 		Error   json.RawMessage `json:"error"`
@@ -196,7 +194,7 @@ func readFault(body []byte) Fault {
 	return f
 }
 
-// plain is a message that is no JSON; pages in HTML are for people.
+// plain is a message that is not JSON. HTML pages are ignored.
 func plain(body []byte) string {
 	const most = 1000
 	if len(body) == 0 || len(body) > most || body[0] == '<' || body[0] == '{' || body[0] == '[' || !utf8.Valid(body) {
@@ -205,12 +203,12 @@ func plain(body []byte) string {
 	return string(body)
 }
 
-// bare is a body without the mark that some put before JSON, and without white space around it.
+// bare is a body without a byte order mark and surrounding white space.
 func bare(body []byte) []byte {
 	return bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(body), []byte("\xef\xbb\xbf")))
 }
 
-// textOf is the string that a JSON value is, or "".
+// textOf returns a JSON string's value, or "".
 func textOf(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRerank_Requests pins what is sent, as it was compared by hand with the providers' public descriptions.
+// TestRerank_Requests pins the requests, which were checked by hand against the providers' documentation.
 func TestRerank_Requests(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -27,7 +27,7 @@ func TestRerank_Requests(t *testing.T) {
 	}
 }
 
-// TestRerank_Answers reads answers as the public descriptions show them, and refuses scores of other texts.
+// TestRerank_Answers reads answers from the providers' documentation, and refuses wrong indexes.
 func TestRerank_Answers(t *testing.T) {
 	t.Parallel()
 	for name, form := range map[string]string{

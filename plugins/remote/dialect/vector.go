@@ -10,11 +10,10 @@ import (
 	"strconv"
 )
 
-// Vector reads numbers from either form in which they are sent: a list, or base64 of little-endian single precision
-// numbers.
+// Vector is decoded from a list of numbers, or from base64 of little-endian single precision numbers.
 type Vector []float32
 
-// errVector says as much as may be said: the answer may quote a text.
+// errVector does not quote the answer, which may contain a text.
 var errVector = errors.New("a vector is neither a list of numbers nor base64 of single precision numbers")
 
 // UnmarshalJSON implements json.Unmarshaler. The data is one valid JSON value.
@@ -53,7 +52,7 @@ func (v *Vector) fromBase64(data []byte) error {
 	return nil
 }
 
-// fromList reads a list by itself: reflection would take longer than everything else that happens to an answer.
+// fromList parses a list by hand: reflection would dominate the time to process an answer.
 func (v *Vector) fromList(data []byte) error {
 	data = bytes.TrimSpace(data[1 : len(data)-1])
 	if len(data) == 0 {
@@ -71,13 +70,13 @@ func (v *Vector) fromList(data []byte) error {
 		if err != nil && !errors.Is(err, strconv.ErrRange) {
 			return errVector
 		}
-		out = append(out, float32(x)) // beyond the range of float32 it is infinite
+		out = append(out, float32(x)) // infinite if out of float32's range
 	}
 	*v = out
 	return nil
 }
 
-// count is a number of tokens, of which no vector depends: what is none is 0.
+// count is a number of tokens. Vectors do not depend on it, so an invalid one is 0.
 type count int
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -90,14 +89,14 @@ func (c *count) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// place is a whole number, however it is written: 1, 1.0, 1e0.
+// place is a whole number in any notation: 1, 1.0, 1e0.
 type place int
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *place) UnmarshalJSON(data []byte) error {
 	x, err := strconv.ParseFloat(string(data), 64)
 	if err != nil || x != math.Trunc(x) || math.Abs(x) > math.MaxInt32 {
-		return errors.New("an index is no whole number")
+		return errors.New("an index is not a whole number")
 	}
 	*p = place(x)
 	return nil

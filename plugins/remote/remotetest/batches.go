@@ -14,11 +14,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Batches are the batch jobs of a server: those of OpenAI's POST /v1/batches, of Mistral's POST /v1/batch/jobs, and
-// those of Voyage and Gemini where these are the server's dialects. The fields are set before the first request.
+// Batches are the batch jobs of a server: OpenAI's POST /v1/batches, Mistral's POST /v1/batch/jobs, and those of Voyage
+// and Gemini if these are the server's dialects. Set the fields before the first request.
 type Batches struct {
 	Mistral bool
-	// State may say in which state a job is. nil, or "": it has ended as soon as it is there.
+	// State may set the state of a job. nil or "": a job ends immediately.
 	State func(*BatchJob) string
 	// Spoil may change the lines of the answers. nil: never.
 	Spoil func(j *BatchJob, lines []string) []string
@@ -28,14 +28,14 @@ type Batches struct {
 	jobs  []*BatchJob
 }
 
-// BatchJob is a job, whose texts are paid for.
+// BatchJob is a job.
 type BatchJob struct {
 	N         int // from 1
 	Nonce     string
 	Cancelled bool
-	Lost      bool // the server does not know it any more
-	Refused   bool // the server calls questions for it wrong
-	Asked     int  // how often it was asked for
+	Lost      bool // the server no longer knows it
+	Refused   bool // the server refuses requests for it as invalid
+	Asked     int  // how often it was polled
 	lines     []batchLine
 	input     string
 }
@@ -66,7 +66,7 @@ func (b *Batches) Texts() map[string]int {
 	return counts
 }
 
-// serveBatches answers a request about files and jobs; false: it is about neither.
+// serveBatches answers a request for files or jobs; it returns false for other requests.
 func (s *Server) serveBatches(w http.ResponseWriter, r *http.Request) bool {
 	b, root := s.Batches, "/v1/batches"
 	if b == nil {
@@ -152,7 +152,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	s.write(w, http.StatusOK, map[string]any{"id": name, "object": "file", "bytes": len(data), "purpose": "batch"})
 }
 
-// makeJob takes what the API's description has, and no other field.
+// makeJob accepts the documented fields only.
 func (s *Server) makeJob(w http.ResponseWriter, r *http.Request) {
 	b := s.Batches
 	var asked struct {
@@ -181,7 +181,7 @@ func (s *Server) makeJob(w http.ResponseWriter, r *http.Request) {
 			Dimension *int    `json:"output_dimension"`
 			DType     *string `json:"output_dtype"`
 		}{}), need(asked.Window == "12h", "12h"), need(asked.Params != nil, "request_params"))
-		asked.Window = "24h" // as it is with the others
+		asked.Window = "24h" // as with the others
 	}
 	for line := range bytes.Lines(data) {
 		var l batchLine
@@ -216,7 +216,7 @@ func (s *Server) makeJob(w http.ResponseWriter, r *http.Request) {
 	s.write(w, http.StatusOK, s.jobOf(j))
 }
 
-// jobOf is what is told of a job.
+// jobOf is the server's report of a job.
 func (s *Server) jobOf(j *BatchJob) map[string]any {
 	b, state := s.Batches, ""
 	switch {
@@ -254,7 +254,7 @@ func (s *Server) jobOf(j *BatchJob) map[string]any {
 	return told
 }
 
-// content is the file of a job's answers, in another order than that of the requests.
+// content writes the output file of a job, not in the order of the requests.
 func (s *Server) content(w http.ResponseWriter, name string) {
 	b := s.Batches
 	at := slices.IndexFunc(b.jobs, func(j *BatchJob) bool { return "out-"+j.name() == name })
@@ -279,7 +279,7 @@ func (s *Server) lines(w http.ResponseWriter, j *BatchJob) {
 	_, _ = io.WriteString(w, strings.Join(lines, "\n")+"\n") // the client may have gone
 }
 
-// lineOf is the answer to one request of a job.
+// lineOf is the output line of one request of a job.
 func (s *Server) lineOf(l *batchLine) string {
 	numbers := lists.Map(s.Vector(l.text, false, s.Dims), func(x float32) any { return x })
 	if s.Dialect == "gemini" {

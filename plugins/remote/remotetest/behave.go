@@ -7,10 +7,10 @@ import (
 // Drop ends the connection without an answer.
 func Drop(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// Stall answers nothing until the client has gone.
+// Stall blocks until the client has gone.
 func Stall(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// Trickle sends a good beginning and then never ends.
+// Trickle sends the start of a valid answer and never ends.
 func Trickle(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(`{"data":[`))
@@ -20,7 +20,7 @@ func Trickle(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// Flood sends white space without end.
+// Flood sends endless white space.
 func Flood(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	line := make([]byte, 64<<10)
@@ -34,7 +34,7 @@ func Flood(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Page answers with a page for people, as gateways do.
+// Page answers with an HTML page, as gateways do.
 func Page(status int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -43,7 +43,7 @@ func Page(status int) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// Send answers with a body as it is.
+// Send answers with a fixed body.
 func Send(status int, body string, headers ...string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i+1 < len(headers); i += 2 {

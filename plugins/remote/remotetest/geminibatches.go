@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// geminiBatches answers a request about files and jobs of the Gemini API; false: it is about neither.
+// geminiBatches answers a request for files or jobs of the Gemini API; it returns false for other requests.
 func (s *Server) geminiBatches(w http.ResponseWriter, r *http.Request) bool {
 	b := s.Batches
 	name, ofJob := strings.CutPrefix(r.URL.Path, "/v1beta/batches")
@@ -64,7 +64,7 @@ func (s *Server) geminiBatches(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// geminiUpload takes what is told of a file, and the file.
+// geminiUpload accepts a file's metadata and the file.
 func (s *Server) geminiUpload(w http.ResponseWriter, r *http.Request) error {
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/related" {
@@ -103,7 +103,7 @@ func (s *Server) geminiUpload(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// geminiJob takes what the API's description has, and no other field.
+// geminiJob accepts the documented fields only.
 func (s *Server) geminiJob(w http.ResponseWriter, r *http.Request, model string) error {
 	body, err := io.ReadAll(r.Body)
 	var asked struct {
@@ -144,7 +144,7 @@ func (s *Server) geminiJob(w http.ResponseWriter, r *http.Request, model string)
 	return nil
 }
 
-// operation is what is told of a job.
+// operation is the server's report of a job.
 func (s *Server) operation(j *BatchJob) map[string]any {
 	state := map[string]any{
 		"@type": "type.googleapis.com/google.ai.generativelanguage.v1main.EmbedContentBatch", "model": "models/m",

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// fields are those of requests as the public descriptions of the APIs give them, and no others. Written by hand from
-// them, not from the client.
+// fields are the documented fields of requests. They were written by hand from the APIs' documentation, not from the
+// client.
 var fields = map[string][]string{
 	"openai":        {"input", "model", "dimensions", "encoding_format", "user"},
 	"voyage":        {"input", "model", "input_type", "truncation", "output_dimension", "output_dtype", "encoding_format"},
@@ -30,7 +30,7 @@ var fields = map[string][]string{
 	"tei-rerank":    {"query", "texts", "raw_scores", "return_text", "truncate", "truncation_direction"},
 }
 
-// requestBody is a request with the fields of any of them.
+// requestBody is a request with the fields of all dialects.
 type requestBody struct {
 	Input           texts    `json:"input"`
 	Inputs          texts    `json:"inputs"`
@@ -45,7 +45,7 @@ type requestBody struct {
 	EncodingFormat  *string  `json:"encoding_format"`
 	EmbeddingTypes  []string `json:"embedding_types"`
 	Direction       *string  `json:"truncation_direction"`
-	Truncate        any      `json:"truncate"` // Cohere's is a word, those of others true or false
+	Truncate        any      `json:"truncate"` // a string for Cohere, a boolean for others
 	Requests        []any    `json:"requests"`
 
 	Truncation      *bool `json:"truncation"`
@@ -69,7 +69,7 @@ type geminiBody struct {
 	} `json:"requests"`
 }
 
-// texts are a list, or one.
+// texts are a list or a single string.
 type texts []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -82,7 +82,7 @@ func (t *texts) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(t))
 }
 
-// read takes a request apart, or says what the provider would have against it.
+// read parses a request, or returns the provider's objection.
 func (s *Server) read(r *http.Request) (*Call, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -143,12 +143,12 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 	for _, text := range c.Texts {
 		err = errors.Join(err, need(text != "", "texts that are not empty"))
 	}
-	named := b.Model != "" || tei || strings.HasPrefix(s.Dialect, "bedrock") // whose name stands in the path
+	named := b.Model != "" || tei || strings.HasPrefix(s.Dialect, "bedrock") // whose model is in the path
 	return c, errors.Join(err, need(named, "model"), oneOf(b.Direction, "Left", "Right"),
 		need(len(c.Texts) <= most, fmt.Sprintf("batch size of at most %d", most)))
 }
 
-// gemini takes a request of the Gemini API apart.
+// gemini parses a request of the Gemini API.
 func (c *Call) gemini(path string) error {
 	var b geminiBody
 	err := strictly(c.Body, &b)

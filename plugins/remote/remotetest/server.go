@@ -1,6 +1,5 @@
-// Package remotetest is a server for tests and benchmarks that speaks every dialect of the remote embedder, as
-// strictly as the public descriptions of the APIs: a request with a field that they do not name is refused. It can be
-// told to misbehave.
+// Package remotetest is a server for tests and benchmarks that speaks every dialect of the remote embedder. It refuses
+// requests with undocumented fields. It can be made to misbehave.
 package remotetest
 
 import (
@@ -21,19 +20,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Server answers at the paths of one dialect. The fields are set before the first request.
+// Server answers at the paths of one dialect. Set the fields before the first request.
 type Server struct {
 	Dialect string
-	Dims    int           // of vectors; the default of requests that ask for none
-	Key     string        // that must be sent; "": any
-	Header  string        // that holds the key; "": Authorization
-	Slots   int           // requests served at the same time, the others wait; 0: all
+	Dims    int           // of vectors, if a request sets none
+	Key     string        // required key; "": any
+	Header  string        // header of the key; "": Authorization
+	Slots   int           // requests served at the same time; others wait; 0: no limit
 	Service time.Duration // of one request
-	Salt    string        // another salt is another model
+	Salt    string        // another salt acts as another model
 
-	Batches *Batches // nil: there are no batch jobs
+	Batches *Batches // nil: no batch jobs
 
-	// Behave may answer a request in the server's place: then it returns true. nil: never.
+	// Behave may answer a request itself and return true. nil: never.
 	Behave func(w http.ResponseWriter, r *http.Request, c *Call) bool
 	// Spoil may change an answer before it is written. nil: never.
 	Spoil func(c *Call)
@@ -51,7 +50,7 @@ type Call struct {
 	N       int // from 1
 	Texts   []string
 	Query   bool
-	Asked   string // of a reranker: what the texts are to answer
+	Asked   string // a reranker's query
 	Base64  bool
 	Dims    int
 	Body    []byte // as it came
@@ -67,7 +66,7 @@ func (s *Server) Calls() []*Call {
 	return append([]*Call(nil), s.calls...)
 }
 
-// Texts counts how often each text was asked for.
+// Texts counts the requests for each text.
 func (s *Server) Texts() map[string]int {
 	counts := map[string]int{}
 	for _, c := range s.Calls() {
@@ -78,14 +77,14 @@ func (s *Server) Texts() map[string]int {
 	return counts
 }
 
-// Most is how many requests were under way at the same time, at most.
+// Most is the highest number of concurrent requests.
 func (s *Server) Most() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.most
 }
 
-// Vector is what the server gives for a text: numbers of a hash, of length 1.
+// Vector is the server's vector for a text: numbers from a hash, normalized.
 func (s *Server) Vector(text string, query bool, dims int) []float32 {
 	seed := sha256.Sum256(fmt.Appendf(nil, "%s|%t|%s", s.Salt, query, text))
 	r := rand.New(rand.NewChaCha8(seed))
@@ -103,7 +102,7 @@ func (s *Server) Vector(text string, query bool, dims int) []float32 {
 	return v
 }
 
-// Sparse is what the server gives for a text in a sparse dialect: pairs of places, rising, and numbers.
+// Sparse is the server's sparse vector for a text: pairs of index and number, sorted by index.
 func (s *Server) Sparse(text string) []float32 {
 	var pairs []float32
 	for i, x := range s.Vector(text, false, s.Dims) {
@@ -114,20 +113,20 @@ func (s *Server) Sparse(text string) []float32 {
 	return pairs
 }
 
-// Score is what the server gives for a query and a text: a number of a hash, between 0 and 1.
+// Score is the server's score for a query and a text: a number from a hash, between 0 and 1.
 func (s *Server) Score(query, text string) float32 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s|%s|%s", s.Salt, query, text))
 	return float32(binary.LittleEndian.Uint16(sum[:])) / (1 << 16)
 }
 
-// paths of the dialects.
+// paths are the paths of the dialects.
 var paths = map[string]string{
 	"openai": "/v1/embeddings", "voyage": "/v1/embeddings", "cohere": "/v2/embed",
 	"cohere-rerank": "/v2/rerank", "jina-rerank": "/v1/rerank", "voyage-rerank": "/v1/rerank", "tei-rerank": "/rerank",
 	"ollama": "/api/embed", "tei": "/embed", "tei-sparse": "/embed_sparse",
 }
 
-// Base is what is configured as the URL of a server at root.
+// Base is the URL to configure for a server at root.
 func (s *Server) Base(root string) string {
 	if strings.HasPrefix(paths[s.Dialect], "/v1/") {
 		return root + "/v1"
@@ -153,7 +152,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	path := paths[s.Dialect]
-	if s.Dialect == "gemini" { // its model stands in the path
+	if s.Dialect == "gemini" { // its model is in the path
 		path = r.URL.Path
 		if !strings.HasPrefix(path, "/v1beta/models/") || !strings.HasSuffix(path, ":batchEmbedContents") {
 			path = ""
@@ -212,7 +211,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.write(w, http.StatusOK, s.answer(c))
 }
 
-// serve takes a slot and spends the service time there. False: the caller has gone.
+// serve takes a slot for the service time. It returns false if the client has gone.
 func (s *Server) serve(r *http.Request) bool {
 	if s.Slots > 0 {
 		s.once.Do(func() { s.slots = make(chan struct{}, s.Slots) })
@@ -303,7 +302,7 @@ func (s *Server) answer(c *Call) any {
 	return rows
 }
 
-// ranked is the answer of a reranker: best first, each score with the place of its text.
+// ranked is the answer of a reranker: best first, each score with the index of its text.
 func (s *Server) ranked(c *Call, tokens int) any {
 	name := "relevance_score"
 	if s.Dialect == "tei-rerank" {
@@ -343,8 +342,7 @@ func (s *Server) ranked(c *Call, tokens int) any {
 	return results
 }
 
-// sparseRow writes pairs of places and numbers as the dialect does, but from the last to the first, as nothing
-// promises an order.
+// sparseRow writes pairs of index and number in reverse order, because the dialect promises no order.
 func sparseRow(pairs []any) []map[string]any {
 	row := []map[string]any{}
 	for i := len(pairs) - 2; i >= 0; i -= 2 {
@@ -353,7 +351,7 @@ func sparseRow(pairs []any) []map[string]any {
 	return row
 }
 
-// pack writes numbers as base64; not ok when they are not all numbers.
+// pack writes numbers as base64. It returns false if some are not numbers.
 func pack(numbers []any) (string, bool) {
 	var raw []byte
 	for _, n := range numbers {

@@ -13,7 +13,7 @@ const name, dims = "example", 64
 
 type embedder struct{}
 
-// Describe says what the plugin offers. The fingerprint names everything that can change a vector: change it with
+// Describe says what the plugin offers. The fingerprint covers everything that can change a vector: change it with
 // Embed.
 func (embedder) Describe(context.Context) (sdk.Info, error) {
 	return sdk.Info{Name: name, Version: "0.1.0", Models: []sdk.Model{{
@@ -21,7 +21,7 @@ func (embedder) Describe(context.Context) (sdk.Info, error) {
 	}}}, nil
 }
 
-// Embed returns one answer for each text, in their order: here, counts of words by their hashes. Put your model here.
+// Embed returns one answer for each text, in order: here, counts of words by hash. Put your model here.
 func (embedder) Embed(_ context.Context, _ string, _ sdk.Kind, texts []string) ([]sdk.Answer, error) {
 	answers := make([]sdk.Answer, len(texts))
 	for i, text := range texts {

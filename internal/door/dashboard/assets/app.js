@@ -1,17 +1,17 @@
-// What a page gains from a script; without it everything can be read and done all the same. It keeps pages up to date, copies commands, and
-// listens for a few keys. It makes no markup of what it gets: pages come from the server, and take the place of what was there.
+// Optional script of the pages: it keeps them up to date, copies commands, and handles a few keys. It builds no markup from data: the server
+// renders the pages, and the script replaces the content with them.
 "use strict";
 (() => {
   const $ = (s, root = document) => root.querySelector(s);
   const all = (s, root = document) => [...root.querySelectorAll(s)];
-  const keep = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* then it is forgotten */ } } };
+  const keep = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* not stored */ } } };
 
-  const at = document.documentElement.dataset.base; // where a proxy has put all pages
+  const at = document.documentElement.dataset.base; // base path behind a proxy
   const database = document.documentElement.dataset.database;
-  const of = database ? "?database=" + encodeURIComponent(database) : ""; // where there are several
+  const of = database ? "?database=" + encodeURIComponent(database) : ""; // if there are several
 
-  // A token in the address never reaches the server's log: it stands behind the #, and goes on by POST. After a link of
-  // another site, the user says so first.
+  // A token in the URL never reaches the server's log: it follows the #, and is sent by POST. After a link from another
+  // site, the user must submit it.
   const form = $("#login");
   if (form) {
     const token = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -34,10 +34,10 @@
   };
   const cold = () => show("stale", "Stale since " + clock(told));
 
-  // chosen says whether somebody has chosen something of a list already.
+  // chosen returns whether the user has selected something in a list.
   const chosen = (part) => all("option", part).some((o) => o.selected !== o.defaultSelected);
 
-  // fresh fetches this page again and puts what has changed in its place. Where somebody is choosing, nothing moves.
+  // fresh fetches this page again and replaces the changed parts, except those where the user is selecting.
   let busy = false;
   const fresh = async () => {
     if (busy || document.hidden) return;
@@ -75,7 +75,7 @@
     const alive = () => { clearTimeout(stale); stale = setTimeout(fresh, 40000); };
     source.addEventListener("status", () => { alive(); soon(); });
     source.addEventListener("problem", cold);
-    source.addEventListener("error", () => { // a browser comes again by itself, but not where it was refused
+    source.addEventListener("error", () => { // a browser reconnects by itself, except after an error status
       cold();
       if (source.readyState === EventSource.CLOSED) { clearTimeout(stale); stale = setTimeout(watch, 5000); }
     });
@@ -91,13 +91,13 @@
     watch();
   }
 
-  // What takes long to find comes after the page.
+  // Load slow content after the page.
   if ($("[data-again]")) {
     fresh();
     document.addEventListener("visibilitychange", fresh, { once: true });
   }
 
-  // Times are UTC, as logs have them; whoever likes sees those of his own zone.
+  // Times are in UTC, as in logs, or on request in the local time zone.
   const zone = $("#zone");
   const times = (root) => {
     const local = keep.get("zone") === "local";
@@ -114,7 +114,7 @@
     zone.addEventListener("click", () => { keep.set("zone", keep.get("zone") === "local" ? "utc" : "local"); times(document); });
   }
 
-  // Copy what stands in a command.
+  // Copy a command.
   document.addEventListener("click", (e) => {
     const button = e.target.closest("button[data-copy]");
     if (!button) return;
@@ -126,7 +126,7 @@
     });
   });
 
-  // A chart tells the figures of the time that is pointed at: they stand in the table below it.
+  // A chart shows the figures of the time under the pointer, from the table below it.
   let pointed;
   const point = (e) => {
     const chart = e.target.closest?.("figure[data-columns]");
@@ -137,7 +137,7 @@
     }
     if (!chart) return;
     const svg = $("svg", chart), box = svg.getBoundingClientRect(), rows = all("tbody tr", chart.closest("section"));
-    const left = 62, right = 340, wide = 360; // as chart.go draws it
+    const left = 62, right = 340, wide = 360; // as in chart.go
     const part = ((e.clientX - box.left) / box.width * wide - left) / (right - left);
     const row = rows[Math.min(rows.length - 1, Math.max(0, Math.round(part * (rows.length - 1))))];
     if (!row) return;
@@ -151,13 +151,13 @@
   addEventListener("pointermove", point);
   addEventListener("pointerdown", point);
 
-  // Choose every row of a table at once.
+  // Select all rows of a table.
   document.addEventListener("change", (e) => {
     if (!e.target.matches("[data-all]")) return;
     for (const box of all("input[name=key]", e.target.closest("form"))) box.checked = e.target.checked;
   });
 
-  // What the server has left for a script to show, on this page and on those that take its place.
+  // Elements that only the script shows, on this page and on its updates.
   function dress(root) {
     times(root);
     for (const b of all("button[data-copy]", root)) b.hidden = !navigator.clipboard;
@@ -165,7 +165,7 @@
   }
   dress(document);
 
-  // Keys: / searches, ? helps, g and a letter go somewhere.
+  // Keys: / for search, ? for help, g and a letter for a page.
   const places = { o: "/", p: "/pipelines", r: "/row", s: "/search", q: "/queue", e: "/errors", d: "/dead-letters", y: "/system", m: "/models", c: "/checks", a: "/audit" };
   let going = 0;
   document.addEventListener("keydown", (e) => {
