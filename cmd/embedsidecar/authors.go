@@ -176,7 +176,7 @@ func (c *pluginsNewCommand) run(_ context.Context, env *environment) error {
 			return err
 		}
 	}
-	env.say("%s tells how to build, test and try it", filepath.Join(dir, "README.md"))
+	env.say("see %s to build, test and try it", filepath.Join(dir, "README.md"))
 	return nil
 }
 

@@ -94,9 +94,9 @@ func leaves(commands []*command) []*command {
 // choose returns the error of a family, or of the program, that was called with these words: the first is no member.
 func (c *command) choose(words []string) error {
 	names := lists.Map(c.members, func(m *command) string { return m.name })
-	all, missing, known := names, fmt.Errorf("%s wants a further word: %s", c.name, strings.Join(names, ", ")),
+	all, missing, known := names, fmt.Errorf("%s needs a subcommand: %s", c.name, strings.Join(names, ", ")),
 		c.name+" takes "+strings.Join(names, ", ")
-	help := "embedsidecar help " + c.name + " tells what they do"
+	help := "embedsidecar help " + c.name + " describes them"
 	if c.name == "" {
 		missing, known, help = errors.New("a command is missing"), listHint, listHint
 		all = append(names, "help")

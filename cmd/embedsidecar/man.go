@@ -20,7 +20,7 @@ func manual(all []*command) string {
 	var b strings.Builder
 	line := func(parts ...string) { b.WriteString(strings.Join(parts, "") + "\n") }
 	line(`.TH EMBEDSIDECAR 1 "" "embedsidecar `, roff(version), `" "User Commands"`)
-	line(".SH NAME\nembedsidecar \\- keep vectors in Postgres true to the rows they were made of")
+	line(".SH NAME\nembedsidecar \\- keep pgvector embeddings in sync with your tables")
 	line(".SH SYNOPSIS\n.B embedsidecar\n.I COMMAND\n[flags] [arguments]")
 	line(".SH DESCRIPTION\n", roff(helpOfFlags), "\n.SH COMMANDS")
 	describe := func(f described) { line(".TP\n\\fB", roff(f.term), "\\fR\n", roff(f.usage)) }
