@@ -1,12 +1,12 @@
--- Least privilege for `embedsidecar run`: a role that works (reads the sources, writes only what is ours, and cannot
--- replicate), and a role that streams (may replicate, and may read no table). `embedsidecar run --database-url` takes
--- the first, `--stream-url` the second. Beside them groups, for people and programs that look and act by SQL
--- (docs/sql.md): embedsidecar_reader reads the views and nothing else, embedsidecar_operator may also pause, resume,
--- retry and the like; and embedsidecar_searcher, for applications that search by SQL (docs/search.md): its members have
--- texts embedded, and find rows of tables that they may read anyway. GRANT embedsidecar_reader TO somebody; Run it as
--- the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`, and again whenever you
--- like: what is there already stays. CREATE ROLE ... REPLICATION takes a superuser, or from PostgreSQL 16 on CREATEROLE
--- and REPLICATION; a role of that name that is there already is taken as it is.
+-- Least privilege for `embedsidecar run`: a role that works (reads the sources, writes only our data, and cannot
+-- replicate), and a role that streams (may replicate, but may read no table). `embedsidecar run --database-url` uses
+-- the first, `--stream-url` the second. The script also creates groups for users and programs that work by SQL
+-- (docs/sql.md): embedsidecar_reader only reads the views, embedsidecar_operator may also pause, resume, retry and the
+-- like. Members of embedsidecar_searcher, for applications that search by SQL (docs/search.md), embed texts and find
+-- rows of tables that they may read anyway. To add a member: GRANT embedsidecar_reader TO some_role; Run the script as
+-- the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`. It can be repeated. CREATE
+-- ROLE ... REPLICATION requires a superuser, or from PostgreSQL 16 on CREATEROLE and REPLICATION; a role of that name
+-- that already exists is used as it is.
 DO $embedsidecar$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'embedsidecar_run') THEN
         CREATE ROLE embedsidecar_run LOGIN;
@@ -25,8 +25,8 @@ DO $embedsidecar$ BEGIN
     END IF;
 END $embedsidecar$;
 
--- The owner of the schema may act as the role that works for it: so that role may trust what its owner put there. From
--- PostgreSQL 16 on, not every member may.
+-- The owner of the schema may act as the role that works, so that role may trust the owner's objects. From PostgreSQL
+-- 16 on, not every member may.
 DO $embedsidecar$
 DECLARE
     owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar');
@@ -39,8 +39,7 @@ BEGIN
     END IF;
 END $embedsidecar$;
 
--- Behind a pooler, settings of a session are lost: then these defaults of the role hold. No application shares the
--- role.
+-- A pooler loses settings of a session; then these defaults of the role apply. No application shares the role.
 ALTER ROLE embedsidecar_run SET search_path = pg_catalog, pg_temp;
 ALTER ROLE embedsidecar_run SET intervalstyle = 'postgres';
 ALTER ROLE embedsidecar_run SET extra_float_digits = 3;
@@ -59,7 +58,7 @@ GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedside
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT INSERT, UPDATE ON embedsidecar.scan, embedsidecar.spent TO embedsidecar_run;
 GRANT UPDATE ON embedsidecar.init_lock, embedsidecar.index_lock TO embedsidecar_run; -- to lock them
--- Not the names of slot and publication: an uninstall of the owner's drops what stands there. A script of before
+-- Without the names of slot and publication, because an uninstall by the owner drops what they name. An earlier script
 -- granted all of it.
 REVOKE UPDATE ON embedsidecar.lsn_checkpoint FROM embedsidecar_run;
 GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at, changes_unchanged,
@@ -67,7 +66,7 @@ GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch
 GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, origin)
     ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
--- What this role could do by the tables it may have done and audited.
+-- What this role could do by its table rights, it may do by functions that record it in the audit.
 GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill,
     embedsidecar.reembed, embedsidecar.keeps_ledger TO embedsidecar_run;
 GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.call, embedsidecar.runs,
@@ -108,13 +107,13 @@ GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.
     embedsidecar.backfill, embedsidecar.reembed, embedsidecar.set_priority, embedsidecar.notify_changes,
     embedsidecar.prioritise, embedsidecar.clear_history, embedsidecar.note_bulk, embedsidecar.model_change,
     embedsidecar.model_switch, embedsidecar.model_rollback, embedsidecar.model_drop_old TO embedsidecar_operator;
--- For the command line, which looks for the pipelines by their names.
+-- For the command line, which finds pipelines by their names.
 GRANT SELECT ON embedsidecar.schema_version TO embedsidecar_operator;
 GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled, labels) ON embedsidecar.pipeline
     TO embedsidecar_operator;
 
--- Those who search also need SELECT on the key and the vectors of the tables that they search, and on chunks where
--- texts are cut: give it to the roles that may read these rows. Policies of row-level security hold for them.
+-- Searching roles also need SELECT on the key and the vectors of the tables that they search, and on chunks if texts
+-- are cut: grant it to the roles that may read these rows. Policies of row-level security apply to them.
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_searcher;
 GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsidecar.search_owner,
     embedsidecar.search_statement, embedsidecar.printed, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
@@ -131,6 +130,6 @@ GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;
 --   GRANT SELECT (id, title, body) ON public.docs TO embedsidecar_run;
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON public.docs_embedding TO embedsidecar_run;
 -- Schemas other than public also need: GRANT USAGE ON SCHEMA ... TO embedsidecar_run; A source table with row-level
--- security also needs: ALTER ROLE embedsidecar_run BYPASSRLS (superuser), or the role would see no rows where there are
--- some. `embedsidecar roles` with a database adds these grants for each pipeline, and `embedsidecar roles --grants`
--- prints them alone.
+-- security also needs: ALTER ROLE embedsidecar_run BYPASSRLS (superuser), or policies would hide rows from the role.
+-- `embedsidecar roles` with a database adds these grants for each pipeline, and `embedsidecar roles --grants` prints
+-- only them.

@@ -16,19 +16,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
-// FirstVersion is the oldest version of the schema embedsidecar that Upgrade can take further, of the first release.
+// FirstVersion is the oldest version of the schema that Upgrade can upgrade: that of the first release.
 const FirstVersion = 36
 
-// Version is the one that it leads to: that of the last file of tables.
+// Version is the version that Upgrade leads to: that of the last file in tables.
 var Version = func() int {
 	names := Tables(0)
 	return versionOf(names[len(names)-1])
 }()
 
-// ErrBeforeFirst says that a program of before the first release made the schema: there is no way on from there.
+// ErrBeforeFirst reports that a program from before the first release made the schema, which cannot be upgraded.
 var ErrBeforeFirst = errors.New("the schema embedsidecar is of a program before the first release")
 
-// wholes are the functions and views, in the order in which they can be made: each upgrade makes all of them.
+// wholes are the functions and views in the order of their creation. Each upgrade creates all of them again.
 var wholes = []string{
 	"functions/budgets", "functions/batches", "functions/wait", "functions/states", "functions/jobs", "functions/history",
 	"functions/actions",
@@ -54,11 +54,10 @@ func Tables(version int) []string {
 	return names
 }
 
-// Upgrade makes our schema, or brings an older one to Version, all of it in this transaction: tables by the numbered
-// files, functions and views as a whole, and rights for the roles that have them already. What it makes belongs to the
-// schema's owner. One upgrade runs at a time, and nobody works on our tables meanwhile; a lock that is not to be had
-// within the session's lock_timeout is the server's error. It returns ErrBeforeFirst, and does nothing where Version
-// is there already, or a newer one.
+// Upgrade creates our schema, or upgrades it to Version, in this transaction: tables by the numbered files, all
+// functions and views, and rights for the roles that already have some. The objects belong to the schema's owner. One
+// upgrade runs at a time, and it locks our tables; if a lock takes longer than the session's lock_timeout, the server's
+// error is returned. Upgrade may return ErrBeforeFirst. It does nothing if the schema has Version or a newer one.
 func Upgrade(ctx context.Context, tx pgx.Tx) error {
 	before, err := objects(ctx, tx)
 	if err != nil {
@@ -84,7 +83,7 @@ func Upgrade(ctx context.Context, tx pgx.Tx) error {
 	return finish(ctx, tx, before)
 }
 
-// objects returns the oids of what is in the schema, and its own.
+// objects returns the oids of the schema and of its objects.
 func objects(ctx context.Context, tx pgx.Tx) ([]uint32, error) {
 	rows, _ := tx.Query(ctx, `SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = to_regnamespace('embedsidecar')
 		UNION ALL SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = to_regnamespace('embedsidecar')
@@ -93,8 +92,8 @@ func objects(ctx context.Context, tx pgx.Tx) ([]uint32, error) {
 	return list, wrap.Errorf(err, "list the objects of the schema")
 }
 
-// begin makes schema and table of the version where they are missing, becomes the schema's owner, and has everybody
-// else wait. It returns the version that is there; 0: none.
+// begin creates the schema and the table of the version if they are missing, switches to the schema's owner, and locks
+// out all other sessions. It returns the present version, or 0.
 func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 	for _, sql := range []string{
 		`DO $$ BEGIN
@@ -105,7 +104,7 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 				(SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar'));
 		END $$`,
 		"CREATE TABLE IF NOT EXISTS embedsidecar.schema_version (version integer NOT NULL)",
-		"LOCK TABLE embedsidecar.schema_version IN EXCLUSIVE MODE", // it can still be read,
+		"LOCK TABLE embedsidecar.schema_version IN EXCLUSIVE MODE", // it can still be read
 	} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return 0, fmt.Errorf("upgrade the schema: %w", err)
@@ -118,8 +117,7 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 	if err != nil || version < FirstVersion || version >= Version {
 		return version, err
 	}
-	// Anyone who writes a table that is altered would wait for us and we for him: all of them, before the first is
-	// altered.
+	// Lock all tables before the first is altered: otherwise a session that writes several of them could deadlock.
 	_, err = tx.Exec(ctx, `DO $$ BEGIN
 		EXECUTE (SELECT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(c.oid::regclass::text, ', '))
 			FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind IN ('r', 'p')
@@ -128,8 +126,8 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 	return version, wrap.Errorf(err, "lock the tables of the schema")
 }
 
-// identify lets rows of logged tables be updated and deleted that have no primary key, where somebody publishes all
-// tables, as programs that replicate a database do. Of those that are named, or of all but those that are locked alone.
+// identify gives logged tables without a primary key REPLICA IDENTITY FULL, so that their rows can be updated and
+// deleted even if a publication is FOR ALL TABLES. It covers the named tables, or all except the lock tables.
 func identify(ctx context.Context, tx pgx.Tx, names ...string) error {
 	_, err := tx.Exec(ctx, fmt.Sprintf(`DO $$ DECLARE name text; BEGIN
 		FOR name IN SELECT c.oid::regclass FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace
@@ -143,7 +141,7 @@ func identify(ctx context.Context, tx pgx.Tx, names ...string) error {
 	return wrap.Errorf(err, "give tables a replica identity")
 }
 
-// finish takes away what default privileges gave on new objects, gives rights to the roles that had them, and writes
+// finish revokes what default privileges granted on new objects, grants rights to the roles that had them, and writes
 // the version.
 func finish(ctx context.Context, tx pgx.Tx, before []uint32) error {
 	if _, err := tx.Exec(ctx, "REVOKE ALL ON ALL ROUTINES IN SCHEMA embedsidecar FROM PUBLIC"); err != nil {
@@ -181,10 +179,10 @@ func finish(ctx context.Context, tx pgx.Tx, before []uint32) error {
 	return wrap.Errorf(err, "write the version")
 }
 
-// A statement of roles.sql on objects of the schema, with the roles it is for.
+// grantOf matches a statement of roles.sql on objects of the schema, with the roles that it is for.
 var grantOf = regexp.MustCompile(`(?m)^((?:GRANT|REVOKE) [^;]* ON [^;]* (?:TO|FROM)) ([a-z_, ]+);`)
 
-// grants returns what roles.sql has for one of its roles, for this role in its place. The name is quoted already.
+// grants returns the statements of roles.sql for one of its roles, with holder in its place. holder is quoted.
 func grants(role, holder string) []string {
 	var list []string
 	for _, m := range grantOf.FindAllStringSubmatch(read("roles.sql"), -1) {
@@ -195,13 +193,13 @@ func grants(role, holder string) []string {
 	return list
 }
 
-// run sends the statements of a file.
+// run executes the statements of a file.
 func run(ctx context.Context, tx pgx.Tx, file string) error {
 	_, err := tx.Conn().PgConn().Exec(ctx, read(file)).ReadAll()
 	return wrap.Errorf(err, "%s", file)
 }
 
-// Digest tells one set of tables, functions and views from another.
+// Digest is a hash of the tables, functions and views.
 func Digest() uint32 {
 	h := fnv.New32a()
 	for _, name := range Tables(0) {
@@ -213,7 +211,7 @@ func Digest() uint32 {
 	return h.Sum32()
 }
 
-// versionOf returns the number in the name of a file of tables.
+// versionOf returns the number in the name of a tables file.
 func versionOf(name string) int {
 	number, _, _ := strings.Cut(name, "_")
 	version, err := strconv.Atoi(number)
@@ -223,7 +221,7 @@ func versionOf(name string) int {
 	return version
 }
 
-// read returns a file that is compiled in.
+// read returns an embedded file.
 func read(name string) string {
 	b, err := files.ReadFile(name)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package sqlfiles holds the SQL of embedsidecar: tables in numbered files, functions and views in whole ones, one
-// statement per query file, and the least-privileged roles. Upgrade brings the schema to its newest version.
+// Package sqlfiles holds the SQL of embedsidecar: tables in numbered files, functions and views, one statement per
+// query file, and the least-privileged roles. Upgrade upgrades the schema to its newest version.
 package sqlfiles
 
 import (
@@ -10,11 +10,11 @@ import (
 //go:embed tables/*.sql functions/*.sql views/*.sql queries/*.sql roles.sql
 var files embed.FS
 
-// Schema is where everything of ours lives.
+// Schema is the schema of all our objects.
 const Schema = "embedsidecar"
 
-// Query returns the statement in queries/name.sql. A name that is not there is a mistake in the program and panics.
-// Sessions of ours read no view (package database), so (VIEW name) in it is what that view selects.
+// Query returns the statement in queries/name.sql. It panics if there is none. Our sessions read no views (package
+// database), so it replaces (VIEW name) by the view's SELECT.
 func Query(name string) string {
 	statement := read("queries/" + name + ".sql")
 	for {
@@ -29,8 +29,8 @@ func Query(name string) string {
 	}
 }
 
-// What the script of Roles calls the roles: the one that works, the one that streams, and the groups of those who read
-// the views, of those who act, and of those who search.
+// The names of the roles in the script of Roles: the role that works, the role that streams, and the groups that read
+// the views, act, and search.
 const (
 	RunRole      = "embedsidecar_run"
 	StreamRole   = "embedsidecar_stream"
@@ -39,7 +39,7 @@ const (
 	SearcherRole = "embedsidecar_searcher"
 )
 
-// Roles returns the script that makes the roles, under these names.
+// Roles returns the script that creates the roles, with these names.
 func Roles(run, stream, reader, operator, searcher string) string {
 	var pairs []string
 	for usual, name := range map[string]string{
@@ -49,8 +49,7 @@ func Roles(run, stream, reader, operator, searcher string) string {
 		if name != usual {
 			quoted = `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 		}
-		// The literals of the script stand within a block that is quoted by dollars: there a quote is doubled and nothing
-		// else.
+		// The script's literals are in dollar-quoted blocks, where only quotes are doubled.
 		pairs = append(pairs, "'"+usual+"'", "'"+strings.ReplaceAll(name, "'", "''")+"'", usual, quoted)
 	}
 	return strings.NewReplacer(pairs...).Replace(read("roles.sql"))

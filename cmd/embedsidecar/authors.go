@@ -36,7 +36,7 @@ func newPluginsTest() *command {
 			strings.Join(conformance.IDs(), ", ") + ".",
 		flags: []cli.Flag{
 			pluginVariables(&c.env),
-			own.list("only", &c.only, "`CHECK` run this one only; again for more"),
+			own.list("only", &c.only, "`CHECK` run only this check; again for more"),
 			own.duration("soak", &c.soak, "`DURATION` how long memory is watched under load"),
 			own.number("patience", &c.patience,
 				"`TIMES` as long as usual for the plugin to answer, to restart and to end, on a busy machine"),
@@ -152,9 +152,9 @@ func newPluginsNew() *command {
 			"authors of plugins.",
 		flags: []cli.Flag{
 			own.text("lang", &c.language, "`LANGUAGE` "+strings.Join(scaffold.Languages, " or ")),
-			own.text("dir", &c.dir, "`FOLDER` for the project", "embedsidecar-NAME"),
+			own.text("dir", &c.dir, "`FOLDER` folder of the project", "embedsidecar-NAME"),
 			own.text("sdk", &c.sdk,
-				"`FOLDER` of a clone of embedsidecar with the SDK", "the released one, or the clone that this program was built in"),
+				"`FOLDER` clone of embedsidecar with the SDK", "the released one, or the clone that this program was built in"),
 		},
 		run: c.run,
 	}

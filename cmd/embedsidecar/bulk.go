@@ -32,7 +32,7 @@ func newBulk() *command {
 			"embedsidecar resume. For large loads that must not compete with the embedder.",
 		flags: []cli.Flag{
 			own.duration("drain", &c.drain,
-				"`DURATION` how long what is queued already may take to be embedded before; then it goes on all the same, since nothing is lost. 0: not at all"),
+				"`DURATION` longest wait for queued rows before COMMAND starts; then it starts anyway, and no row is lost. 0: no wait"),
 		},
 		settings: databaseGroups, run: c.run,
 	}

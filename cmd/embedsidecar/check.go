@@ -76,7 +76,7 @@ func newHealthcheck() *command {
 			"in time, and 6 if nothing listens. For the health check of a container: run and healthcheck both " +
 			"read EMBEDSIDECAR_OPS_LISTEN.",
 		flags: []cli.Flag{
-			own.toggle("ready", &c.ready, "ask whether it is ready; a sidecar whose database is away is alive and not ready"),
+			own.toggle("ready", &c.ready, "ask whether it is ready; a sidecar that cannot reach its database is alive but not ready"),
 		},
 		settings: []string{config.GroupOps},
 		probe:    true,

@@ -50,7 +50,7 @@ func newConfigInit() *command {
 func newConfigValidate() *command {
 	return &command{
 		name: "validate", group: groupConfig, usage: "report every mistake in flags, variables and the file, with its place",
-		description: "Looks for the plugins, the models and the file of tokens that are named, too. Does not connect to a " +
+		description: "Also looks for the named plugins, models and tokens file. Does not connect to a " +
 			"database: embedsidecar check does. Ends with status 2 if there is a mistake. For pipelines that deploy a file.",
 		settings: everySetting, pipelines: true, reach: allDatabases,
 		run: func(_ context.Context, env *environment) error { // mistakes in the values were reported before
@@ -101,8 +101,8 @@ func newPlan() *command {
 	return &command{
 		name: "plan", group: groupConfig, usage: "show what a configuration would change, what that costs, and what is lost",
 		description: "Changes nothing. Shows the steps in the database; the backfill of each new or changed pipeline: " +
-			"rows, tokens (by the model's own tokenizer), price (if the model has one in the file); pipelines that " +
-			"would be taken away; and, if sidecars run, the settings that take effect at their next start. Ends with " +
+			"rows, tokens (by the model's own tokenizer), price (if the model has one in the file); pipelines " +
+			"that would be removed; and, if sidecars run, the settings that take effect at their next start. Ends with " +
 			"status 0, with -o json state is planned or unchanged; with status 2 if the file has a mistake, and with the " +
 			"status of the error if the configuration cannot be set up. For everyone who changes a file that is in use.",
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true, reach: eachDatabase,
@@ -113,10 +113,10 @@ func newPlan() *command {
 func newApply() *command {
 	return &command{
 		name: "apply", group: groupConfig, usage: "do what plan shows",
-		description: "Prints the plan; --yes does it. New things are made before old ones are taken away. A pipeline that " +
-			"this file had and has no more is removed, its vectors stay. Sidecars that run continue with what is set up; " +
-			"those with the same file take it over by themselves. For owners of tables, where the sidecar may not " +
-			"change them, and for deployments that want to see the plan first.",
+		description: "Prints the plan; --yes does it. Creates new objects before it removes old ones. A pipeline " +
+			"that was deleted from this file is removed; its vectors stay. Running sidecars continue with what is " +
+			"set up; those with the same file apply it by themselves. For owners of tables that the sidecar may " +
+			"not change, and for deployments that want to see the plan first.",
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true, acts: true, reach: eachDatabase,
 		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, !env.yes, false) },
 	}
@@ -197,11 +197,11 @@ func configuredTable(list []control.Configured) output.Table {
 
 func newReload() *command {
 	return &command{
-		name: "reload", group: groupConfig, usage: "have running sidecars take over their configuration as it is written down now",
-		description: "A sidecar watches its file by itself; SIGHUP and POST /api/v1/reload do the same. It takes over all of " +
-			"it, or nothing if there is a mistake. Reaches the sidecars of this user on this machine; if a database is " +
-			"named, only those that work for it. Ends with status 4 if one refuses, or none runs. For deployments that " +
-			"want to know that the configuration is in force.",
+		name: "reload", group: groupConfig, usage: "make running sidecars apply their current configuration file",
+		description: "A sidecar watches its file by itself; SIGHUP and POST /api/v1/reload do the same. It " +
+			"applies the whole file, or nothing if there is a mistake. Reaches the sidecars of this user on this " +
+			"machine; if a database is named, only those that work for it. Ends with status 4 if one refuses, or none " +
+			"runs. For deployments that want to know that the configuration is in force.",
 		settings: []string{config.GroupDatabase, config.GroupOps}, reach: allDatabases,
 		run: func(ctx context.Context, env *environment) error {
 			which, err := env.which(ctx)

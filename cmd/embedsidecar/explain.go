@@ -22,14 +22,14 @@ func newExplain() *command {
 	return &command{
 		name: "explain", group: groupObserve, usage: "explain the state of a row, from its change to its vector",
 		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
-		description: "Shows whether the row exists and passes the filter, what waits for it, what was last written for " +
-			"it, whether the vector is that of its current text, and what to do next. Reads the database only " +
+		description: "Shows whether the row exists and passes the filter, its open task, what was last written " +
+			"for it, whether the vector is that of its current text, and what to do next. Reads the database only " +
 			"and changes nothing. Shows no text of the row without --text. Keys are written as tasks list, " +
 			"search and verify print them. For a row that a search does not find.",
 		flags: []cli.Flag{
 			own.toggle("text", &c.text, "also show the text of the row"),
 			own.toggle("tokens", &c.tokens,
-				"start the pipeline's model, and tell how many tokens it sees in the text and whether some are cut off"),
+				"start the pipeline's model, and print how many tokens the text has and whether some are cut off"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: withPool(c.run),
 	}

@@ -85,7 +85,7 @@ func generalFlags(acts bool) []cli.Flag {
 		all.text("config,c", nil, "`FILE` settings, in YAML"),
 		all.list("set", nil, "`KEY=VALUE` a setting, by its key in that file; may be given more than once"),
 		all.text("output,o", nil, "`FORM` table, json, yaml or csv", "table"),
-		all.duration("timeout", nil, "`DURATION` give up after that, with status 5", "never"),
+		all.duration("timeout", nil, "`DURATION` give up after this time, with status 5", "never"),
 		all.text("color", nil, "`WHEN` auto, always or never; NO_COLOR and TERM=dumb mean never", "auto"),
 		all.toggle("quiet,q", nil, "print nothing but data, warnings and errors"),
 		all.toggle("verbose,v", nil, "log at level debug"),
@@ -119,8 +119,8 @@ func settingFlags(visible, unused []string) []cli.Flag {
 func pipelineFlags(visible bool) []cli.Flag {
 	of := section{config.GroupPipeline, !visible}
 	return []cli.Flag{
-		of.text("table", nil, "`TABLE` whose rows are embedded: the short form for one pipeline"),
-		of.list("columns", nil, "`COLUMN,...` of --table that are embedded"),
+		of.text("table", nil, "`TABLE` table whose rows are embedded: the short form for one pipeline"),
+		of.list("columns", nil, "`COLUMN,...` columns of --table to embed"),
 		of.text("into", nil, "`COLUMN` vector column of --table for the vectors"),
 		of.text("into-table", nil, "`TABLE` embedding table for the vectors, instead of --into"),
 		of.text("index", nil, "`hnsw|ivfflat|none` index to build on destinations when their backfill is done", "none"),
@@ -197,5 +197,5 @@ func knownFlags(commands []*command) map[string]*known {
 // databaseFlag chooses among several databases.
 func databaseFlag() cli.Flag {
 	return section{heading: groupGeneral}.list("database", nil,
-		"`NAME` of the database, where several are configured; a pattern such as 'tenant_*', or again for more")
+		"`NAME` name of the database, if several are configured; a pattern such as 'tenant_*', or again for more")
 }

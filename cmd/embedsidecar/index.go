@@ -34,8 +34,8 @@ func newIndexCheck() *command {
 			"after some minutes. With --filter it measures what searches with that filter find. For choosing " +
 			"ef_search by measurement.",
 		flags: []cli.Flag{
-			own.number("sample", &c.queries, "`N` vectors are searched for", fmt.Sprint(indexes.Queries)),
-			own.list("filter", &c.filter, "`COLUMN=VALUE|JSON` searches are for such rows alone, as with search --filter"),
+			own.number("sample", &c.queries, "`N` number of vectors to search for", fmt.Sprint(indexes.Queries)),
+			own.list("filter", &c.filter, "`COLUMN=VALUE|JSON` search only these rows, as with search --filter"),
 		},
 		settings: databaseGroups, run: c.run,
 	}

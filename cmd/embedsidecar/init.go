@@ -38,7 +38,7 @@ func newInit() *command {
 		flags: []cli.Flag{
 			own.toggle("show-sql", &c.showSQL, "print the SQL and run nothing"),
 			own.toggle("adopt", &c.adopt,
-				"this database was restored or copied from another and shall live on its own: make a new slot and compare every row; vectors that an earlier set-up left in embedding tables are kept"),
+				"for a database that was restored or copied and is to be used on its own: create a new slot and compare every row; keeps vectors that an earlier set-up left in embedding tables"),
 		},
 		reach:     eachDatabase,
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
@@ -148,8 +148,8 @@ func newAdopt() *command {
 	return &command{
 		name: "adopt", group: groupStart, usage: "take over vectors that another program made", arguments: "PIPELINE",
 		minArgs: 1, maxArgs: 1,
-		description: "Sets up a configured pipeline without embedding what has a vector already. 200 texts are embedded again: " +
-			"each must have the vector that is there (cosine of at least 0.999), or nothing is changed. Then the " +
+		description: "Sets up a configured pipeline without embedding rows that already have a vector. Embeds 200 " +
+			"texts again and compares the vectors: if one differs (cosine below 0.999), nothing is changed. Then the " +
 			"hash of every text is stored, so that later changes are noticed. Rows without a vector, and those " +
 			"whose text is newer than their vector (--updated-at), are embedded by embedsidecar run. It can be " +
 			"interrupted and repeated. For teams that have paid for their vectors already.",
@@ -157,12 +157,12 @@ func newAdopt() *command {
 			own.text("from", &c.o.From,
 				"`COLUMN|TABLE` where the vectors are: a column of the pipeline's table, a table, or TABLE.COLUMN"),
 			own.text("from-key", &c.key,
-				"`COLUMN,...` of that table with the key of the pipeline's (default: its foreign key, or the same names)"),
-			own.text("chunk", &c.o.Chunk, "`COLUMN` of that table with the text of each chunk, for pipelines with chunking"),
+				"`COLUMN,...` columns of that table that hold the key of the pipeline's table (default: its foreign key, or the same names)"),
+			own.text("chunk", &c.o.Chunk, "`COLUMN` column of that table with the text of each chunk, for pipelines with chunking"),
 			own.text("updated-at", &c.o.UpdatedAt,
-				"`COLUMN` of the pipeline's table that says when a row was changed: older vectors are embedded again"),
+				"`COLUMN` column of the pipeline's table with the time of a row's last change: rows with older vectors are embedded again"),
 			own.text("embedded-at", &c.o.EmbeddedAt,
-				"`COLUMN` beside the vectors that says when they were made (default: one with a usual name)"),
+				"`COLUMN` column beside the vectors with the time when they were made (default: one with a usual name)"),
 			own.toggle("trust", &c.o.Trust, "do not compare a sample"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true, acts: true, run: c.run,
@@ -220,12 +220,12 @@ func newImportFrom() *command {
 		name: "import", group: groupStart, usage: "take over the pipelines and vectors of another program",
 		arguments: strings.Join(imports.Sources, "|"), minArgs: 1, maxArgs: 1,
 		description: "Reads what pgai, pgEdge Vectorizer, Supabase's guide to automatic embeddings or LangChain have in " +
-			"the database, writes it as a configuration, takes the vectors over as embedsidecar adopt does, and removes " +
-			"triggers and queues of that program in the end; tables and views keep their names and columns. What " +
-			"cannot be carried over is named, and stays as it is. --dry-run shows all of it, with the statements. " +
-			"It can be interrupted and repeated. For teams that move from another program.",
+			"the database, writes it as a configuration, takes the vectors over as embedsidecar adopt does, and " +
+			"removes triggers and queues of that program at the end; tables and views keep their names and " +
+			"columns. Reports what it cannot carry over, and leaves that unchanged. --dry-run shows all of it, " +
+			"with the statements. It can be interrupted and repeated. For teams that move from another program.",
 		flags: []cli.Flag{
-			own.text("save", &c.o.Save, "`FILE` to write the configuration to"),
+			own.text("save", &c.o.Save, "`FILE` file to write the configuration to"),
 			own.toggle("trust", &c.o.Trust, "do not compare a sample of the vectors"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, acts: true, run: c.run,

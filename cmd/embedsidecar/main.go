@@ -51,15 +51,11 @@ func commands() []*command {
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(),
 		newEstimated(verbs.Backfill), newEstimated(verbs.Reembed),
 		newFamily("model", newModelChange(), newModelStatus(), newModelCompare(),
-			newModelAct(generations.Switch, "have the next generation of a pipeline serve", "One short transaction: the "+
-				"vectors get the name of those that served, and questions are embedded by their model from that instant on. "+
-				"Refused until the next generation is complete. The old one is kept up to date until model drop-old. For "+
+			newModelAct(generations.Switch, "make the next generation of a pipeline serve", "In one short transaction its vectors get the name of the present ones, and its model embeds queries from then on. "+
+				"Refused until the next generation is complete. The previous generation is kept up to date until model drop-old. For "+
 				"the moment when model status says that it can serve."),
-			newModelAct(generations.Rollback, "have the previous generation of a pipeline serve again", "model switch the "+
-				"other way, as fast, as long as the previous generation is kept. For a model that turned out worse."),
-			newModelAct(generations.DropOld, "take away the generation of a pipeline that does not serve", "Drops its vectors "+
-				"and forgets it: the previous generation after a switch, or a next one that is given up. There is no way back "+
-				"to it. For the end of a change.")),
+			newModelAct(generations.Rollback, "make the previous generation of a pipeline serve again", "The reverse of model switch, and as fast, while the previous generation is kept. For a model that turned out worse."),
+			newModelAct(generations.DropOld, "remove the generation of a pipeline that does not serve", "Drops its vectors: the previous generation after a switch, or a next one that is abandoned. This cannot be undone. For the end of a change.")),
 		newFamily("tasks", newTasksList(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise), newVerb(verbs.ClearHistory)), newAudit(),
 		newSearch(), newEmbed(), newMCP(), newFamily("index", newIndexCheck()),

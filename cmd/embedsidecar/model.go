@@ -26,17 +26,17 @@ type modelChange struct{ o app.ModelChange }
 func newModelChange() *command {
 	c := &modelChange{}
 	return &command{
-		name: "change", group: groupOperate, usage: "make the next generation of a pipeline, by another model",
+		name: "change", group: groupOperate, usage: "make the next generation of a pipeline, with another model",
 		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
-		description: "Makes a second destination beside the present one, and a running sidecar fills it after live " +
-			"changes. Searches go on with the present vectors; both are kept up to date. model switch has the next one serve. " +
-			"Needs the owner of the source table. --dry-run prints rows, tokens (by the new model's tokenizer), time, " +
-			"price (if the model has one in the file) and room, what would be made, and what depends on the present " +
-			"vectors. For that it reads a sample of the rows and embeds a few, unless that costs money. For a better " +
-			"model, without a pause of searches.",
+		description: "Creates a second destination beside the present one. A running sidecar fills it, with live " +
+			"changes first. Searches continue with the present vectors; both are kept up to date. model switch " +
+			"makes the next generation serve. Needs the owner of the source table. --dry-run prints rows, tokens (by the " +
+			"new model's tokenizer), time, price (if the model has one in the file) and space, what would be created, and " +
+			"what depends on the present vectors. For that it reads a sample of the rows and embeds a few, unless that " +
+			"costs money. For a better model without an interruption of searches.",
 		flags: []cli.Flag{
-			own.text("to", &c.o.To.Model, "`MODEL` to change to", "the one of the configuration"),
-			own.text("to-plugin", &c.o.To.Plugin, "`PLUGIN` that runs it", "the one of the configuration"),
+			own.text("to", &c.o.To.Model, "`MODEL` model to change to", "the one of the configuration"),
+			own.text("to-plugin", &c.o.To.Plugin, "`PLUGIN` plugin that runs the model", "the one of the configuration"),
 			own.toggle("beside", &c.o.Beside,
 				"also take the text, chunking and type that the configuration has for the pipeline"),
 		},
@@ -105,9 +105,10 @@ func newModelCompare() *command {
 		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
 		description: "Prints how many of the first ten rows both find, the correlation of their ranks, latencies and " +
 			"sizes, and the five queries whose results differ most, side by side. The queries are texts of rows, or " +
-			"those of a file: each line is a text, with keys of rows that should be found behind tabs, or a JSON object " +
-			"with text and keys. With keys it prints recall@10 and nDCG@10 of both. For deciding whether to switch.",
-		flags: []cli.Flag{own.text("queries", &c.queries, "`FILE` of queries; - reads standard input",
+			"those of a file: each line is a text, followed by tabs and the keys of rows that should be found, or " +
+			"a JSON object with text and keys. With keys it prints recall@10 and nDCG@10 of both. For deciding " +
+			"whether to switch.",
+		flags: []cli.Flag{own.text("queries", &c.queries, "`FILE` file of queries; - reads standard input",
 			"texts of rows")},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: c.run,
 	}
@@ -194,7 +195,7 @@ func newModelAct(do, usage, description string) *command {
 	}
 	if c.do != generations.DropOld {
 		one.flags = []cli.Flag{own.toggle("force", &c.force,
-			"though rows of it are stale or failed, or an index is missing")}
+			"even if rows of it are stale or failed, or an index is missing")}
 	}
 	return one
 }
@@ -211,10 +212,10 @@ func (c *modelAct) run(ctx context.Context, env *environment, pool *pgxpool.Pool
 
 func newModelStatus() *command {
 	return &command{
-		name: "status", group: groupOperate, usage: "tell how far a change of the model is", arguments: "[PIPELINE]",
+		name: "status", group: groupOperate, usage: "show the progress of a model change", arguments: "[PIPELINE]",
 		maxArgs: 1,
 		description: "Lists the generations of a pipeline, or of all: the one that serves, and the next or the previous " +
-			"one, with what it lacks to serve. For waiting for a change, and for knowing which model answers.",
+			"one, with what it lacks to serve. For following a change, and for finding out which model serves.",
 		settings: databaseGroups,
 		run: withPool(func(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
 			name := strings.Join(env.args, "") // at most one

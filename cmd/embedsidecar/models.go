@@ -148,15 +148,15 @@ func newImport() importCommand {
 
 func (c *importCommand) flags() []cli.Flag {
 	return []cli.Flag{
-		own.text("name", &c.model.Name, "`NAME` of the new model (default: that of the folder)"),
+		own.text("name", &c.model.Name, "`NAME` name of the new model (default: that of the folder)"),
 		own.toggle("int8", &c.model.Int8,
 			"make model_int8.onnx too: about twice as fast, for vectors that differ; how much is measured and printed"),
-		own.text("file", &c.model.File, "`FILE` with the weights, where there are several: onnx/model_quantized.onnx",
+		own.text("file", &c.model.File, "`FILE` file with the weights, if there are several: onnx/model_quantized.onnx",
 			"the most exact"),
-		own.text("python", &c.model.Python, "`PROGRAM` Python, which makes ONNX from weights"),
+		own.text("python", &c.model.Python, "`PROGRAM` Python, which converts weights to ONNX"),
 		own.toggle("untried", &c.model.Untried, "do not open the model with its plugin"),
 		own.text("pooling", &c.model.Pooling,
-			"`WAY` in which tokens become one vector, if no file states it: mean, cls, last, max, weightedmean, mean_sqrt_len, splade"),
+			"`WAY` how tokens become one vector, if no file states it: mean, cls, last, max, weightedmean, mean_sqrt_len, splade"),
 		own.text("document-prefix", &c.prefixes[0], "`TEXT` put before each document, if no file states it"),
 		own.text("query-prefix", &c.prefixes[1], "`TEXT` put before each query, if no file states it"),
 		own.number("max-tokens", &c.model.MaxTokens, "most `TOKENS` that are read of a text: fewer take less memory",
@@ -211,13 +211,13 @@ func newModelsDistill() *command {
 		name: "distill", group: groupModels, usage: "make a static model from a model",
 		arguments: "[MODEL]", maxArgs: 1,
 		description: "Sends each token of the model's vocabulary through the model once and keeps the vectors in a " +
-			"table, which the plugin static reads: hundreds of times as fast, without ONNX Runtime, and worse at " +
-			"finding. How much worse is measured and printed. Takes a few minutes for the default model. For a " +
-			"first try with many rows, and for machines without the power for an encoder.",
+			"table, which the plugin static reads: hundreds of times as fast, without ONNX Runtime, but with " +
+			"worse search results. How much worse is measured and printed. Takes a few minutes for the default " +
+			"model. For a first try with many rows, and for machines without the power for an encoder.",
 		flags: []cli.Flag{
-			own.text("out", &out, "`DIR` of the new model, which must not be there yet",
+			own.text("out", &out, "`DIR` folder of the new model, which must not exist yet",
 				"beside the other models, with -static behind the name"),
-			own.number("dims", &dims, "`DIMS` of the new vectors, at most those of the model", "256, or as many"),
+			own.number("dims", &dims, "`DIMS` dimensions of the new vectors, at most those of the model", "256, or as many"),
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      func(ctx context.Context, env *environment) error { return distill(ctx, env, out, dims) },
@@ -266,12 +266,12 @@ func newModelsPull() *command {
 			"program has for its default model, and those of the first pull. An interrupted download is resumed " +
 			"by the next pull; the folder is in place only when it is complete. For models that are not on disk.",
 		flags: append(c.flags(),
-			own.text("hub", &c.source.Hub, "`URL` of the hub"),
+			own.text("hub", &c.source.Hub, "`URL` address of the hub"),
 			own.text("revision", &c.source.Revision,
-				"`REVISION` of the model (main, or of a model that this program knows the one it knows)"),
+				"`REVISION` revision of the model (main, or the one that this program has pinned for the model)"),
 			own.text("sha256", &c.source.SHA256, "`HEX` SHA-256 of the weights: model.safetensors, or onnx/model.onnx"),
-			own.text("sums", &c.source.Sums, "`FILE` in the form of SHA256SUMS with the files to download and their sums"),
-			own.text("token-file", &c.tokenFile, "`FILE` with a token of the hub, for models that not everybody may read"),
+			own.text("sums", &c.source.Sums, "`FILE` file in the form of SHA256SUMS with the files to download and their sums"),
+			own.text("token-file", &c.tokenFile, "`FILE` file with a token of the hub, for models that require one"),
 			own.toggle("unpinned", &c.source.Unpinned, "accept the first download without a pin, and print the sums"),
 		),
 		settings: []string{config.GroupEmbedding},

@@ -37,7 +37,7 @@ func newVerb(v *verbs.Verb) *command {
 	}
 	switch {
 	case v == verbs.ClearHistory:
-		one.flags = []cli.Flag{own.duration("older-than", &c.OlderThan, "`DURATION` since the end", "any age")}
+		one.flags = []cli.Flag{own.duration("older-than", &c.OlderThan, "`DURATION` only tasks that ended longer ago than this", "any age")}
 	case v.Has(verbs.Class):
 		one.flags = c.flags(false)
 	case v.Has(verbs.For):
@@ -45,8 +45,8 @@ func newVerb(v *verbs.Verb) *command {
 			"work for `DURATION` whatever the hours of the pipeline are; 0 ends that", "within its hours")}
 	case v == verbs.Requeue:
 		one.flags = []cli.Flag{
-			own.text("at", &c.at, "`TIME` from which on the rows are looked at, such as 2026-12-24T18:00:00Z"),
-			own.duration("older-than", &c.OlderThan, "`DURATION` since the change", "any age"),
+			own.text("at", &c.at, "`TIME` time from which the rows are processed, such as 2026-12-24T18:00:00Z"),
+			own.duration("older-than", &c.OlderThan, "`DURATION` only changes older than this", "any age"),
 		}
 	case v == verbs.Prioritise:
 		one.flags = []cli.Flag{own.toggle("waiting", &c.waiting, "all rows of the pipeline that wait")}

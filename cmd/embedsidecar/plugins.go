@@ -73,14 +73,14 @@ func newPluginsRegister() *command {
 			"production.",
 		flags: []cli.Flag{
 			own.text("as", &name,
-				"`NAME` of the plugin (default: the file's without embedsidecar- and an ending such as .py)"),
+				"`NAME` name of the plugin (default: the file's without embedsidecar- and an ending such as .py)"),
 			own.text("processes", &processes, "`N` processes for each model, 1 to 64", "1"),
 			own.text("memory-limit", &memoryLimit,
-				"`SIZE` of memory above which a process is replaced, such as 2GiB; 0 takes the limit away", "none"),
+				"`SIZE` memory above which a process is replaced, such as 2GiB; 0 removes the limit", "none"),
 			own.text("call-timeout", &callTimeout,
-				"`DURATION` after which a call without an answer is given up and the plugin killed, beside what its texts add, 1s to 1h; 0 for what is usual", "30s, or what a remote model's timeout asks for"),
+				"`DURATION` time after which a call without an answer is given up and the plugin killed, plus the time that its texts add, 1s to 1h; 0 for the default", "30s, or what a remote model's timeout asks for"),
 			own.list("allow-env", &allowed,
-				"`NAME` of a variable that it may see, beside EMBEDSIDECAR_PLUGIN_...; again for more"),
+				"`NAME` name of a variable that it may see, besides EMBEDSIDECAR_PLUGIN_...; again for more"),
 		},
 		settings: []string{config.GroupEmbedding}, acts: true,
 		run: func(ctx context.Context, env *environment) error {

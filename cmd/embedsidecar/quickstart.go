@@ -24,17 +24,17 @@ func newQuickstart() *command {
 		name: "quickstart", group: groupStart,
 		usage:     "go from the URL of a database to a search in its rows, asking before it changes anything",
 		arguments: "[URL] [TABLE]", maxArgs: 2, stand: quickstartFlags,
-		description: "Lists everything that is missing on the server at once, as one block to paste, and on a terminal goes on " +
-			"when that is done; a superuser is asked whether to run it. Suggests a table " +
-			"with the columns that hold sentences (TABLE, or the one with the most text; or name your own, as in " +
-			"quickstart URL docs --columns title,body), prints a short plan with estimates of rows and time, and asks " +
-			"once; the answer s shows the SQL. Then it sets up, embeds with a progress bar, and answers queries line by " +
-			"line as soon as the first rows are embedded. It keeps the vectors in sync while it runs. Without a terminal, --yes confirms and " +
+		description: "Lists everything that the server lacks as one block to paste, and on a terminal continues " +
+			"when that is done; asks a superuser whether to run it. Suggests a table with the columns that hold sentences " +
+			"(TABLE, or the one with the most text; or name your own, as in quickstart URL docs --columns title,body), " +
+			"prints a short plan with estimates of rows and time, and asks once; the answer s shows the SQL. Then it sets " +
+			"up, embeds with a progress bar, and answers queries line by line as soon as the first rows are embedded. It " +
+			"keeps the vectors in sync while it runs. Without a terminal, --yes confirms and " +
 			"queries come from standard input; --dry-run only reports. The set-up stays when it ends: it prints how to " +
 			"continue, how to remove it, and the SQL, Python and curl that search the table. The flags of run name a " +
 			"table, a model or a plugin. For a first try with your own data.",
 		flags: []cli.Flag{
-			own.text("save", &save, "`FILE` to write the configuration to, for run --config"),
+			own.text("save", &save, "`FILE` file to write the configuration to, for run --config"),
 			own.text("chunks", &chunks, "`ANSWER` yes or no: cut texts that are longer than the model reads into chunks",
 				"asked on a terminal, else yes"),
 			own.toggle("show-sql", &showSQL, "print the SQL of the plan, too"),

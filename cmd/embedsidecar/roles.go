@@ -27,11 +27,11 @@ func newRoles() *command {
 			"everything in one transaction, as the connecting role. Can be repeated, for example after init has " +
 			"set up another pipeline. For production.",
 		flags: []cli.Flag{
-			own.text("role", &c.names.Run, "`NAME` of the role that works", sqlfiles.RunRole),
-			own.text("stream-role", &c.names.Stream, "`NAME` of the role that streams", sqlfiles.StreamRole),
-			own.text("reader-role", &c.names.Reader, "`NAME` of the group that reads the views", sqlfiles.ReaderRole),
-			own.text("operator-role", &c.names.Operator, "`NAME` of the group that may also act", sqlfiles.OperatorRole),
-			own.text("searcher-role", &c.names.Searcher, "`NAME` of the group that may search by SQL", sqlfiles.SearcherRole),
+			own.text("role", &c.names.Run, "`NAME` name of the role that works", sqlfiles.RunRole),
+			own.text("stream-role", &c.names.Stream, "`NAME` name of the role that streams", sqlfiles.StreamRole),
+			own.text("reader-role", &c.names.Reader, "`NAME` name of the group that reads the views", sqlfiles.ReaderRole),
+			own.text("operator-role", &c.names.Operator, "`NAME` name of the group that may also act", sqlfiles.OperatorRole),
+			own.text("searcher-role", &c.names.Searcher, "`NAME` name of the group that may search by SQL", sqlfiles.SearcherRole),
 			own.toggle("grants", &c.grants, "print only the grants for the pipelines, for the role that runs now unless --role is given"),
 		},
 		settings: databaseGroups,

@@ -29,12 +29,12 @@ func newRun() *command {
 		name: "run", group: groupStart, usage: "embed rows as they change, until stopped",
 		description: "Sets up what is missing if the role may (schema, publication, slot, destination), and prints each " +
 			"step with the SQL that undoes it. If the role may not, prints the SQL for an owner and ends with " +
-			"status 7. SIGTERM and SIGINT end it in order: batches in work are finished or returned; a second " +
+			"status 7. SIGTERM and SIGINT end it cleanly: batches in work are finished or returned; a second " +
 			"signal ends it at once. This is the sidecar: everyone needs it.",
 		flags: []cli.Flag{
-			own.toggle("once", &c.once, "catch up with everything committed now, then end"),
+			own.toggle("once", &c.once, "embed everything that is committed now, then end"),
 			own.text("role", &c.role,
-				"`all|stream|work` all; or one half of it, beside processes that do the other: stream reads the slot and fills the queue, work embeds"),
+				"`all|stream|work` stream reads the slot and fills the queue, work embeds, all does both"),
 			own.toggle("no-init", &c.noInit, "set nothing up; end with status 3 if something is missing, and wait while the schema has an older version"),
 		},
 		reach: allDatabases,

@@ -42,19 +42,20 @@ func newSearch() *command {
 		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text, or to a row",
 		arguments: "PIPELINE[,PIPELINE...] [TEXT]", minArgs: 1, maxArgs: 2,
 		description: "Embeds the text with the pipeline's own model. With --hybrid, rows are also ranked by full text " +
-			"search, and both rankings are joined by reciprocal rank fusion. What several pipelines find is joined in the same way. With --like in place of TEXT it finds the " +
-			"rows most similar to that one, and embeds nothing; a key is written as search prints it: the values of " +
-			"its columns, joined by | if there are several. For trying a search; applications search by SQL or HTTP.",
+			"search, and both rankings are joined by reciprocal rank fusion. Results of several pipelines are " +
+			"joined in the same way. With --like in place of TEXT it finds the rows most similar to that one, and embeds " +
+			"nothing; a key is written as search prints it: the values of its columns, joined by | if there are several. " +
+			"For trying a search; applications search by SQL or HTTP.",
 		flags: []cli.Flag{
-			own.number("limit,k", &c.request.Rows, "`N` rows at most"),
-			own.number("offset", &c.request.Offset, "`N` rows before them to leave out, for further pages"),
-			own.list("filter", &c.where, "`COLUMN=VALUE|JSON` only such rows; repeat for more. JSON has lists and ranges: "+
+			own.number("limit,k", &c.request.Rows, "`N` most rows to find"),
+			own.number("offset", &c.request.Offset, "`N` rows to skip, for further pages"),
+			own.list("filter", &c.where, "`COLUMN=VALUE|JSON` only rows that match; repeat for more conditions. JSON has lists and ranges: "+
 				`{"price": {"$gte": 10, "$lt": 20}}; operators are $eq, $ne, $in, $nin, $gt, $gte, $lt, $lte`),
 			own.text("max-distance", &c.distance, "`X` leave out rows whose vectors are farther away", "any"),
 			own.toggle("fresh-only", &c.request.FreshOnly, "leave out rows that wait to be embedded again"),
-			own.number("rerank", &c.request.Rerank, "`N` find so many, and put them in the order of the reranker that the configuration names"),
-			own.list("return", &c.columns, "`COLUMN,...` to print beside the key"),
-			own.text("like", &c.key, "`KEY` of the row to which others are similar"),
+			own.number("rerank", &c.request.Rerank, "`N` number of candidates that the configured reranker puts in order"),
+			own.list("return", &c.columns, "`COLUMN,...` columns to print beside the key"),
+			own.text("like", &c.key, "`KEY` key of the row to find similar rows for"),
 			own.toggle("hybrid", &c.request.Hybrid, "by vector and by full text search"),
 			own.toggle("highlight", &c.request.Highlight, "print passages of the texts with the words of TEXT marked"),
 			own.text("language", &c.request.Language, "`NAME` text search configuration of --hybrid and --highlight", "the database's own"),

@@ -45,7 +45,7 @@ func newStatus() *command {
 		flags: []cli.Flag{
 			own.toggle("watch,w", &c.watch,
 				"refresh until interrupted, with progress bars; q ends it on a terminal"),
-			own.duration("every", &c.every, "`TIME` between two refreshes of --watch"),
+			own.duration("every", &c.every, "`TIME` interval between two refreshes of --watch"),
 			own.toggle("lanes", &c.lanes,
 				"also count rows by priority and state, with their ages; counts all of them, once"),
 		},

@@ -29,10 +29,10 @@ type taskFilter struct {
 // flags returns the flags that choose tasks. states adds the one for states.
 func (f *taskFilter) flags(states bool) []cli.Flag {
 	flags := []cli.Flag{
-		own.text("class", &f.Class, "`CLASS` of the error"),
-		own.text("code", &f.Code, "`CODE` of the error"),
-		own.list("key", &f.keys, "`KEY` of a row; may be given more than once"),
-		own.duration("older-than", &f.OlderThan, "`DURATION` since the change", "any age"),
+		own.text("class", &f.Class, "`CLASS` error class"),
+		own.text("code", &f.Code, "`CODE` error code"),
+		own.list("key", &f.keys, "`KEY` key of a row; may be given more than once"),
+		own.duration("older-than", &f.OlderThan, "`DURATION` only changes older than this", "any age"),
 	}
 	if states {
 		flags = append(flags, own.list("state", &f.states,
@@ -69,13 +69,13 @@ func newTasksList() *command {
 	return &command{
 		name: "list", group: groupObserve, usage: "list rows that wait, are in work, failed or were cancelled, or finished tasks",
 		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
-		description: "The oldest tasks come first, with state, error, age and next try; of finished ones the newest, with " +
-			"their outcome. Shows no text of a row. " +
-			"embedsidecar explain shows everything about one row. For finding rows that failed.",
-		flags: append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most"),
-			own.text("after", &c.after, "`CURSOR` of the last task of the page before, which -o json shows"),
+		description: "The oldest tasks come first, with state, error, age and next try. Finished tasks come " +
+			"newest first, with their outcome. Shows no text of a row. embedsidecar explain shows everything about one " +
+			"row. For finding rows that failed.",
+		flags: append(c.flags(true), own.number("limit", &c.limit, "`N` most tasks to print"),
+			own.text("after", &c.after, "`CURSOR` cursor of the last task of the previous page, as -o json shows it"),
 			own.toggle("lines", &c.lines,
-				"all of them, each as a line of JSON; read in portions, so no transaction stays open")),
+				"all tasks, each as a line of JSON; they are read in portions, so no transaction stays open")),
 		settings: databaseGroups, run: c.list, reach: eachDatabase,
 	}
 }
@@ -171,11 +171,11 @@ func newAudit() *command {
 	return &command{
 		name: "audit", group: groupObserve, usage: "show who did what, and to how many rows",
 		arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Lists every action, from any entrance, the newest first, and every scan, bulk load and change of a " +
-			"model from its beginning to its end: result is the stage until then. The newest 100,000 of each role are kept for 400 " +
+		description: "Lists every action by any interface, newest first, and every scan, bulk load and model " +
+			"change: while one is under way, result is its stage. The newest 100,000 of each role are kept for 400 " +
 			"days, and the sidecar writes each to its log. A dry run leaves no entry. For teams.",
 		flags: []cli.Flag{
-			own.number("limit", &c.limit, "`N` entries at most"),
+			own.number("limit", &c.limit, "`N` most entries to print"),
 		},
 		settings: databaseGroups, run: c.run, reach: eachDatabase,
 	}

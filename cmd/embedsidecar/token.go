@@ -41,13 +41,13 @@ func (g *tokenGrant) flags() []cli.Flag {
 	return []cli.Flag{
 		own.text("role", &g.role,
 			"`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database; for the administration (--admin-listen), viewer reads, operator also acts, admin also sees the configuration and reloads plugins"),
-		own.list("only", &g.pipelines, "`PIPELINE` that may be searched, or administered; again for more", "all"),
-		own.list("database", &g.databases, "`NAME` of several databases that the token is for; again for more", "all"),
+		own.list("only", &g.pipelines, "`PIPELINE` pipeline that may be searched or administered; again for more", "all"),
+		own.list("database", &g.databases, "`NAME` database that the token is for, if there are several; again for more", "all"),
 		own.list("filter", &g.filter,
-			"`COLUMN=VALUE` only rows of which this is true are found; again for more"),
+			"`COLUMN=VALUE` searches find only rows that match; again for more conditions"),
 		own.list("database-role", &g.databaseRole,
-			"`ROLE` of the database that searches run as, so that its grants and row level security hold", "that of the connection"),
-		own.list("ttl", &g.ttl, "`DURATION` after which the token expires, such as 12h or 90d", "never"),
+			"`ROLE` database role that searches run as, so that its grants and row level security apply", "that of the connection"),
+		own.list("ttl", &g.ttl, "`DURATION` time after which the token expires, such as 12h or 90d", "never"),
 	}
 }
 

@@ -27,7 +27,7 @@ func newVerify() *command {
 			"findings are queued for running sidecars, and only what they cannot repair counts; embedsidecar " +
 			"wait --caught-up waits for them. For proof after an incident or a roll-out.",
 		flags: []cli.Flag{
-			own.number("deep", &c.o.Deep, "`N` rows of each pipeline are embedded again and their vectors compared", "0"),
+			own.number("deep", &c.o.Deep, "`N` rows of each pipeline to embed again and compare", "0"),
 			own.toggle("repair", &c.o.Repair,
 				"queue the findings: rows to re-check, orphaned vectors to remove, and vectors that differ to compute again"),
 		},

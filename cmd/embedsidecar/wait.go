@@ -30,8 +30,8 @@ func newWait() *command {
 	return &command{
 		name: "wait", group: groupObserve, usage: "wait until vectors have caught up with what is committed",
 		arguments: "PIPELINE... | --caught-up | --lsn LSN", maxArgs: -1,
-		description: "With names it waits for everything committed before in these pipelines, backfills included, and " +
-			"shows what is left of each; of a paused pipeline it waits for rows in work only. Without --timeout " +
+		description: "With names it waits for everything committed so far in these pipelines, backfills included, " +
+			"and shows what is left of each. For a paused pipeline it waits only for rows in work. Without --timeout " +
 			"it waits without limit and shows what it waits for. Ends with status 5 when --timeout is over; with " +
 			"--timeout 0 it checks once. Rows that are paused, failed, cancelled or filtered out are reported, " +
 			"not waited for. For scripts and tests that need current vectors.",

@@ -1,6 +1,5 @@
--- The verbs: what people and programs do to pipelines and rows. Each verb has one function here, which SQL, the command
--- line, HTTP and the dashboard call. All of them look for names in pg_catalog alone and run as the schema's owner:
--- nobody else needs a right to a table. Docs: docs/sql.md.
+-- Actions on pipelines and rows. Each has one function, which SQL, the command line, HTTP and the dashboard call. All
+-- resolve names in pg_catalog only and run as the schema's owner: callers need no rights to tables. Docs: docs/sql.md.
 
 CREATE OR REPLACE FUNCTION embedsidecar.pipeline_meant(pipeline text) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -9,18 +8,18 @@ DECLARE
     found integer[];
 BEGIN
     SELECT array_agg(p.pipeline_id) INTO found FROM embedsidecar.pipeline AS p WHERE p.name = pipeline_meant.pipeline;
-    IF found IS NULL THEN -- of its table
+    IF found IS NULL THEN -- by the name of its table
         SELECT array_agg(p.pipeline_id) INTO found FROM embedsidecar.pipeline AS p
         WHERE  p.table_schema || '.' || p.table_name = pipeline_meant.pipeline;
     END IF;
-    IF found IS NULL THEN -- whose schema nobody types: public, if several have a table of this name
+    IF found IS NULL THEN -- without a schema: public, if several have a table of this name
         SELECT array_agg(p.pipeline_id) INTO found FROM (
             SELECT p.pipeline_id, p.table_schema,
                    count(*) OVER () > count(*) OVER (PARTITION BY p.table_schema) AS several
             FROM   embedsidecar.pipeline AS p WHERE p.table_name = pipeline_meant.pipeline) AS p
         WHERE  NOT p.several OR p.table_schema = 'public';
     END IF;
-    IF cardinality(found) > 1 THEN -- the one that is called after the table
+    IF cardinality(found) > 1 THEN -- the one that is named after the table
         found := ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
                        WHERE p.pipeline_id = ANY (found) AND p.name = p.table_schema || '.' || p.table_name);
     END IF;
@@ -43,8 +42,8 @@ BEGIN
                              ELSE 'none is set up in this database: embedsidecar init sets them up' END);
 END $$;
 COMMENT ON FUNCTION embedsidecar.pipeline_meant IS
-    'The number of the pipeline of this name, or of the one of a table of this name: in public, if several schemas '
-    'have one, and of several pipelines the one that is called after the table. An error when there is none.';
+    'The number of the pipeline of this name, or of the pipeline of a table of this name: in public, if several '
+    'schemas have one; of several pipelines the one named after the table. An error if there is none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lane_meant(priority text) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -57,10 +56,10 @@ BEGIN
     END IF;
     RETURN lane;
 END $$;
-COMMENT ON FUNCTION embedsidecar.lane_meant IS 'The lane of this priority; an error when there is none.';
+COMMENT ON FUNCTION embedsidecar.lane_meant IS 'The lane of this priority; an error if there is none.';
 
--- Who asks is the role that the session has set: current_user is the owner of the function that calls this. But
--- ANALYZE, autovacuum, REINDEX and the like run the code of a table's owner in sessions of others, with his own rights.
+-- The caller is the role that the session has set: current_user is the owner of the calling function. But ANALYZE,
+-- autovacuum, REINDEX and the like run the code of a table's owner in other roles' sessions, with the owner's rights.
 -- There PostgreSQL refuses UNLISTEN, which does nothing elsewhere.
 CREATE OR REPLACE FUNCTION embedsidecar.asker() RETURNS name
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -72,12 +71,11 @@ EXCEPTION WHEN insufficient_privilege THEN
         USING ERRCODE = 'insufficient_privilege', HINT = 'call it from a statement of your own';
 END $$;
 COMMENT ON FUNCTION embedsidecar.asker IS
-    'The role that the session has set; an error in code that maintenance of a table runs for its owner.';
+    'The current role of the session; an error in code that maintenance of a table runs for its owner.';
 
--- A further portion has the arguments of the first, or the entry of the audit would not tell what was done: the same
--- rows, and, as one role may act for several people, the same person. Of more than a hundred keys, or longer ones, the
--- entry has a hash.
--- Times stand there in one form, whatever form the session has.
+-- A further portion must have the arguments of the first, so that the entry of the audit stays true: the same rows, and
+-- the same user, because one role may act for several users. For more than a hundred keys, or long ones, the entry has
+-- a hash. Its times have one form, whatever the session's form is.
 CREATE OR REPLACE FUNCTION embedsidecar.begin_action(action text, pipeline_id integer, arguments jsonb, said_by text,
     dry_run boolean, continues bigint DEFAULT NULL, max_rows integer DEFAULT 1, keys text[] DEFAULT NULL)
 RETURNS embedsidecar.audit_log
@@ -131,7 +129,7 @@ BEGIN
         RETURN NULL;
     END IF;
     FOREACH word IN ARRAY ARRAY['older_than', 'period'] LOOP
-        value := (about ->> word)::interval; -- as the session prints it
+        value := (about ->> word)::interval; -- in the session's form
         PERFORM set_config('intervalstyle', 'postgres', true);
         about := about || jsonb_build_object(word, value::text);
         PERFORM set_config('intervalstyle', style, true);
@@ -161,10 +159,10 @@ BEGIN
     RETURNING a.* INTO entry;
     RETURN entry;
 END $$;
-COMMENT ON FUNCTION embedsidecar.begin_action IS 'For the verbs: checks arguments, and writes the entry of the audit.';
+COMMENT ON FUNCTION embedsidecar.begin_action IS 'For actions: checks arguments, and adds the entry of the audit.';
 
--- A role that acts a hundred thousand times pushes out its own entries, and nobody else's; a portion that is rolled
--- back pushes out none.
+-- A role with a hundred thousand actions pushes out its own entries and no others. A portion that is rolled back pushes
+-- out none.
 CREATE OR REPLACE FUNCTION embedsidecar.prune_audit() RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DELETE FROM embedsidecar.audit_log AS a
@@ -174,9 +172,9 @@ WHERE  a.acted_at < now() - interval '400 days'
               FROM   embedsidecar.audit_log AS o) AS n WHERE n.number > 100000)
 $$;
 COMMENT ON FUNCTION embedsidecar.prune_audit IS
-    'For sidecars: takes away entries of the audit that are too old, or of a role that has so many newer ones.';
+    'For sidecars: deletes entries of the audit that are too old, or whose role has too many newer ones.';
 
--- The log of a sidecar is out of reach of those who act by SQL. It has no keys of rows.
+-- Roles that act by SQL cannot change a sidecar's log. The log has no keys of rows.
 CREATE OR REPLACE FUNCTION embedsidecar.tell_audit() RETURNS TABLE (audit_id bigint, acted_at timestamptz, role text,
     said_by text, address text, application text, action text, pipeline text, arguments text, result text,
     changed bigint)
@@ -193,7 +191,7 @@ RETURNING a.audit_id, a.acted_at, a.role_name::text, a.said_by, coalesce(host(a.
           a.action, coalesce(a.pipeline, ''), (a.arguments - 'keys')::text, a.result, a.changed
 $$;
 COMMENT ON FUNCTION embedsidecar.tell_audit IS
-    'For sidecars: entries of the audit that are new, or have changed, for their logs.';
+    'For sidecars: entries of the audit that are new or have changed, for their logs.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.end_action(entry bigint, result text, changed bigint,
     after_key text DEFAULT NULL) RETURNS text
@@ -210,7 +208,7 @@ WHERE  a.audit_id = entry
 RETURNING a.result
 $$;
 COMMENT ON FUNCTION embedsidecar.end_action IS
-    'For the verbs: adds to the entry of the audit what was done, and returns the word for it.';
+    'For actions: adds the result to the entry of the audit, and returns its word.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.switch(pipeline text, "on" boolean, period interval, dry_run boolean,
     said_by text) RETURNS text
@@ -254,24 +252,24 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, CASE WHEN n > 0 THEN done ELSE result END, n);
 END $$;
 COMMENT ON FUNCTION embedsidecar.switch IS
-    'What pause and resume do. Leases heed it at once; the streamer sees it at its next heartbeat.';
+    'For pause and resume. Leases obey it at once; the streamer sees it at its next heartbeat.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.pause(pipeline text DEFAULT NULL, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT embedsidecar.switch(pipeline, false, NULL, dry_run, said_by) $$;
 COMMENT ON FUNCTION embedsidecar.pause IS
-    'Embed nothing of a pipeline until resume; changes are queued meanwhile. Without a name: of all, by the switch '
-    'that is over them. Returns paused, already_paused or, with dry_run, would_be_paused.';
+    'Embed nothing of a pipeline until resume; changes are queued meanwhile. Without a name it pauses all pipelines '
+    'by one switch. Returns paused, already_paused or, with dry_run, would_be_paused.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.resume(pipeline text DEFAULT NULL, period interval DEFAULT NULL,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT embedsidecar.switch(pipeline, true, period, dry_run, said_by) $$;
 COMMENT ON FUNCTION embedsidecar.resume IS
-    'Take back pause. Without a name it turns the switch over all pipelines on; one that was paused by its name stays '
-    'so. With a period the pipeline works for so long from now on, whatever its hours are; 0 ends that. Returns '
-    'resumed, already_on, back_to_its_hours or, with dry_run, would_be_ and that.';
+    'End a pause. Without a name it turns the switch of all pipelines on; a pipeline that was paused by its name '
+    'stays paused. With a period the pipeline works for that time from now on, regardless of its hours; 0 ends that. '
+    'Returns resumed, already_on, back_to_its_hours or, with dry_run, would_be_ and that.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.set_priority(pipeline text, priority text, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
@@ -293,15 +291,15 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, CASE WHEN n > 0 THEN 'set' ELSE 'already_so' END, n);
 END $$;
 COMMENT ON FUNCTION embedsidecar.set_priority IS
-    'The priority of a pipeline''s live changes from now on: low, normal, high or urgent. Rows that wait keep theirs. '
-    'A configuration with another one takes it back at the next run. Returns set, already_so or, with dry_run, '
-    'would_be_set.';
+    'Set the priority of a pipeline''s live changes from now on: low, normal, high or urgent. Waiting rows keep '
+    'theirs. A configuration with another priority resets it at the next run. Returns set, already_so or, with '
+    'dry_run, would_be_set.';
 
--- Portions, each of which is a transaction: a call changes up to max_rows and says how many remain. A further portion
--- gives the audit_id of the first as continues; remaining is then NULL until nothing was left to change.
--- Each state, and for prioritise each lane, has a statement of its own with the state written out: for several at once
--- no index fits. The stream may want the same rows: nothing is waited for, so no order of locks is kept. Rows that are
--- being embedded are finished, and that counts.
+-- Portions, each a transaction: a call changes up to max_rows rows and returns how many remain. A further portion
+-- passes the audit_id of the first as continues; remaining is then NULL until nothing is left to change.
+-- Each state, and for prioritise each lane, has its own statement with the state as a literal: no index fits several at
+-- once. The stream may need the same rows, so nothing waits, and no lock order is needed. Rows that are being embedded
+-- are finished, and the result counts.
 CREATE OR REPLACE FUNCTION embedsidecar.change_tasks(action text, pipeline text, priority text, class text, code text,
     keys text[], older_than interval, max_rows integer, dry_run boolean, said_by text, continues bigint,
     OUT changed bigint, OUT remaining bigint, OUT audit_id bigint)
@@ -348,14 +346,14 @@ BEGIN
                 meant, part, CASE WHEN part LIKE '%todo%lane%' THEN ' ORDER BY w.seq' ELSE '' END)
             INTO chosen USING id, until, change_tasks.keys, change_tasks.class, change_tasks.code,
                 change_tasks.older_than, change_tasks.max_rows - changed;
-            IF change_tasks.action = 'retry' THEN -- as a change of the row would
+            IF change_tasks.action = 'retry' THEN -- like a change of the row
                 UPDATE embedsidecar.task AS t
                 SET    state = 'todo', seq = nextval('embedsidecar.task_seq'), attempt = 0, losses = 0, lost_leases = 0,
                        waits_since = NULL, due_at = NULL, error_class = NULL, error_code = NULL, error_message = NULL
                 WHERE  t.task_id = ANY (chosen);
             ELSIF change_tasks.action = 'prioritise' THEN
-                -- A new place for each that waits, in the order of the old ones: the places of the lane that they come
-                -- to were passed already.
+                -- A new place for each waiting row, in the old order: cursors of the new lane may have passed the old
+                -- places.
                 UPDATE embedsidecar.task AS t
                 SET    lane = wanted, seq = CASE t.state WHEN 'todo' THEN s.seq ELSE t.seq END
                 FROM  (SELECT c.task_id, nextval('embedsidecar.task_seq') AS seq
@@ -380,7 +378,7 @@ BEGIN
         END LOOP;
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.change_tasks IS 'What retry_failed, cancel, discard_dead and prioritise do.';
+COMMENT ON FUNCTION embedsidecar.change_tasks IS 'For retry_failed, cancel, discard_dead and prioritise.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.retry_failed(pipeline text DEFAULT NULL, class text DEFAULT NULL,
     code text DEFAULT NULL, keys text[] DEFAULT NULL, older_than interval DEFAULT NULL, max_rows integer DEFAULT 10000,
@@ -391,8 +389,8 @@ SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('retry'
     older_than, max_rows, dry_run, said_by, continues) AS c
 $$;
 COMMENT ON FUNCTION embedsidecar.retry_failed IS
-    'Try dead letters again at once, and rows that wait for another try: those of a pipeline or of all, of an error '
-    'class and code, of these keys, whose change is older than so long. Does max_rows at most and says how many '
+    'Retry dead letters, and rows that wait for a retry, at once: of a pipeline or of all, of an error class and '
+    'code, with these keys, whose change is older than older_than. Changes at most max_rows and returns how many '
     'remain; with dry_run it only counts these.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.cancel(pipeline text, keys text[], max_rows integer DEFAULT 10000,
@@ -403,8 +401,8 @@ SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('cancel
     NULL, max_rows, dry_run, said_by, continues) AS c
 $$;
 COMMENT ON FUNCTION embedsidecar.cancel IS
-    'Take rows out of the queue: they are reported as cancelled until they change, a scan finds that they differ, or '
-    'requeue takes them back. What is being embedded at this moment is finished.';
+    'Remove rows from the queue: they are reported as cancelled until they change, a scan finds that they differ, or '
+    'requeue re-queues them. Rows that are being embedded are finished.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.discard_dead(pipeline text, class text DEFAULT NULL, code text DEFAULT NULL,
     keys text[] DEFAULT NULL, older_than interval DEFAULT NULL, max_rows integer DEFAULT 10000,
@@ -415,8 +413,8 @@ SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('discar
     older_than, max_rows, dry_run, said_by, continues) AS c
 $$;
 COMMENT ON FUNCTION embedsidecar.discard_dead IS
-    'Put dead letters away: they become cancelled, with their error, and count as that instead of as failed. They '
-    'still have no vector of their text, and are reported as such until they change or requeue takes them back.';
+    'Give up on dead letters: they become cancelled, keep their error, and no longer count as failed. They still have '
+    'no vector of their text, and are reported as cancelled until they change or requeue re-queues them.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.prioritise(pipeline text, priority text, keys text[] DEFAULT NULL,
     max_rows integer DEFAULT 10000, dry_run boolean DEFAULT false, said_by text DEFAULT NULL,
@@ -426,11 +424,11 @@ SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('priori
     keys, NULL, max_rows, dry_run, said_by, continues) AS c
 $$;
 COMMENT ON FUNCTION embedsidecar.prioritise IS
-    'Give rows of a pipeline that wait another priority: these, or all; in portions. They keep their order, behind '
-    'what waits there. What comes later has the priority that set_priority gives.';
+    'Change the priority of waiting rows of a pipeline: these, or all; in portions. They keep their order, behind the '
+    'rows that already wait there. Later changes have the priority that set_priority gives.';
 
--- It is the last that touches tasks in its transaction: the stream waits for who holds them. 3 is the first normal
--- transaction id there is; how old a change is that may be found is not known.
+-- It must be the last to touch tasks in its transaction: the stream waits for their locks. 3 is the first normal
+-- transaction id; the age of a change that may be found is not known.
 CREATE OR REPLACE FUNCTION embedsidecar.add_looks(id integer, keys text[], at timestamptz DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -447,7 +445,7 @@ BEGIN
            CASE WHEN at > now() THEN 'retrying' ELSE 'todo' END::embedsidecar.task_state,
            CASE WHEN at > now() THEN now() END, CASE WHEN at > now() THEN at END
     FROM  (SELECT DISTINCT u.row_key COLLATE "C" AS row_key FROM unnest(add_looks.keys) AS u (row_key)) AS k
-    ORDER BY k.row_key -- everybody locks tasks in this order
+    ORDER BY k.row_key -- all sessions lock tasks in this order
     ON CONFLICT (row_key, pipeline_id) DO UPDATE SET
         gen           = t.gen + 1,
         first_lsn     = least(t.first_lsn, excluded.first_lsn),
@@ -459,7 +457,7 @@ BEGIN
         due_at        = excluded.due_at,
         seen          = NULL,
         attempt       = 0,
-        -- A worker may hold it, and what becomes of that is not known.
+        -- A worker may hold it, and the outcome is not known.
         losses        = CASE WHEN t.state = 'todo' THEN t.losses ELSE 0 END,
         lost_leases   = CASE WHEN t.state = 'todo' THEN t.lost_leases ELSE 0 END,
         error_class   = NULL,
@@ -468,7 +466,7 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
-COMMENT ON FUNCTION embedsidecar.add_looks IS 'What requeue and reembed do, at once or at a time.';
+COMMENT ON FUNCTION embedsidecar.add_looks IS 'For requeue and reembed: queues rows, at once or at a time.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.requeue(pipeline text, keys text[] DEFAULT NULL, max_rows integer DEFAULT 10000,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL, continues bigint DEFAULT NULL,
@@ -509,9 +507,9 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.requeue IS
-    'Re-queue rows, whatever became of them; without keys those that are cancelled, or whose change is older than so '
-    'long. With at they wait until then, unless they change before. A row that needs nothing costs no call of the '
-    'model: reembed does.';
+    'Re-queue rows in any state; without keys the cancelled rows, or those of them whose change is older than '
+    'older_than. With at they wait until then, unless they change before. A row that needs nothing is not embedded: '
+    'reembed embeds it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.ask_for_scan(id integer, reason text, asked bigint) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -524,7 +522,7 @@ ON CONFLICT (pipeline_id) DO UPDATE SET
     requested_at = now(), phase = CASE WHEN s.phase = 'done' THEN 'waiting' ELSE s.phase END
 $$;
 COMMENT ON FUNCTION embedsidecar.ask_for_scan IS
-    'What backfill and reembed do: every row is compared with what was written for it.';
+    'For backfill and reembed: requests a comparison of every row with what was written for it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.backfill(pipeline text, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
@@ -540,8 +538,8 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, 'scan_requested', 0);
 END $$;
 COMMENT ON FUNCTION embedsidecar.backfill IS
-    'Compare every row of a pipeline now; those that have no vector of their text as it is are embedded, and no '
-    'others. Returns scan_requested or, with dry_run, scan_would_be_requested.';
+    'Compare every row of a pipeline now; only rows without a vector of their current text are embedded. Returns '
+    'scan_requested or, with dry_run, scan_would_be_requested.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.reembed(pipeline text, keys text[] DEFAULT NULL, max_rows integer DEFAULT 10000,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL, continues bigint DEFAULT NULL,
@@ -561,7 +559,7 @@ BEGIN
                              AND (reembed.keys IS NULL OR l.row_key = ANY (reembed.keys)));
         RETURN;
     END IF;
-    -- An entry whose vector has no hash fits no vector, and a worker reuses none for its row.
+    -- An entry without a vector's hash fits no vector, so a worker reuses none for its row.
     WITH marked AS (
         UPDATE embedsidecar.ledger AS l
         SET    text_hash = NULL, norm_hash = NULL, vector_hash = '', skipped = NULL, ignored = false
@@ -579,7 +577,7 @@ BEGIN
         PERFORM embedsidecar.add_looks(id, reembed.keys);
         RETURN;
     END IF;
-    -- With each portion: its rows are embedded also if no further one comes.
+    -- With each portion, so that its rows are embedded even if no further portion follows.
     PERFORM embedsidecar.ask_for_scan(id, 'every row is embedded again, as asked for', audit_id);
     IF NOT EXISTS (SELECT FROM embedsidecar.ledger AS l
                    WHERE l.pipeline_id = id AND l.text_hash IS NOT NULL AND l.row_key > last) THEN
@@ -590,10 +588,10 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.reembed IS
-    'Embed rows again though their texts are what they were: these, or every row of the pipeline, in portions; each '
-    'portion requests the scan that finds them. The vectors stay until the new ones come.';
+    'Embed rows again even if their texts did not change: these, or every row of the pipeline, in portions; each '
+    'portion requests the scan that finds them. The vectors stay until the new ones arrive.';
 
--- A reload of a plugin is no statement: the sidecar that did it reports it.
+-- A reload of a plugin is not a statement, so the sidecar records it.
 CREATE OR REPLACE FUNCTION embedsidecar.note_reload(plugin text, model text, version text, result text, said_by text)
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -610,4 +608,4 @@ BEGIN
     RETURN entry.audit_id;
 END $$;
 COMMENT ON FUNCTION embedsidecar.note_reload IS
-    'For sidecars: writes into the audit that a plugin was reloaded, or that this was refused.';
+    'For sidecars: records in the audit that a plugin was reloaded, or that this was refused.';

@@ -1,6 +1,6 @@
 -- The batch jobs of pipelines. Docs: docs/batches.md.
 
--- Called for each pipeline: its plan is kept, though sessions of the program plan each statement again.
+-- It is called for each pipeline, so it keeps its plan, though the program's sessions plan each statement again.
 CREATE OR REPLACE FUNCTION embedsidecar.batch_jobs(pipeline_id integer)
 RETURNS TABLE (state text, job text, rows bigint, texts bigint, tokens bigint, price double precision,
     seconds double precision, message text)
@@ -12,4 +12,4 @@ WHERE  j.pipeline_id = batch_jobs.pipeline_id
 ORDER BY j.job_id
 $$;
 COMMENT ON FUNCTION embedsidecar.batch_jobs IS
-    'The batch jobs of a pipeline that are not done: their state and since when, texts, tokens and price, about.';
+    'The open batch jobs of a pipeline: state and its age in seconds, rows, texts, estimated tokens and price.';

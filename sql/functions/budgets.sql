@@ -1,4 +1,4 @@
--- What pipelines and models may spend, and what they have spent. Docs: docs/configuration.md, Budgets.
+-- Budgets of pipelines and models, and what was spent. Docs: docs/configuration.md, Budgets.
 
 CREATE OR REPLACE FUNCTION embedsidecar.zone_or_utc(zone text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -8,9 +8,9 @@ BEGIN
 EXCEPTION WHEN invalid_parameter_value THEN
     RETURN 'UTC';
 END $$;
-COMMENT ON FUNCTION embedsidecar.zone_or_utc IS 'The time zone, or UTC where the server does not know it any more.';
+COMMENT ON FUNCTION embedsidecar.zone_or_utc IS 'The time zone, or UTC if the server does not know it any more.';
 
--- A call that is not counted yet may be of now: the caller says whether its likely tokens count.
+-- A call that is not counted yet may still run: the caller decides whether its expected tokens count.
 CREATE OR REPLACE FUNCTION embedsidecar.judge_budgets(given jsonb, held boolean)
 RETURNS TABLE (kind text, name text, tokens_per_day bigint, tokens bigint, money_per_day double precision,
     money double precision, tokens_today bigint, tokens_spent bigint, money_today double precision,
@@ -72,7 +72,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT * FROM embedsidecar.judge_budgets(embedsidecar.budgets_given(budgets.pipeline_id), budgets.held)
 $$;
 COMMENT ON FUNCTION embedsidecar.budgets IS
-    'The budgets of a pipeline: its own and that of its model. spent names the limit that is reached; empty: none is.';
+    'The budgets of a pipeline: its own and that of its model. spent names the limit that is reached; empty: none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.affords(pipeline_id integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -80,13 +80,13 @@ SELECT NOT EXISTS (SELECT FROM embedsidecar.budgets(affords.pipeline_id) AS b WH
 $$;
 COMMENT ON FUNCTION embedsidecar.affords IS 'Whether no budget of a pipeline is spent.';
 
--- As is_open: a pipeline without a budget costs two comparisons with NULL.
+-- Inlined like is_open: a pipeline without a budget costs two comparisons with NULL.
 CREATE OR REPLACE FUNCTION embedsidecar.has_budget(budget jsonb, model_budget jsonb, pipeline_id integer)
 RETURNS boolean LANGUAGE sql STABLE
 RETURN budget IS NULL AND model_budget IS NULL OR embedsidecar.affords(pipeline_id);
 COMMENT ON FUNCTION embedsidecar.has_budget IS 'Whether a pipeline has no budget, or something is left of it.';
 
--- Who spends locks the row of the model first, and then that of the pipeline.
+-- Lock order: first the model's row, then the pipeline's.
 CREATE OR REPLACE FUNCTION embedsidecar.spend(model text, pipeline text, tokens bigint, price double precision)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -106,10 +106,10 @@ BEGIN
         WHERE  s.kind = each.kind AND s.name = each.name;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.spend IS 'Counts tokens that the budgets of a model and of a pipeline pay for.';
+COMMENT ON FUNCTION embedsidecar.spend IS 'Counts tokens against the budgets of a model and of a pipeline.';
 
--- A call is allowed while something is left when those that are not counted yet are taken for what they likely are. So
--- a budget is passed by no more than the calls under way. With must the call is allowed whatever is left.
+-- A call is allowed while something is left after the expected tokens of uncounted calls. So a budget is exceeded by no
+-- more than the calls in progress. With must the call is allowed whatever is left.
 CREATE OR REPLACE FUNCTION embedsidecar.hold_budgets(given jsonb, worker_id bigint, likely bigint, most bigint,
     price double precision, must boolean, until timestamptz DEFAULT NULL,
     OUT hold bigint, OUT reason text, OUT goes_on timestamptz)
@@ -127,7 +127,7 @@ BEGIN
         INSERT INTO embedsidecar.spending AS s (kind, name, zone, day)
         VALUES (each.kind, each.name, each.zone, (now() AT TIME ZONE embedsidecar.zone_or_utc(each.zone))::date)
         ON CONFLICT DO NOTHING;
-        -- Another holder waits here, so that the next statements see what it holds.
+        -- Other reservations wait here, so that the next statements see them.
         UPDATE embedsidecar.spending AS s SET zone = each.zone WHERE s.kind = each.kind AND s.name = each.name
             AND s.zone <> each.zone;
         PERFORM FROM embedsidecar.spending AS s WHERE s.kind = each.kind AND s.name = each.name FOR UPDATE;
@@ -159,7 +159,7 @@ BEGIN
     RETURNING h.hold_id INTO hold;
 END $$;
 COMMENT ON FUNCTION embedsidecar.hold_budgets IS
-    'Before a call of an embedder: takes its tokens from some budgets, or says why that is not allowed.';
+    'Before a call of an embedder: reserves its tokens in some budgets, or says why that is not allowed.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.hold_budget(pipeline_id integer, worker_id bigint, likely bigint, most bigint,
     price double precision, must boolean, until timestamptz DEFAULT NULL,
@@ -169,7 +169,7 @@ SELECT * FROM embedsidecar.hold_budgets(embedsidecar.budgets_given(hold_budget.p
     hold_budget.likely, hold_budget.most, hold_budget.price, hold_budget.must, hold_budget.until)
 $$;
 COMMENT ON FUNCTION embedsidecar.hold_budget IS
-    'Before a call of an embedder: takes its tokens from the budgets of a pipeline, or says why that is not allowed.';
+    'Before a call of an embedder: reserves its tokens in the budgets of a pipeline, or says why that is not allowed.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.settle_budget(hold bigint, tokens bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -183,5 +183,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.settle_budget IS
-    'After the call: counts what it took; NULL: that is not known, and about as much as was expected. A call that was '
-    'counted as one of a killed sidecar stays so.';
+    'After the call: counts the tokens that it took; NULL: not known, so it counts about as many as expected. A call '
+    'that was already counted as one of a killed sidecar stays so.';

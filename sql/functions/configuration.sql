@@ -1,4 +1,4 @@
--- What sidecars are configured with, and what their configurations wait for.
+-- The configurations of sidecars, and what they wait for.
 
 CREATE OR REPLACE FUNCTION embedsidecar.plan()
 RETURNS TABLE (instance text, subject text, name text, state text, detail text, hints text[])
@@ -21,10 +21,10 @@ FROM   embedsidecar.request AS r WHERE r.state = 'waiting'
 ORDER BY 1, 2, 3
 $$;
 COMMENT ON FUNCTION embedsidecar.plan IS
-    'What differs between the configurations of the sidecars that run and what is set up, and what happens next; '
-    'nothing: all of it is in force. What a changed file would do, embedsidecar plan says.';
+    'The differences between the configurations of running sidecars and what is set up, and what happens next; no '
+    'rows: all of it is in force. embedsidecar plan shows what a changed file would do.';
 
--- A set-up is no statement: the program that did it reports it.
+-- A set-up is not one statement, so the program records it.
 CREATE OR REPLACE FUNCTION embedsidecar.note_setup(action text, pipeline text, arguments jsonb, result text,
     said_by text)
 RETURNS bigint
@@ -48,7 +48,7 @@ BEGIN
     RETURN entry.audit_id;
 END $$;
 COMMENT ON FUNCTION embedsidecar.note_setup IS
-    'For this program: writes into the audit that it has set up, changed or removed pipelines, or taken over a '
+    'For this program: records in the audit that it has set up, changed or removed pipelines, or applied a '
     'configuration, or that this was refused.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.keeps_ledger(pipeline_id integer) RETURNS boolean
@@ -56,7 +56,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT EXISTS (SELECT FROM embedsidecar.kept_ledger AS k JOIN pg_attribute AS a ON a.attrelid = k.table_oid
     AND a.attnum = k.column_number AND NOT a.attisdropped WHERE k.pipeline_id = keeps_ledger.pipeline_id)
 $$;
-COMMENT ON FUNCTION embedsidecar.keeps_ledger IS 'Whether the ledger of a pipeline that is gone stays.';
+COMMENT ON FUNCTION embedsidecar.keeps_ledger IS 'Whether the ledger of a removed pipeline is kept.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.keep_ledger(pipeline text) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -68,4 +68,4 @@ FROM   embedsidecar.pipeline AS p
 WHERE  p.name = keep_ledger.pipeline AND p.column_numbers ? p.destination_column::text
 $$;
 COMMENT ON FUNCTION embedsidecar.keep_ledger IS
-    'For who takes a pipeline into a column away: what is known of its rows stays.';
+    'For the removal of a pipeline into a column: keeps what is known of its rows.';

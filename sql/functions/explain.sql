@@ -1,7 +1,6 @@
--- What became of a row, and how its vector is found. Docs: docs/sql.md.
+-- What happened to a row, and where its vector is. Docs: docs/sql.md.
 
--- The hash of a short text can be guessed by trying texts: it is for those who may read the text themselves, each of
--- its columns, whatever row it is.
+-- A short text can be guessed from its hash: only roles that may read the text's columns in every row see hashes.
 CREATE OR REPLACE FUNCTION embedsidecar.may_see_text(id integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce((
@@ -20,10 +19,10 @@ SELECT coalesce((
     WHERE  p.pipeline_id = id), false)
 $$;
 COMMENT ON FUNCTION embedsidecar.may_see_text IS
-    'Whether who asks may read all that the texts of a pipeline are made of.';
+    'Whether the caller may read everything that the texts of a pipeline are made from.';
 
--- row_facts: what queue, ledger and history know of a row; embedsidecar explain and the function explain tell their
--- stories from it. Tasks before it are counted up to 100,000, and history is told of the last five looks.
+-- row_facts: what queue, ledger and history have about a row, for the command and the function explain. It counts up to
+-- 100,000 tasks before it, and reads the last five entries of its history.
 CREATE OR REPLACE FUNCTION embedsidecar.row_facts(id integer, key text) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT jsonb_build_object('task', (
@@ -86,10 +85,9 @@ SELECT jsonb_build_object('task', (
            WHERE h.pipeline_id = id AND h.row_key = key ORDER BY h.finished_at DESC LIMIT 5) AS o), '[]'))
 $$;
 COMMENT ON FUNCTION embedsidecar.row_facts IS
-    'What queue, ledger and history know of a row, as JSON: what explain tells of. Never a text.';
+    'For explain: what queue, ledger and history have about a row, as JSON, without texts.';
 
--- row_verdict: s is a story as the command explain has it in JSON. Its row is null where nobody looked at the row
--- itself.
+-- row_verdict: s is a story as in the JSON of the command explain. Its row is null if the row itself was not read.
 CREATE OR REPLACE FUNCTION embedsidecar.row_verdict(s jsonb, OUT verdict text, OUT sentence text, OUT hints text[])
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -145,7 +143,7 @@ BEGIN
             'pg_stat_activity)'];
         RETURN;
     END IF;
-    -- Nothing is to be done, whatever waits.
+    -- Nothing to do, whatever waits.
     IF "row" IS NOT NULL THEN
         verdict := CASE WHEN NOT ("row" ->> 'exists')::boolean AND NOT stored AND ledger IS NULL THEN 'gone'
                         WHEN ("row" ->> 'exists')::boolean AND NOT ("row" ->> 'taken')::boolean
@@ -242,9 +240,9 @@ SELECT CASE WHEN (task ->> 'ahead')::bigint = 0 THEN 'with none before it' ELSE 
            WHEN (task ->> 'ahead')::bigint = 1 THEN ' other' ELSE ' others' END END
        || ' in lane ' || (task ->> 'lane')
 $$;
-COMMENT ON FUNCTION embedsidecar.place_words IS 'Where a task waits.';
+COMMENT ON FUNCTION embedsidecar.place_words IS 'The position of a task in the queue.';
 
--- tell: s is as row_verdict has it.
+-- tell: s is as in row_verdict.
 CREATE OR REPLACE FUNCTION embedsidecar.tell(s jsonb) RETURNS TABLE (topic text, sentence text, facts jsonb)
 LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -397,8 +395,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.tell IS 'A row''s story in sentences.';
 
--- The row itself is not looked at: text and filter are expressions of its table's owner, which nobody runs with the
--- rights of another.
+-- The row itself is not read: text and filter are expressions of its table's owner and must not run with other rights.
 CREATE OR REPLACE FUNCTION embedsidecar.explain(pipeline text, key text, OUT topic text, OUT sentence text,
     OUT facts jsonb) RETURNS SETOF record
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -422,9 +419,9 @@ BEGIN
                 'scanning', p.scan_phase <> 'done'))) AS t;
 END $$;
 COMMENT ON FUNCTION embedsidecar.explain IS
-    'A row''s story in sentences, each with its facts: what waits for it, what was last written, what became of it of '
-    'late, what follows from that and what to do next. The row itself is not looked at; the command embedsidecar '
-    'explain does that. Keys are written as embedsidecar.tasks shows them.';
+    'A row''s story in sentences, each with its facts: its open task, what was last written, what became of it '
+    'recently, what follows and what to do next. The row itself is not read; the command embedsidecar explain does '
+    'that. Keys are written as embedsidecar.tasks shows them.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.row_key(VARIADIC parts text[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -433,10 +430,11 @@ SELECT CASE WHEN cardinality(parts) = 1 THEN parts[1]
            FROM unnest(parts) WITH ORDINALITY AS u (part, n)) END
 $$;
 COMMENT ON FUNCTION embedsidecar.row_key IS
-    'The row_key of a key of several columns: embedsidecar.row_key(a::text, b). That of a single column is its text.';
+    'The row_key of a key of several columns: embedsidecar.row_key(a::text, b). For a single column it is the '
+    'value''s text.';
 
--- A view of rows with their vectors is made by the user who wants it: it depends on the columns of a table, whose owner
--- may not drop one or give it another type while the view is there. So nothing makes it by itself.
+-- Users create a view of rows with their vectors themselves: while it exists, the table's owner cannot drop the columns
+-- that it reads, or change their types.
 CREATE OR REPLACE FUNCTION embedsidecar.view_sql(pipeline text, name text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -498,6 +496,6 @@ BEGIN
             'embedsidecar.view_sql.');
 END $$;
 COMMENT ON FUNCTION embedsidecar.view_sql IS
-    'The statement that makes a view of the rows of a pipeline with their vectors, and with their chunks where it has '
-    'any, beside its embedding table; nobody runs it for you: in psql, \gexec does. Since PostgreSQL 15 the view asks '
-    'for the rights of the reader, row-level security included.';
+    'The statement that creates a view of a pipeline''s rows with their vectors, and chunks if it has any, beside its '
+    'embedding table. Run it yourself, in psql with \gexec. Since PostgreSQL 15 the view checks the rights of the '
+    'reader, including row-level security.';

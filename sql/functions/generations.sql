@@ -1,6 +1,6 @@
--- The generations of a pipeline, and how one takes the place of the other. Docs: docs/change-the-model.md. A switch is
--- one transaction: destinations are known by their numbers there, and only their names are exchanged, together with
--- those of the rows in embedsidecar.pipeline. Names of users' tables come from the catalogue by these numbers.
+-- The generations of a pipeline, and how one replaces the other. Docs: docs/change-the-model.md. A switch is one
+-- transaction: it identifies destinations by their numbers, and exchanges only their names and those of the rows in
+-- embedsidecar.pipeline. Names of users' tables come from the catalog by these numbers.
 
 CREATE OR REPLACE FUNCTION embedsidecar.destination_of(id integer, OUT relation oid, OUT attnum smallint,
     OUT schema_name name, OUT table_name name, OUT column_name name, OUT type text, OUT quoted text)
@@ -8,9 +8,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.oid, a.attnum, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
     format('%I.%I', n.nspname, c.relname)
 FROM   embedsidecar.pipeline AS p
-       -- A table that was made again under its name, or restored from a dump, has another number. Within a switch its
-       -- name is that of the other generation, and so is the number by which that one is known. The schema of the
-       -- source may have another name now.
+       -- A table that was recreated, or restored from a dump, has another number. Within a switch, its name is that of
+       -- the other generation, and so is that generation's number. The schema of the source may have been renamed.
        LEFT JOIN LATERAL (SELECT t.oid FROM pg_class AS t JOIN pg_namespace AS s ON s.oid = t.relnamespace
            WHERE s.nspname = p.destination_schema AND t.relname = p.destination_table AND t.relkind IN ('r', 'p')
                AND NOT EXISTS (SELECT FROM embedsidecar.pipeline AS o
@@ -24,7 +23,7 @@ FROM   embedsidecar.pipeline AS p
        JOIN pg_attribute AS a ON a.attrelid = c.oid AND NOT a.attisdropped
            AND CASE WHEN p.destination_column IS NULL THEN a.attname = 'embedding'
                     ELSE a.attnum = (p.column_numbers ->> p.destination_column::text)::smallint
-                        -- In a restored database the number is that of some other table.
+                        -- In a restored database the number may be that of another table.
                         AND (c.relname = p.table_name OR a.attname = p.destination_column) END
 WHERE  p.pipeline_id = destination_of.id
 $$;
@@ -38,7 +37,7 @@ SELECT coalesce(nullif(p.model, ''), p.plugin) FROM embedsidecar.pipeline AS p
 WHERE  p.pipeline_id = embedsidecar.pipeline_meant(current_model.pipeline)
 $$;
 COMMENT ON FUNCTION embedsidecar.current_model IS
-    'The model whose vectors are searched now: for applications that embed questions by themselves.';
+    'The model whose vectors are searched now: for applications that embed queries themselves.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.check_model(pipeline text, model text) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -53,8 +52,8 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION embedsidecar.check_model IS
-    'True where the vectors that are searched now are of this model, an error where they are of another: SELECT id '
-    'FROM docs WHERE embedsidecar.check_model(''docs'', ''my-model'') ORDER BY embedding <=> $1 LIMIT 5.';
+    'True if the vectors that are searched now are of this model, otherwise an error: SELECT id FROM docs WHERE '
+    'embedsidecar.check_model(''docs'', ''my-model'') ORDER BY embedding <=> $1 LIMIT 5.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.served_by(pipeline text) RETURNS text
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -62,19 +61,20 @@ SELECT p.pipeline_id || ':' || p.switches FROM embedsidecar.pipeline AS p
 WHERE  p.pipeline_id = embedsidecar.pipeline_meant(served_by.pipeline)
 $$;
 COMMENT ON FUNCTION embedsidecar.served_by IS
-    'For search: another word whenever another generation has begun to serve.';
+    'For search: a word that changes whenever another generation begins to serve.';
 
--- What pg_identify_object says is of this moment, whatever the snapshot of the statement is.
+-- pg_identify_object returns the present name, whatever the statement's snapshot is.
 CREATE OR REPLACE FUNCTION embedsidecar.still_named(relation oid, attnum integer, name text) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce((SELECT i.identity = still_named.name
                  FROM   pg_identify_object('pg_class'::regclass, still_named.relation, still_named.attnum) AS i), false)
 $$;
 COMMENT ON FUNCTION embedsidecar.still_named IS
-    'For neighbours: whether a column has this name at this moment. Who has read it keeps it from changing.';
+    'For neighbours: whether a column has this name at this moment. A transaction that has read it keeps it from '
+    'changing.';
 
--- Rows that are missing or stale in the other generation and are not in the one that serves. Changes of the last
--- moments wait in both.
+-- Rows that are missing or stale in the other generation but not in the one that serves. The latest changes wait in
+-- both.
 CREATE OR REPLACE FUNCTION embedsidecar.generation_lacks(live integer, other integer, forced boolean) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -145,7 +145,7 @@ BEGIN
     RETURN found;
 END $$;
 COMMENT ON FUNCTION embedsidecar.generation_lacks IS
-    'Why the other generation cannot take the place of the one that serves; empty: it can.';
+    'Why the other generation cannot replace the one that serves; empty: it can.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.vector_index(relation oid, attnum smallint)
 RETURNS TABLE (name text, method text, operators text, options text, valid boolean, bytes bigint)
@@ -160,14 +160,14 @@ WHERE  (i.indrelid = vector_index.relation)
 $$;
 COMMENT ON FUNCTION embedsidecar.vector_index IS 'Indexes by which vectors are searched.';
 
--- A name with a line break would end the comment, and the rest of it be run by whoever pastes the statement before it.
+-- A line break in a name would end the comment, and pasting the statement would run the rest of the name.
 CREATE OR REPLACE FUNCTION embedsidecar.comment_line(words text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT ' -- ' || regexp_replace(comment_line.words, '\s+', ' ', 'g') $$;
-COMMENT ON FUNCTION embedsidecar.comment_line IS 'Words as a comment behind a statement that is to be pasted.';
+COMMENT ON FUNCTION embedsidecar.comment_line IS 'A text as a comment behind a statement to paste.';
 
--- Dependents follow the object and not its name. Views and functions with an SQL body of the schema's owner are made
--- again by the switch (remake): after it their text means the new one. Everything else is for the owner.
+-- Dependents follow the object, not its name. The switch recreates views and SQL-body functions of the schema's owner
+-- (remake), so that their text then means the new object. Everything else is for the owner.
 CREATE OR REPLACE FUNCTION embedsidecar.generation_ties(live integer, other integer)
 RETURNS TABLE (what text, remake text, sql text, view oid)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -175,10 +175,9 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 DECLARE
     a record;
     b record;
-    whole boolean; -- the whole table is exchanged, and not a column
-    -- Whose objects are made again, as this role: the server runs code while it parses, such as the constraints of a
-    -- domain for the literal of an array. So they are those of roles that this one can act as and that can do all that
-    -- it can.
+    whole boolean; -- the whole table is exchanged, not a column
+    -- The owners whose objects this role recreates. The server runs code while it parses, such as a domain's
+    -- constraints for an array literal. So they are roles that this one can act as and that have all of its rights.
     friends oid[] := ARRAY(SELECT r.oid FROM pg_roles AS r
         WHERE pg_has_role(current_user, r.oid, 'USAGE') AND (r.rolsuper OR pg_has_role(r.oid, current_user,
             CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER'
@@ -277,7 +276,7 @@ BEGIN
            CASE WHEN whole THEN format('ALTER PUBLICATION %I ADD TABLE %s;', u.pubname, b.quoted)
                 ELSE embedsidecar.comment_line(format('have the columns of %s in publication %I name %I, too', r.name,
                     u.pubname, b.column_name)) END, NULL
-    FROM  (WITH RECURSIVE tree AS ( -- partitions have lists and numbers of their own
+    FROM  (WITH RECURSIVE tree AS ( -- partitions have their own lists and numbers
                SELECT a.relation AS relid
                UNION ALL
                SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid AND NOT whole)
@@ -300,7 +299,7 @@ BEGIN
     WHERE  whole AND c.attrelid = a.relation AND c.attnum > 0 AND NOT c.attisdropped
            AND NOT EXISTS (SELECT FROM pg_attribute AS s WHERE s.attrelid = b.relation AND s.attname = c.attname
                AND NOT s.attisdropped)
-           -- whole texts need no columns of chunks, unless a view shows them
+           -- whole texts need no chunk columns, unless a view shows them
            AND (c.attname NOT IN ('start_byte', 'end_byte', 'context', 'chunk_text')
                 OR EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_class'::regclass
                     AND d.refobjid = a.relation AND d.refobjsubid = c.attnum
@@ -308,10 +307,10 @@ BEGIN
     ORDER BY 1;
 END $$;
 COMMENT ON FUNCTION embedsidecar.generation_ties IS
-    'What depends on the vectors that are served, and would go on to mean them after a switch: remake is what the '
-    'switch does about it, sql what the owner can do where that is NULL.';
+    'What depends on the vectors that serve, and would still mean them after a switch: remake is what the switch does '
+    'about it, sql what the owner can do if remake is NULL.';
 
--- The grants of one destination become those of the other. It is done with its grantor''s rights: the owner''s.
+-- The grants of one destination become those of the other, with the rights of the grantor: the owner.
 CREATE OR REPLACE FUNCTION embedsidecar.grants_sql(live integer, other integer) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -348,7 +347,7 @@ BEGIN
         WHERE  h.grantee = 0 OR EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = h.grantee)
         GROUP  BY 1, 2, 3 HAVING count(DISTINCT h.of) = 1
     LOOP
-        -- Policies are carried by the owner, before the switch: until then only those who write see all of it.
+        -- The owner copies policies before the switch: until then only roles that write see all rows.
         CONTINUE WHEN hidden AND g.wanted AND NOT EXISTS (SELECT FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS x
             WHERE c.oid = a.relation AND x.grantee = g.grantee AND x.privilege_type = 'INSERT');
         list := list || format('%s %s%s ON %s %s %s%s',
@@ -361,7 +360,8 @@ BEGIN
     RETURN list;
 END $$;
 COMMENT ON FUNCTION embedsidecar.grants_sql IS
-    'What gives the destination of another generation the grants that the one which serves has, and takes away others.';
+    'The statements that give the destination of another generation the grants of the one that serves, and revoke '
+    'others.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.run_all(statements text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -372,14 +372,14 @@ BEGIN
         EXECUTE statement;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.run_all IS 'For model_switch and model_change: runs statements of ours.';
+COMMENT ON FUNCTION embedsidecar.run_all IS 'For model_switch and model_change: runs our statements.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.carry_grants(live integer, other integer) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT embedsidecar.run_all(embedsidecar.grants_sql(live, other))
 $$;
 COMMENT ON FUNCTION embedsidecar.carry_grants IS
-    'Gives the destination of another generation the grants that the one which serves has, and takes away others.';
+    'Gives the destination of another generation the grants of the one that serves, and revokes others.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.carry_storage(live integer, other integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -411,9 +411,9 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.carry_storage IS
-    'Gives the destination of a next generation, while it is empty, the storage and the comments of the other.';
+    'Gives the empty destination of a next generation the storage and the comments of the other.';
 
--- Who uses tables that were to be locked.
+-- The sessions that use tables which could not be locked.
 CREATE OR REPLACE FUNCTION embedsidecar.users_of(relations oid[]) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT string_agg(embedsidecar.session_words(s.pid, '', s.datname, s.usename, s.application_name, s.state,
@@ -423,7 +423,7 @@ WHERE  s.pid <> pg_backend_pid() AND s.datname = current_database()
        AND s.pid IN (SELECT l.pid FROM pg_locks AS l WHERE l.relation = ANY (users_of.relations) AND l.granted
            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
-COMMENT ON FUNCTION embedsidecar.users_of IS 'The sessions that hold locks of tables.';
+COMMENT ON FUNCTION embedsidecar.users_of IS 'The sessions that hold locks on tables.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.no_moment(action text, relations oid[], until timestamptz) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -435,9 +435,9 @@ BEGIN
                   HINT = 'nothing was changed: try again when these sessions have ended';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.no_moment IS 'An error where tables could not be locked until a time.';
+COMMENT ON FUNCTION embedsidecar.no_moment IS 'Raises an error if tables could not be locked until a time.';
 
--- A name that is free, made of another: docs_embedding__previous.
+-- A free name, derived from another: docs_embedding__previous.
 CREATE OR REPLACE FUNCTION embedsidecar.beside_name(base text, suffix text, relation oid, whole boolean) RETURNS name
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -457,9 +457,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.beside_name IS 'A free name for a destination that does not serve.';
 
--- The statements of a switch: they are made before anything is locked, and the owner gets them where the role may not
--- rename. Indexes are called after the table that they are of, as far as their names are of ours or of the server's
--- making.
+-- The statements of a switch. They are built before anything is locked, and printed for the owner if the role may not
+-- rename. Indexes are renamed after their table, if we or the server chose their names.
 CREATE OR REPLACE FUNCTION embedsidecar.swap_sql(live integer, other integer) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -467,7 +466,7 @@ DECLARE
     a     record;
     b     record;
     kept  name;
-    whole boolean; -- the whole table is exchanged, and not a column
+    whole boolean; -- the whole table is exchanged, not a column
     stem  text := '';
     word  text := (SELECT CASE WHEN p.served THEN '__next' ELSE '__previous' END FROM embedsidecar.pipeline AS p
                    WHERE p.pipeline_id = swap_sql.other);
@@ -507,7 +506,7 @@ BEGIN
         || ARRAY(SELECT t.remake FROM embedsidecar.generation_ties(live, other) AS t WHERE t.remake IS NOT NULL);
 END $$;
 COMMENT ON FUNCTION embedsidecar.swap_sql IS
-    'The statements that exchange the names of two destinations, and recreate what depends on the one.';
+    'The statements that exchange the names of two destinations, and recreate what depends on one of them.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.swap_seen(relations oid[]) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -523,10 +522,10 @@ SELECT string_agg(f.fact, ' ' ORDER BY f.fact) FROM (
     WHERE  d.refclassid = 'pg_class'::regclass AND d.refobjid = ANY (relations)) AS f (fact)
 $$;
 COMMENT ON FUNCTION embedsidecar.swap_seen IS
-    'For a switch: another word whenever the statements of swap_sql may be others.';
+    'For a switch: a word that changes whenever the statements of swap_sql may change.';
 
--- Whether the owner of the tables has exchanged the names already, as he was asked to: then the destination that is to
--- serve has the name that the one which serves is written down with.
+-- Whether the owner of the tables has exchanged the names already, as requested: then the destination that is to serve
+-- has the name that is recorded for the one that serves.
 CREATE OR REPLACE FUNCTION embedsidecar.swapped_already(live integer, other integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT CASE WHEN p.destination_column IS NULL THEN b.table_name = p.destination_table AND b.relation <> a.relation
@@ -535,8 +534,7 @@ FROM   embedsidecar.pipeline AS p, embedsidecar.destination_of(swapped_already.l
        embedsidecar.destination_of(swapped_already.other) AS b
 WHERE  p.pipeline_id = swapped_already.live
 $$;
-COMMENT ON FUNCTION embedsidecar.swapped_already IS
-    'Whether somebody has exchanged the names of two destinations by hand.';
+COMMENT ON FUNCTION embedsidecar.swapped_already IS 'Whether the names of two destinations were exchanged by hand.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.exchange_rows(live integer, other integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -560,7 +558,7 @@ BEGIN
            destination_column = CASE WHEN l.destination_column IS NOT NULL THEN a.column_name END,
            destination_table = CASE WHEN l.destination_column IS NULL THEN a.table_name END
     WHERE  p.pipeline_id = l.pipeline_id;
-    -- What is configured with either model is known from now on: with the other one it is an older definition.
+    -- Configurations with either model are known from now on: the one with the other model is an older definition.
     UPDATE embedsidecar.pipeline AS p
     SET    name = l.name, served = true, switches = p.switches + 1,
            destination_column = CASE WHEN o.destination_column IS NOT NULL THEN b.column_name END,
@@ -576,11 +574,11 @@ BEGIN
     SET    column_numbers = coalesce((SELECT jsonb_object_agg(t.attname, t.attnum) FROM pg_attribute AS t
                WHERE t.attrelid = p.table_oid AND t.attnum > 0 AND NOT t.attisdropped), '{}')
     WHERE  p.pipeline_id IN (l.pipeline_id, o.pipeline_id);
-    -- who streams looks at once
+    -- makes the streamer load it at once
     PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
 END $$;
 COMMENT ON FUNCTION embedsidecar.exchange_rows IS
-    'Has the other generation serve under the name of the pipeline: the names of its destination are exchanged.';
+    'Makes the other generation serve under the name of the pipeline: exchanges the names of the destinations.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.take_place(action text, pipeline text, next boolean, force boolean,
     patience interval, dry_run boolean, said_by text) RETURNS text
@@ -615,7 +613,7 @@ BEGIN
     END IF;
     SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;
     IF o.pipeline_id IS NULL OR o.served = take_place.next THEN
-        IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- done already, by an earlier caller
+        IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- already done by an earlier caller
             RETURN CASE WHEN take_place.next THEN 'already_switched' ELSE 'already_rolled_back' END;
         END IF;
         RAISE EXCEPTION '%: pipeline "%" has no %', take_place.action, l.name,
@@ -667,9 +665,9 @@ BEGIN
     IF take_place.dry_run THEN
         RETURN 'would_be_' || done;
     END IF;
-    -- Locks are tried for 20 ms, after ten tries for 50, and given up: nobody waits behind us for longer. Views come
-    -- first, as for those who read them, then what nobody searches, last what applications use. What can be made before
-    -- is.
+    -- Locks are tried for 20 ms, after ten attempts for 50 ms, and given up, so that no session queues longer behind
+    -- them. Views are locked first, as by their readers, then tables that are not searched, last those that
+    -- applications use. What can be prepared is prepared before.
     PERFORM embedsidecar.end_action(entry.audit_id, done, 1);
     until := clock_timestamp() + take_place.patience;
     LOOP
@@ -682,14 +680,14 @@ BEGIN
             PERFORM set_config('lock_timeout', CASE WHEN tries < 10 THEN '20ms' ELSE '50ms' END, true);
             PERFORM FROM embedsidecar.pipeline AS p WHERE p.pipeline_id IN (id, o.pipeline_id)
             ORDER BY p.pipeline_id FOR UPDATE;
-            -- Another caller was faster.
+            -- Another caller was first.
             IF NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = o.pipeline_id
                            AND p.beside = id AND p.switches = o.switches AND p.served = o.served) THEN
                 done := 'already_' || done;
                 EXIT;
             END IF;
-            PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- by force, before it was complete
-            BEGIN -- a rehearsal: a new session plans these statements now, and not while it holds the tables
+            PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- with force, before it was complete
+            BEGIN -- a rehearsal: a new session plans these statements now, not while it locks the tables
                 PERFORM embedsidecar.exchange_rows(id, o.pipeline_id);
                 RAISE SQLSTATE 'ES000';
             EXCEPTION WHEN SQLSTATE 'ES000' THEN
@@ -698,7 +696,7 @@ BEGIN
             EXECUTE (SELECT string_agg(format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', r.oid::regclass), '; '
                 ORDER BY r.n) FROM unnest(relations) WITH ORDINALITY AS r (oid, n));
             IF seen IS DISTINCT FROM embedsidecar.swap_seen(relations) THEN
-                RAISE lock_not_available; -- something about the tables has changed since
+                RAISE lock_not_available; -- the tables have changed since
             END IF;
             PERFORM embedsidecar.run_all(statements);
             PERFORM embedsidecar.exchange_rows(id, o.pipeline_id);
@@ -714,7 +712,7 @@ BEGIN
     UPDATE embedsidecar.audit_log AS u SET changed = 0 WHERE u.audit_id = entry.audit_id;
     RETURN embedsidecar.end_action(entry.audit_id, done, 0);
 END $$;
-COMMENT ON FUNCTION embedsidecar.take_place IS 'What model_switch and model_rollback do.';
+COMMENT ON FUNCTION embedsidecar.take_place IS 'For model_switch and model_rollback.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_switch(pipeline text, force boolean DEFAULT false,
     patience interval DEFAULT '30 s', dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
@@ -722,10 +720,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT embedsidecar.take_place('model_switch', pipeline, true, force, patience, dry_run, said_by)
 $$;
 COMMENT ON FUNCTION embedsidecar.model_switch IS
-    'Has the next generation of a pipeline serve, in this transaction, once it is complete: its vectors get the name '
-    'of those that served, and questions are embedded by its model. The other is kept true until model_drop_old. '
-    'force: though rows are stale or failed, or an index is missing. Returns switched, already_switched or, with '
-    'dry_run, would_be_switched.';
+    'Makes the next generation of a pipeline serve, in this transaction, once it is complete: its vectors get the '
+    'name of those that served, and its model embeds queries. The other generation is kept up to date until '
+    'model_drop_old. force: even if rows are stale or failed, or an index is missing. Returns switched, '
+    'already_switched or, with dry_run, would_be_switched.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_rollback(pipeline text, force boolean DEFAULT false,
     patience interval DEFAULT '30 s', dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
@@ -733,7 +731,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT embedsidecar.take_place('model_rollback', pipeline, false, force, patience, dry_run, said_by)
 $$;
 COMMENT ON FUNCTION embedsidecar.model_rollback IS
-    'Has the previous generation of a pipeline serve again: model_switch the other way. Returns rolled_back, '
+    'Makes the previous generation of a pipeline serve again, the reverse of model_switch. Returns rolled_back, '
     'already_rolled_back or, with dry_run, would_be_rolled_back.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_drop_old(pipeline text, patience interval DEFAULT '30 s',
@@ -779,7 +777,7 @@ BEGIN
             IF b.relation IS NOT NULL THEN
                 EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', b.relation::regclass);
             END IF;
-            -- The row that does not serve, as it is now: a switch may have come first.
+            -- The present row that does not serve: a switch may have come first.
             PERFORM FROM embedsidecar.pipeline AS p
             WHERE  p.pipeline_id = o.pipeline_id AND p.beside = id AND p.switches = o.switches FOR UPDATE;
             IF NOT FOUND THEN
@@ -792,7 +790,7 @@ BEGIN
                 WHERE   o.destination_column IS NOT NULL;
                 EXECUTE what;
             END IF;
-            -- Tasks and ledger follow in portions, by a sidecar.
+            -- A sidecar deletes tasks and ledger later, in portions.
             DELETE FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = o.pipeline_id;
             PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
             PERFORM set_config('lock_timeout', before, true);
@@ -806,15 +804,15 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, done, 1);
 END $$;
 COMMENT ON FUNCTION embedsidecar.model_drop_old IS
-    'Takes away the generation of a pipeline that does not serve, with its vectors: there is no way back to it. '
-    'Returns dropped_previous, dropped_next, nothing_to_drop or, with dry_run, would_be_ and that.';
+    'Removes the generation of a pipeline that does not serve, with its vectors; this cannot be undone. Returns '
+    'dropped_previous, dropped_next, nothing_to_drop or, with dry_run, would_be_ and that.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.unpublish_column(relation oid, attnum smallint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     p record;
 BEGIN
-    FOR p IN WITH RECURSIVE tree AS ( -- partitions have lists and numbers of their own
+    FOR p IN WITH RECURSIVE tree AS ( -- partitions have their own lists and numbers
                  SELECT unpublish_column.relation AS relid
                  UNION ALL
                  SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
@@ -836,12 +834,12 @@ BEGIN
              WHERE  o.attnum = ANY (l.numbers)
     LOOP
         EXECUTE format('ALTER PUBLICATION %I DROP TABLE ONLY %s', p.pubname, p.name);
-        CONTINUE WHEN p.rest IS NULL; -- nothing of the table was published beside it
+        CONTINUE WHEN p.rest IS NULL; -- no other column of the table was published
         EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)%s', p.pubname, p.name, p.rest, p.filter);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.unpublish_column IS
-    'Takes a column out of the lists of publications, which would keep it from being dropped.';
+    'Removes a column from the lists of publications, which would keep it from being dropped.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_change(pipeline text, model text, plugin text DEFAULT NULL,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
@@ -892,9 +890,9 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, 'requested', 1);
 END $$;
 COMMENT ON FUNCTION embedsidecar.model_change IS
-    'Has a running sidecar make the next generation of a pipeline, by another model, as embedsidecar model change does '
-    'at once. The view generations tells what became of it. Returns requested, already_under_way or, with dry_run, '
-    'would_be_requested.';
+    'Requests that a running sidecar makes the next generation of a pipeline, with another model, as embedsidecar '
+    'model change does at once. The view generations has the outcome. Returns requested, already_under_way or, with '
+    'dry_run, would_be_requested.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.generation_states(one text DEFAULT NULL)
 RETURNS TABLE (pipeline text, role text, pipeline_id integer, model text, plugin text, dims integer,
@@ -904,7 +902,7 @@ RETURNS TABLE (pipeline text, role text, pipeline_id integer, model text, plugin
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(l.name, p.name), CASE WHEN p.beside IS NULL THEN 'serves' WHEN p.served THEN 'previous' ELSE 'next' END,
        p.pipeline_id, coalesce(nullif(p.model, ''), p.plugin), p.plugin, p.dims, p.fingerprint,
-       -- of one that somebody has dropped, where its vectors were
+       -- for a dropped destination, where the vectors were
        CASE WHEN p.destination_column IS NULL
            THEN coalesce(d.quoted, format('%I.%I', p.destination_schema, p.destination_table))
            ELSE format('%s.%I', coalesce(d.quoted, format('%I.%I', p.table_schema, p.table_name)),
@@ -931,7 +929,7 @@ WHERE  generation_states.one IS NULL
        OR coalesce(p.beside, p.pipeline_id) = embedsidecar.pipeline_meant(generation_states.one)
 ORDER  BY 1, p.beside NULLS FIRST
 $$;
-COMMENT ON FUNCTION embedsidecar.generation_states IS 'What the view generations shows.';
+COMMENT ON FUNCTION embedsidecar.generation_states IS 'For the view generations.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.note_wish(pipeline_id integer, model text, problem text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -942,7 +940,7 @@ WHERE  p.pipeline_id = note_wish.pipeline_id AND coalesce(p.wish ->> 'model', ''
 SELECT embedsidecar.move_job('model_change', note_wish.pipeline_id, 'refused', NULL, true)
 WHERE  note_wish.problem IS NOT NULL
 $$;
-COMMENT ON FUNCTION embedsidecar.note_wish IS 'For sidecars: what became of a change of a model that was asked for.';
+COMMENT ON FUNCTION embedsidecar.note_wish IS 'For sidecars: records the outcome of a requested model change.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.note_comparison(pipeline_id integer, overlap double precision,
     bound double precision, questions integer) RETURNS void
@@ -953,4 +951,4 @@ SET    compared = jsonb_build_object('overlap', note_comparison.overlap, 'least'
 WHERE  p.pipeline_id = note_comparison.pipeline_id AND p.beside IS NOT NULL
 $$;
 COMMENT ON FUNCTION embedsidecar.note_comparison IS
-    'For sidecars: how much the answers of a next generation are those of the one that serves.';
+    'For sidecars: records how far the results of a next generation equal those of the one that serves.';

@@ -1,6 +1,6 @@
--- What a writer says of the changes of his own transaction. Docs: docs/sql.md, section "Hints". A hint travels as a
--- signed transactional logical message through the slot: it is there if the transaction is, and goes with a savepoint
--- that is rolled back. Nothing is stored.
+-- Hints of a writer about the changes of its own transaction. Docs: docs/sql.md, section "Hints". A hint is a signed
+-- transactional logical message in the slot: it commits with the transaction, and is undone with a savepoint. Nothing
+-- is stored.
 CREATE OR REPLACE FUNCTION embedsidecar.hint(word text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -29,6 +29,5 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.hint IS
-    'Says of this transaction how its changes are embedded: urgent or low, all of them; skip, those that come after it '
-    'keep the vectors that they have until the row changes again or somebody requeues it. Nobody may call it who was '
-    'not granted EXECUTE.';
+    'Sets how the changes of this transaction are embedded: urgent or low applies to all of them; skip applies to '
+    'those that follow: their rows keep their vectors until they change again or are re-queued. Callers need EXECUTE.';

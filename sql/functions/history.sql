@@ -1,10 +1,10 @@
--- History: how much of it is kept. Its partitions are written in turn, and the oldest is emptied before it is written
--- again. A turn ends with a sixth of the time or of the rows that are kept, or a seventh of the bytes.
+-- How much of the history is kept. Its partitions are written in turn, and the oldest is emptied before it is written
+-- again. A turn ends after a sixth of the time or of the rows that are kept, or a seventh of the bytes.
 
 CREATE OR REPLACE FUNCTION embedsidecar.prune_history(keep interval, most_rows bigint, most_bytes bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- A row takes no less than this: fewer bytes are fewer rows, and nothing is counted.
+    -- The minimum size of a row: with fewer bytes there are fewer rows, and counting is unnecessary.
     row_bytes constant integer := 80;
     t     embedsidecar.history_turn;
     sizes bigint[] := ARRAY(SELECT pg_relation_size(format('embedsidecar.history_%s', i)::regclass)
@@ -13,13 +13,13 @@ DECLARE
     b     integer;
     part  regclass;
     n     bigint;
-    rows  bigint := 0; -- of what is newer
+    rows  bigint := 0; -- in newer partitions
     bytes bigint := 0;
     newest timestamptz;
 BEGIN
-    PERFORM set_config('lock_timeout', '2s', true); -- others wait behind us for who reads it
+    PERFORM set_config('lock_timeout', '2s', true); -- others queue behind this lock while a session reads the partition
     SELECT h.* INTO t FROM embedsidecar.history_turn AS h FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN -- another sidecar is at it
+    IF NOT FOUND THEN -- another sidecar does it
         RETURN;
     END IF;
     b := t.bucket + 1;
@@ -56,8 +56,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.prune_history IS
-    'For sidecars: takes away the oldest of the history: what is older than keep, by a sixth of it at most, and what '
-    'is beyond so many rows or bytes.';
+    'For sidecars: deletes the oldest history: what is older than keep (at most a sixth of it later), and what '
+    'exceeds a number of rows or bytes.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.history_rows(part regclass) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -70,9 +70,9 @@ BEGIN
     RETURN n * 100 / share;
 END $$;
 COMMENT ON FUNCTION embedsidecar.history_rows IS
-    'How many rows a partition of history has; beyond 200 blocks about, by a sample of as many.';
+    'How many rows a partition of history has; above about 200 blocks, estimated from a sample of as many.';
 
--- The oldest partitions come first: a further portion does not read again what stays.
+-- Oldest partitions first: a further portion does not read again what stays.
 CREATE OR REPLACE FUNCTION embedsidecar.clear_history(pipeline text DEFAULT NULL, older_than interval DEFAULT NULL,
     max_rows integer DEFAULT 10000, dry_run boolean DEFAULT false, said_by text DEFAULT NULL,
     continues bigint DEFAULT NULL, OUT changed bigint, OUT remaining bigint, OUT audit_id bigint)
@@ -111,12 +111,12 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.clear_history IS
-    'Takes away the history of finished tasks: of a pipeline, or of all, those that were removed included; of what is '
-    'older than so long, or all of it. Does max_rows at most and says how many remain; with dry_run it only counts '
-    'these.';
+    'Deletes the history of finished tasks: of a pipeline, or of all, removed ones included; of tasks that ended '
+    'longer ago than older_than, or of all. Deletes at most max_rows and returns how many remain; with dry_run it '
+    'only counts these.';
 
--- Entries are ordered by partition, end and key: behind a cursor, newer partitions are not read. If the partition of a
--- cursor was emptied since, so was all that is older. What older partitions hold then is newer than the cursor, and is
+-- Entries are ordered by partition, end and key: after a cursor, newer partitions are not read. If the cursor's
+-- partition was emptied since, so were all older ones. Entries that they hold then are newer than the cursor and are
 -- left out; ten minutes are more than a write-back takes.
 CREATE OR REPLACE FUNCTION embedsidecar.finished(pipelines text[] DEFAULT NULL, row_keys text[] DEFAULT NULL,
     code text DEFAULT NULL, older_than interval DEFAULT NULL, after text DEFAULT NULL, max_rows integer DEFAULT 100)
@@ -163,5 +163,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.finished IS
-    'A page of the history: finished tasks of pipelines, or of all, the newest first, behind the one with the cursor '
-    'after. A later page costs no more than the first.';
+    'A page of the history: finished tasks of pipelines, or of all, newest first, after a cursor. Later pages cost no '
+    'more than the first.';

@@ -1,5 +1,5 @@
--- Jobs: what goes on after it was asked for. Each has one entry of the audit, which says at which stage it is. It is
--- written in the transaction of the stage, so each is told once, whatever is killed. Docs: docs/sql.md.
+-- Jobs: actions that continue after their request. Each has one entry in the audit with its stage. The transaction of
+-- the stage writes it, so each stage is recorded once, whatever is killed. Docs: docs/sql.md.
 
 CREATE OR REPLACE FUNCTION embedsidecar.begin_job(action text, pipeline_id integer, arguments jsonb, stage text,
     asked bigint DEFAULT NULL, said_by text DEFAULT NULL) RETURNS bigint
@@ -14,7 +14,7 @@ SELECT begin_job.action,
 FROM  (SELECT) AS one LEFT JOIN embedsidecar.audit_log AS w ON w.audit_id = begin_job.asked
 RETURNING a.audit_id
 $$;
-COMMENT ON FUNCTION embedsidecar.begin_job IS 'Writes into the audit that a job has begun, and who asked for it.';
+COMMENT ON FUNCTION embedsidecar.begin_job IS 'Records in the audit that a job has begun, and who requested it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.move_job(action text, pipeline_id integer, stage text, rows bigint,
     ends boolean, more jsonb DEFAULT '{}') RETURNS bigint
@@ -27,7 +27,7 @@ WHERE  a.open AND a.action = move_job.action
 RETURNING a.audit_id
 $$;
 COMMENT ON FUNCTION embedsidecar.move_job IS
-    'Writes to the open job of a pipeline at which stage it is, and whether it has ended; NULL: there is none.';
+    'Records the stage of a pipeline''s open job, and whether it has ended; NULL: there is no open job.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_scan() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -44,20 +44,20 @@ BEGIN
                 JOIN embedsidecar.pipeline AS p ON a.arguments ->> 'pipeline_id' = p.beside::text
                 WHERE a.open AND a.action = 'model_change' AND p.pipeline_id = NEW.pipeline_id)));
         NEW.asked := NULL;
-    ELSIF OLD.phase <> 'done' THEN -- a scan that waits again after its end has ended
+    ELSIF OLD.phase <> 'done' THEN -- a scan that waits again after its end has ended first
         PERFORM embedsidecar.move_job('scan', NEW.pipeline_id,
             CASE NEW.phase WHEN 'waiting' THEN 'done' ELSE NEW.phase END, NEW.tasks_made,
             NEW.phase IN ('waiting', 'done'), jsonb_build_object('rows_compared', NEW.rows_seen));
     END IF;
     RETURN NEW;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_scan IS 'For the trigger of scan: writes its stages into the audit.';
+COMMENT ON FUNCTION embedsidecar.tell_scan IS 'For the trigger of scan: records its stages in the audit.';
 CREATE OR REPLACE TRIGGER job_moves BEFORE UPDATE ON embedsidecar.scan FOR EACH ROW WHEN (OLD.phase <> NEW.phase)
 EXECUTE FUNCTION embedsidecar.tell_scan();
 CREATE OR REPLACE TRIGGER job_breaks_off BEFORE DELETE ON embedsidecar.scan FOR EACH ROW
-EXECUTE FUNCTION embedsidecar.tell_scan(); -- the pipeline is removed, or has other keys: so all of its jobs
+EXECUTE FUNCTION embedsidecar.tell_scan(); -- the pipeline was removed, or its keys changed: end all of its jobs
 
--- A pause by a bulk load. A resume ends the job: that of the load, or one by someone after a kill.
+-- A pause for a bulk load. A resume ends the job: by the load itself, or by a user after the load was killed.
 CREATE OR REPLACE FUNCTION embedsidecar.note_bulk(pipeline text DEFAULT NULL, said_by text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -65,7 +65,7 @@ BEGIN
         THEN embedsidecar.pipeline_meant(note_bulk.pipeline) END, '{}', 'begun', NULL, note_bulk.said_by);
 END $$;
 COMMENT ON FUNCTION embedsidecar.note_bulk IS
-    'For embedsidecar bulk: writes into the audit that a load has begun, for which a pipeline, or all, were paused.';
+    'For embedsidecar bulk: records in the audit that a load has begun, for which a pipeline, or all, were paused.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.end_bulk(id integer) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -75,7 +75,7 @@ FROM   embedsidecar.audit_log AS a
 WHERE  a.open AND a.action = 'bulk' AND a.arguments ->> 'pipeline_id' IS NOT DISTINCT FROM end_bulk.id::text
 $$;
 COMMENT ON FUNCTION embedsidecar.end_bulk IS
-    'For resume: writes into the audit that a load has ended, and how many rows were queued since it began.';
+    'For resume: records in the audit that a load has ended, and how many rows were queued since it began.';
 
 -- The change of a model is one job: requested (by SQL or HTTP), made, complete; or refused, dropped.
 CREATE OR REPLACE FUNCTION embedsidecar.note_made(live integer, next integer) RETURNS void
@@ -86,7 +86,7 @@ BEGIN
             'model', (SELECT p.model FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = next)), 'made');
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.note_made IS 'For the set-up: writes into the audit that a next generation was made.';
+COMMENT ON FUNCTION embedsidecar.note_made IS 'For the set-up: records in the audit that a next generation was made.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.note_complete(next integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -104,4 +104,4 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION embedsidecar.note_complete IS
-    'For sidecars: writes into the audit that a next generation is complete, if it is; false: it is not yet.';
+    'For sidecars: records in the audit that a next generation is complete, if it is; false: it is not yet.';

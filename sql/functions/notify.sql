@@ -1,15 +1,14 @@
--- Notifications, off by default: what tells of changes are triggers, and there are none until notify_changes makes
--- them. Docs: docs/sql.md.
+-- Notifications, off by default: triggers send them, and notify_changes creates the triggers. Docs: docs/sql.md.
 CREATE OR REPLACE FUNCTION embedsidecar.tell_event(event text, pipeline text, more jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- a full one would fail the transaction; a listener that sleeps hears less
+    -- a full queue would fail the transaction; a sleeping listener misses notifications
     IF pg_notification_queue_usage() < 0.5 THEN
         PERFORM pg_notify('embedsidecar_changes',
             jsonb_strip_nulls(jsonb_build_object('event', event, 'pipeline', left(pipeline, 1000)) || more)::text);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_event IS 'For the triggers of notify_changes: one notification.';
+COMMENT ON FUNCTION embedsidecar.tell_event IS 'For the triggers of notify_changes: sends one notification.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_row() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -45,7 +44,7 @@ BEGIN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION embedsidecar.tell_row IS
-    'For the triggers of notify_changes: tells of a pipeline, a job or a sidecar.';
+    'For the triggers of notify_changes: notifies about a pipeline, a job or a sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_dead_letters() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -58,7 +57,7 @@ BEGIN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION embedsidecar.tell_dead_letters IS
-    'For the triggers of notify_changes: tells how many rows were given up by a statement.';
+    'For the triggers of notify_changes: notifies how many rows became dead letters in a statement.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.notify_changes("on" boolean, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
@@ -81,7 +80,7 @@ BEGIN
         RETURN result;
     END IF;
     IF was <> notify_changes."on" THEN
-        PERFORM set_config('lock_timeout', '2s', true); -- the stream and the workers wait behind us
+        PERFORM set_config('lock_timeout', '2s', true); -- the stream and the workers queue behind this lock
         IF notify_changes."on" THEN
             CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.task REFERENCING OLD TABLE AS old_rows NEW TABLE AS
                 new_rows
@@ -108,7 +107,7 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, result, (was <> notify_changes."on")::integer);
 END $$;
 COMMENT ON FUNCTION embedsidecar.notify_changes IS
-    'Turn notifications on, or off as they are at first: LISTEN embedsidecar_changes then tells of a pipeline that is '
-    'paused, resumed or does not fit its table, of dead letters, of the stages of jobs, and of streams and embedders '
-    'that fail or work again, each as JSON, without keys or texts. Anybody in the database may listen. Returns on, '
-    'off, already_on, already_off or, with dry_run, would_be_on or would_be_off.';
+    'Turn notifications on, or off (the default). LISTEN embedsidecar_changes then reports pipelines that are paused, '
+    'resumed or do not fit their table, dead letters, stages of jobs, and streams and embedders that fail or work '
+    'again, each as JSON, without keys or texts. Every role of the database may listen. Returns on, off, already_on, '
+    'already_off or, with dry_run, would_be_on or would_be_off.';

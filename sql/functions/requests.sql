@@ -1,6 +1,6 @@
--- Pipelines by SQL: a request waits in a table until a sidecar, or embedsidecar apply, carries it out in the way of a
--- changed file. A role with EXECUTE may ask; what is allowed is judged by the rights of the role that asked, when the
--- request is carried out. Of a dry run is only told what it would do. Docs: docs/sql.md, section "Pipelines".
+-- Pipelines by SQL: a request waits in a table until a sidecar, or embedsidecar apply, carries it out like a changed
+-- file. A role with EXECUTE may request; its rights are checked when the request is carried out. A dry run is only
+-- planned. Docs: docs/sql.md, section "Pipelines".
 
 CREATE OR REPLACE FUNCTION embedsidecar.waits_for(r embedsidecar.request) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -19,7 +19,7 @@ SELECT coalesce(
                  ELSE format('it comes from the file %s: change it there', c.file) END
      FROM   embedsidecar.configured AS c
      WHERE  c.digests ? not_declared.pipeline AND embedsidecar.lives(c)
-            AND NOT EXISTS (SELECT FROM embedsidecar.request AS r -- it has not heard of it yet
+            AND NOT EXISTS (SELECT FROM embedsidecar.request AS r -- the sidecar does not know it yet
                 WHERE r.pipeline = not_declared.pipeline AND r.action = 'drop' AND r.state = 'done'
                       AND r.finished_at > c.loaded_at)
      LIMIT 1),
@@ -29,7 +29,7 @@ SELECT coalesce(
 WHERE NOT EXISTS (SELECT FROM embedsidecar.declared AS d WHERE d.name = not_declared.pipeline)
 $$;
 COMMENT ON FUNCTION embedsidecar.not_declared IS
-    'Where a pipeline comes from that is not declared in the database; NULL: it is, or there is none.';
+    'The origin of a pipeline that is not declared in the database; NULL: it is declared, or does not exist.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.request_pipeline(action text, pipeline text, definition jsonb, slot name,
     said_by text, dry_run boolean)
@@ -49,7 +49,7 @@ DECLARE
     most_open  constant integer := 100;
     most       constant integer := 1000;
 BEGIN
-    -- A foreign key has triggers of its table's owner run in the session that changes the other table.
+    -- With a foreign key, triggers of its table's owner run in the session that changes the other table.
     IF pg_trigger_depth() > 0 THEN
         RAISE EXCEPTION '%: a trigger may not ask, as it runs for others than its owner', verb
             USING ERRCODE = 'insufficient_privilege', HINT = 'call it from a statement of your own';
@@ -79,11 +79,11 @@ BEGIN
     WHERE  o.state IN ('waiting', 'to_plan') AND o.dry_run = request_pipeline.dry_run
            AND o.pipeline = request_pipeline.pipeline ORDER BY o.request_id DESC LIMIT 1;
     IF r.action = request_pipeline.action AND r.definition = coalesce(request_pipeline.definition, '{}')
-       AND r.role_name = as_ THEN -- it was asked for already
+       AND r.role_name = as_ THEN -- it was already requested
         RETURN QUERY SELECT r.request_id, 'waiting', embedsidecar.waits_for(r);
         RETURN;
     END IF;
-    IF request_pipeline.dry_run THEN -- what others only look at makes no pipeline
+    IF request_pipeline.dry_run THEN -- a dry run creates no pipeline
         SELECT o.* INTO r FROM embedsidecar.request AS o
         WHERE  o.state = 'waiting' AND o.pipeline = request_pipeline.pipeline ORDER BY o.request_id DESC LIMIT 1;
     END IF;
@@ -142,7 +142,7 @@ BEGIN
     RETURN QUERY SELECT r.request_id, 'waiting', embedsidecar.waits_for(r);
 END $$;
 COMMENT ON FUNCTION embedsidecar.request_pipeline IS
-    'For create_pipeline, change_pipeline and drop_pipeline: writes the request down.';
+    'For create_pipeline, change_pipeline and drop_pipeline: stores the request.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.create_pipeline(definition jsonb, slot name DEFAULT NULL,
     said_by text DEFAULT NULL, dry_run boolean DEFAULT false)
@@ -158,8 +158,8 @@ FROM   (SELECT CASE WHEN jsonb_typeof(definition) = 'object' AND NOT definition 
            dry_run) AS r
 $$;
 COMMENT ON FUNCTION embedsidecar.create_pipeline IS
-    'Requests a pipeline, with the keys that one has in the file. A running sidecar, or embedsidecar apply, sets it '
-    'up, or with dry_run tells what that would do; the view requests tells what became of it.';
+    'Requests a pipeline, with the keys that a pipeline has in the file. A running sidecar, or embedsidecar apply, '
+    'sets it up, or with dry_run reports what that would do; the view requests has the outcome.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.change_pipeline(pipeline text, changes jsonb, said_by text DEFAULT NULL,
     dry_run boolean DEFAULT false)
@@ -169,7 +169,7 @@ SELECT request_id, state, detail
 FROM   embedsidecar.request_pipeline('change', pipeline, changes, NULL, said_by, dry_run)
 $$;
 COMMENT ON FUNCTION embedsidecar.change_pipeline IS
-    'Requests that these keys of a pipeline, which create_pipeline made, get these values; null takes a key away.';
+    'Requests new values of these keys of a pipeline that create_pipeline made; null removes a key.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.drop_pipeline(pipeline text, said_by text DEFAULT NULL,
     dry_run boolean DEFAULT false)
@@ -178,7 +178,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT request_id, state, detail FROM embedsidecar.request_pipeline('drop', pipeline, NULL, NULL, said_by, dry_run)
 $$;
 COMMENT ON FUNCTION embedsidecar.drop_pipeline IS
-    'Requests that a pipeline, which create_pipeline made, is taken away. Its vectors stay.';
+    'Requests the removal of a pipeline that create_pipeline made. Its vectors stay.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.defined(r embedsidecar.request) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -186,14 +186,14 @@ SELECT coalesce(jsonb_object_agg(e.key, e.value) FILTER (WHERE e.value <> 'null'
 FROM   jsonb_each(CASE r.action WHEN 'change' THEN coalesce((SELECT d.definition FROM embedsidecar.declared AS d
            WHERE d.name = r.pipeline), '{}') ELSE '{}' END || r.definition) AS e
 $$;
-COMMENT ON FUNCTION embedsidecar.defined IS 'The whole definition that a request leads to.';
+COMMENT ON FUNCTION embedsidecar.defined IS 'The whole definition that results from a request.';
 
--- A sidecar that is killed leaves its request to the next one, which begins again: what was made is found.
+-- If a sidecar is killed, the next one begins its request again, and finds what was already made.
 CREATE OR REPLACE FUNCTION embedsidecar.next_request(slot name)
 RETURNS TABLE (request_id bigint, action text, pipeline text, definition jsonb, role_name name, role_oid oid,
     said_by text, tries integer, dry_run boolean)
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
--- Whoever kills the program every few seconds lets no request end: what is begun again at once counts once.
+-- A program that is killed every few seconds finishes no request: an attempt that begins again at once counts once.
 UPDATE embedsidecar.request AS r
 SET    taken_by = current_setting('application_name'),
        tries = r.tries + CASE WHEN r.counted_at > now() - interval '30 s' THEN 0 ELSE 1 END,
@@ -208,8 +208,8 @@ RETURNING r.request_id, r.action, r.pipeline, embedsidecar.defined(r), r.role_na
     r.dry_run
 $$;
 COMMENT ON FUNCTION embedsidecar.next_request IS
-    'For who sets up pipelines: the first request of a slot, with the whole definition that it leads to; none, while '
-    'another carries it out.';
+    'For the program that sets up pipelines: the first request of a slot, with the whole resulting definition; none '
+    'while another session carries it out.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.finish_request(request_id bigint, reason text, hints text[], plan jsonb)
 RETURNS boolean
@@ -244,10 +244,10 @@ BEGIN
         SELECT n.request_id FROM (SELECT i.request_id, row_number() OVER (ORDER BY i.request_id DESC) AS number
             FROM embedsidecar.request AS i WHERE i.role_name = r.role_name AND i.finished_at IS NOT NULL) AS n
         WHERE n.number > most AND NOT EXISTS (SELECT FROM embedsidecar.declared AS d
-            WHERE d.request_id = n.request_id)); -- who asked for a pipeline is judged by it
+            WHERE d.request_id = n.request_id)); -- the requesting role of a pipeline is checked by it
     PERFORM pg_notify('embedsidecar_waiting', 'requests') WHERE pg_notification_queue_usage() < 0.5;
     RETURN true;
 END $$;
 COMMENT ON FUNCTION embedsidecar.finish_request IS
-    'For who sets up pipelines: what became of a request that it took; without a reason it is done, or planned. The '
-    'newest 1,000 of each role are kept, and those of pipelines that are declared.';
+    'For the program that sets up pipelines: records the outcome of a request; without a reason it is done, or '
+    'planned. Keeps the newest 1,000 of each role, and those of declared pipelines.';

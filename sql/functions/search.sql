@@ -1,9 +1,8 @@
--- Rows by meaning, and the vector of a text, by SQL. Docs: docs/search.md, section "By SQL". A question travels to the
--- sidecar as a signed logical message through the slot that it reads anyway, outside of any transaction; the answer
--- comes back as a row.
+-- Search by meaning, and the vector of a text, by SQL. Docs: docs/search.md, section "By SQL". A question reaches the
+-- sidecar as a signed non-transactional logical message through its slot; the answer comes back as a row.
 
--- How a question is made. Functions that only others here call, with the rights of the schema's owner.
--- HMAC-SHA-256 under a key that is derived from the installation's secret.
+-- Construction of questions: internal functions, called with the rights of the schema's owner.
+-- HMAC-SHA-256 with a key that is derived from the installation's secret.
 CREATE OR REPLACE FUNCTION embedsidecar.sign(purpose text, content bytea) RETURNS bytea
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -20,7 +19,7 @@ BEGIN
     RETURN sha256(outer_key || sha256(inner_key || content));
 END $$;
 COMMENT ON FUNCTION embedsidecar.sign IS
-    'Signs a question or a hint, so that a sidecar heeds none that a stranger has put into the WAL.';
+    'Signs a question or a hint, so that sidecars ignore messages that others put into the WAL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.question(caller text, pipeline text, content text, timeout interval,
     OUT pipeline_id integer, OUT slot_name name, OUT body bytea, OUT question bytea)
@@ -44,14 +43,14 @@ BEGIN
             coalesce(question.timeout::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    -- Without a name any will do, as long as all of them have one model.
+    -- Without a name any pipeline will do, if all of them have the same model.
     IF question.pipeline IS NULL
        AND (SELECT count(DISTINCT p.fingerprint) = 1 FROM embedsidecar.pipeline AS p WHERE p.beside IS NULL) THEN
         question.pipeline_id := (SELECT min(p.pipeline_id) FROM embedsidecar.pipeline AS p WHERE p.beside IS NULL);
     ELSE
         question.pipeline_id := embedsidecar.pipeline_meant(question.pipeline);
     END IF;
-    -- What is wrong may quote a text or a filter: that is for those who may read the table.
+    -- The message may quote a text or a filter, so only roles that may read the table see it.
     SELECT p.name, p.slot_name, p.status,
            CASE WHEN embedsidecar.reads(p.table_oid) THEN p.status_detail END AS status_detail
     INTO   found FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = question.pipeline_id;
@@ -61,13 +60,13 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check tells what to do';
     END IF;
     question.slot_name := found.slot_name;
-    -- The role that logged in is part of the question: who may ask learns nothing of what others have asked.
+    -- The question contains the role that logged in: roles learn nothing of other roles' questions.
     question.body := int4send(question.pipeline_id) || oidsend(quote_ident(session_user)::regrole)
         || convert_to(question.content, 'UTF8');
     question.question := sha256(question.body);
 END $$;
 COMMENT ON FUNCTION embedsidecar.question IS
-    'Checks what embed, search and ask were given, and words it for the sidecar.';
+    'Checks the arguments of embed, search and ask, and encodes them for the sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.texts_question(caller text, pipeline text, content text, texts text[],
     timeout interval, OUT slot_name name, OUT body bytea, OUT question bytea)
@@ -101,7 +100,7 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded',
                 HINT = 'give fewer texts, or their beginnings: a model reads no more of one than its token limit';
     END IF;
-    -- Pipeline and role, then each text with its length before it; the one that is asked about is the first.
+    -- Pipeline and role, then each text after its length; the first text is the query.
     SELECT substr(q.body, 1, 8) || string_agg(int4send(octet_length(t.bytes)) || t.bytes, ''::bytea ORDER BY t.n)
     INTO   body
     FROM  (SELECT convert_to(x.content, 'UTF8') AS bytes, x.n
@@ -109,12 +108,12 @@ BEGIN
     question := sha256(body);
 END $$;
 COMMENT ON FUNCTION embedsidecar.texts_question IS
-    'As question, with texts that are to be scored by how well they answer it; NULL: its vector is wanted.';
+    'As question, with texts to score by how well they answer it; NULL: its vector is wanted.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.put(body bytea, timeout interval, scores boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- pipeline and role, then until when the answer is waited for, in microseconds, then the text
+    -- pipeline and role, then the deadline in microseconds, then the text
     content bytea := substr(body, 1, 8) || int8send((extract(epoch FROM clock_timestamp() + timeout) * 1000000)::bigint)
         || substr(body, 9);
 BEGIN
@@ -127,11 +126,11 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.put IS
-    'Sends a question, for a vector or for scores. Before PostgreSQL 17 it is on its way when somebody commits.';
+    'Sends a question, for a vector or for scores. Before PostgreSQL 17 it is sent when any session commits.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.asked_about(body bytea) RETURNS integer
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-SELECT ('x' || encode(substr(body, 1, 4), 'hex'))::bit(32)::integer -- as int4send has written it
+SELECT ('x' || encode(substr(body, 1, 4), 'hex'))::bit(32)::integer -- written by int4send
 $$;
 COMMENT ON FUNCTION embedsidecar.asked_about IS 'The number of the pipeline that a question is about.';
 
@@ -147,7 +146,7 @@ BEGIN
            AND CASE WHEN a.problem IS NULL THEN a.made_at > clock_timestamp() - interval '1 minute'
                ELSE a.made_at >= answer_to.since END;
     IF found.problem IS NOT NULL THEN
-        -- Behind the colon are words of a program, with its files and addresses: for those who may read the table.
+        -- After the colon are a program's words, with its files and addresses: only for roles that may read the table.
         RAISE EXCEPTION '%: %', answer_to.caller, CASE WHEN embedsidecar.reads((SELECT p.table_oid
                 FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = embedsidecar.asked_about(answer_to.body)))
             THEN found.problem ELSE split_part(found.problem, ':', 1) END USING ERRCODE = 'external_routine_exception';
@@ -155,7 +154,8 @@ BEGIN
     RETURN found.vector;
 END $$;
 COMMENT ON FUNCTION embedsidecar.answer_to IS
-    'The answer to a question: a vector of at most a minute ago, an error that is not from before, or NULL.';
+    'The answer to a question: a vector of at most a minute ago, an error that is not older than the question, or '
+    'NULL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.nobody_answers(caller text, slot_name name, timeout interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -166,7 +166,7 @@ DECLARE
     others   text;
 BEGIN
     IF NOT streamed THEN
-        -- Why is for those who may see the sidecars.
+        -- The reason is only for roles that may see the sidecars.
         others := (SELECT string_agg(concat_ws(' ', w.instance, w.stream,
                        CASE WHEN embedsidecar.reads('embedsidecar.workers'::regclass)
                            THEN nullif(w.stream_detail, '') END), '; ')
@@ -188,7 +188,7 @@ BEGIN
                       'tells how many; a model that starts takes a while; timeout can be up to 1 minute';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.nobody_answers IS 'An error where no sidecar runs, and when the time is over.';
+COMMENT ON FUNCTION embedsidecar.nobody_answers IS 'Raises an error if no sidecar runs, or after the timeout.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.not_in_time(caller text, slot_name name, body bytea, timeout interval)
 RETURNS void
@@ -213,7 +213,7 @@ BEGIN
     PERFORM embedsidecar.nobody_answers(not_in_time.caller, not_in_time.slot_name, not_in_time.timeout);
 END $$;
 COMMENT ON FUNCTION embedsidecar.not_in_time IS
-    'The error when the time is over: with what keeps the sidecar that streams from the pipeline, if it has said so.';
+    'Raises the error of a timeout, with the streaming sidecar''s problem with the pipeline, if it has reported one.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.on_primary(caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -225,7 +225,7 @@ BEGIN
                       'embedsidecar.neighbours(pipeline, vector, rows)';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.on_primary IS 'An error on a standby.';
+COMMENT ON FUNCTION embedsidecar.on_primary IS 'Raises an error on a standby.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.answered(caller text, slot_name name, body bytea, question bytea,
     timeout interval, scores boolean) RETURNS text
@@ -233,7 +233,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     began  timestamptz := clock_timestamp();
     asked  timestamptz := '-infinity';
-    again  interval := CASE WHEN scores THEN '10 s' ELSE '1 s' END; -- texts may be large
+    again  interval := CASE WHEN scores THEN '10 s' ELSE '1 s' END; -- its texts may be large
     pause  double precision := 0.001;
     answer text;
 BEGIN
@@ -258,7 +258,7 @@ BEGIN
     END IF;
     PERFORM embedsidecar.nobody_answers(caller, slot_name, NULL);
     LOOP
-        -- Again by and by: a sidecar that is told to stop may have read the question and not answered it.
+        -- Again after a while: a sidecar that is stopping may have read the question without an answer.
         IF clock_timestamp() >= asked + again THEN
             asked := clock_timestamp();
             PERFORM embedsidecar.call();
@@ -276,9 +276,9 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.answered IS
-    'The answer to a question: one that is there, or what the sidecar answers when it is asked.';
+    'The answer to a question: an existing one, or the sidecar''s answer when it is asked.';
 
--- What people call.
+-- Functions for users.
 CREATE OR REPLACE FUNCTION embedsidecar.embed(content text, pipeline text DEFAULT NULL,
     timeout interval DEFAULT '5 s') RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -290,10 +290,10 @@ BEGIN
     RETURN embedsidecar.answered('embed', q.slot_name, q.body, q.question, embed.timeout, false);
 END $$;
 COMMENT ON FUNCTION embedsidecar.embed IS
-    'The vector of a text to search for, made by a pipeline''s model, as pgvector reads it: SELECT id FROM docs ORDER '
-    'BY embedding <=> (SELECT embedsidecar.embed(''a text'')::vector) LIMIT 5. In a select of its own, or it is asked '
-    'for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it '
-    'answer in any case.';
+    'The vector of a text to search for, by a pipeline''s model, as pgvector reads it: SELECT id FROM docs ORDER BY '
+    'embedding <=> (SELECT embedsidecar.embed(''a text'')::vector) LIMIT 5. Use it in a sub-select, otherwise it is '
+    'called for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; after CALL embedsidecar.ask it '
+    'answers in any case.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rerank(pipeline text, content text, texts text[],
     timeout interval DEFAULT '5 s') RETURNS real[]
@@ -310,8 +310,8 @@ BEGIN
     RETURN embedsidecar.answered('rerank', q.slot_name, q.body, q.question, rerank.timeout, true)::real[];
 END $$;
 COMMENT ON FUNCTION embedsidecar.rerank IS
-    'How well each of some texts answers another, by the reranker that the configuration names for a pipeline: one '
-    'score for each, in order, the larger the better. Only scores of one call compare. As embed, it asks the sidecar.';
+    'How well each of some texts answers another, by the reranker configured for a pipeline: one score for each, in '
+    'order, the larger the better. Only scores of one call are comparable. Like embed, it asks the sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.begin_ask(pipeline text, content text, timeout interval,
     texts text[]) RETURNS void
@@ -324,7 +324,7 @@ BEGIN
         begin_ask.timeout);
     PERFORM embedsidecar.nobody_answers('ask', q.slot_name, NULL);
     PERFORM embedsidecar.put(q.body, begin_ask.timeout, begin_ask.texts IS NOT NULL);
-    -- With a transaction number the commit is flushed, and the message with it. No standby is waited for.
+    -- With a transaction id the commit is flushed, and the message with it, without waiting for a standby.
     PERFORM pg_current_xact_id(), set_config('synchronous_commit', 'local', true);
 END $$;
 COMMENT ON FUNCTION embedsidecar.begin_ask IS 'For ask: sends the question with the commit of this transaction.';
@@ -347,10 +347,10 @@ BEGIN
     RETURN done;
 END $$;
 COMMENT ON FUNCTION embedsidecar.asked IS
-    'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
+    'For ask: whether the answer exists; raises an error if it does not by the end of the wait.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
--- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
+-- A procedure with its owner's rights, or with a search_path of its own, may not commit. So this one has the invoker's
+-- rights, and sets search_path after each commit: operators and functions never come from the caller's search_path.
 CREATE OR REPLACE PROCEDURE embedsidecar.ask(pipeline text, content text, timeout interval DEFAULT '5 s',
     rerank integer DEFAULT NULL, filter jsonb DEFAULT NULL, max_distance double precision DEFAULT NULL,
     fresh_only boolean DEFAULT false)
@@ -365,13 +365,13 @@ DECLARE
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     PERFORM embedsidecar.check_rerank('ask', rerank, 1);
-    -- First the vector; then the scores of what is found by it.
+    -- First the vector; then the scores of the rows that it finds.
     FOR step IN 1..CASE WHEN rerank IS NULL THEN 1 ELSE 2 END LOOP
         IF step = 2 THEN
             texts := (embedsidecar.candidates(pipeline, content, rerank, timeout, filter, max_distance,
                 fresh_only)).texts;
             EXIT WHEN cardinality(texts) = 0;
-            again := '10 s'; -- they may be large
+            again := '10 s'; -- the texts may be large
         END IF;
         began := clock_timestamp();
         asked := '-infinity';
@@ -392,9 +392,9 @@ BEGIN
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.ask IS
-    'Has a text embedded, on every version of PostgreSQL: for a minute embed and search answer the same role at once, '
-    'in any transaction. With rerank, and the filter, max_distance and fresh_only of the search, what it finds is '
-    'scored, too. It commits, so it is called outside of a transaction.';
+    'Embeds a text, on every version of PostgreSQL: for a minute embed and search answer the same role at once, in '
+    'any transaction. With rerank, and the filter, max_distance and fresh_only of the search, its candidates are '
+    'scored, too. It commits, so call it outside of a transaction.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.base_of(type oid) RETURNS oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -403,11 +403,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
     SELECT b.oid FROM base AS b JOIN pg_type AS y ON y.oid = b.oid WHERE y.typtype <> 'd'
 $$;
-COMMENT ON FUNCTION embedsidecar.base_of IS 'The type that a domain is made of; of any other type itself.';
+COMMENT ON FUNCTION embedsidecar.base_of IS 'The base type of a domain; any other type itself.';
 
--- The conditions of a filter, over a source row s. Nothing that was given becomes part of the statement: columns come
--- from the catalog, and values are read from $4. A type that is not the server's own is compared as it is printed: its
--- casts and operators may be code of its owner.
+-- The conditions of a filter, over a source row s. No input becomes part of the statement: columns come from the
+-- catalog, and values from $4. Values of a type that is not built in are compared as text: its casts and operators may
+-- be code of its owner.
 CREATE OR REPLACE FUNCTION embedsidecar.search_conditions(table_oid oid, filter jsonb, OUT conditions text,
     OUT given jsonb, OUT columns text[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -530,17 +530,17 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.search_conditions IS
     'For search_statement: the conditions of a filter, their values, and their columns.';
 
--- What an expression says is for those who may read something of the table that it reads.
+-- Only roles that may read some column of a table may see an expression over it.
 CREATE OR REPLACE FUNCTION embedsidecar.reads(relation oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pg_roles AS r WHERE embedsidecar.acts_as(quote_ident(session_user)::regrole, r.oid)
                    AND has_any_column_privilege(r.oid, relation, 'SELECT'))
 $$;
 COMMENT ON FUNCTION embedsidecar.reads IS
-    'Whether the role of the session, or one that it may act as, may read anything of a table.';
+    'Whether the role of the session, or one that it may act as, may read any column of a table.';
 
--- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement
--- runs with the rights of the searching role, and must lead nowhere else.
+-- Names come from the catalog by the number of the source table, which the role that works cannot set: the statement
+-- runs with the rights of the searching role, and must not read another table.
 CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, filter jsonb, OUT near text, OUT exact text,
     OUT iterative boolean, OUT pipeline_id integer, OUT given jsonb, OUT tables oid[], OUT columns text[],
     OUT relation oid, OUT attnum smallint, OUT called text, OUT name text)
@@ -574,14 +574,14 @@ BEGIN
         FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE  n.nspname = coalesce(p.destination_schema, p.table_schema) AND c.relname = p.destination_table
             AND c.relkind IN ('r', 'p');
-        IF vectors IS NULL THEN -- it has another name by now
+        IF vectors IS NULL THEN -- it was renamed
             SELECT d.relation, d.quoted INTO vectors, into_ FROM embedsidecar.destination_of(p.pipeline_id) AS d;
         END IF;
     ELSE
         vectors := p.table_oid;
     END IF;
     at := coalesce(p.destination_column, 'embedding');
-    -- Which type it is, and where its operators are. bit is the server's own, its operators are pgvector's.
+    -- The type of the vectors and the schema of its operators. bit is built in, but its operators are pgvector's.
     SELECT t.typname, format('%I', n.nspname) AS extension,
         string_to_array(regexp_replace(e.extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}' AS iterative INTO stored
     FROM   pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid, pg_extension AS e
@@ -589,7 +589,7 @@ BEGIN
     WHERE  a.attrelid = vectors AND a.attname = at AND NOT a.attisdropped AND e.extname = 'vector'
            AND (t.typnamespace = e.extnamespace AND t.typname IN ('vector', 'halfvec', 'sparsevec')
                OR t.oid = 'bit'::regtype);
-    -- Values of keys are compared as the index of the key does.
+    -- Key values are compared as in the index of the key.
     SELECT array_agg(a.attname ORDER BY x.n),
            string_agg(format('s.%I AS embedsidecar_key_%s', a.attname, x.n), ', ' ORDER BY x.n),
            string_agg(format('embedsidecar_key_%s', x.n), ', ' ORDER BY x.n),
@@ -598,8 +598,7 @@ BEGIN
            CASE WHEN count(*) = 1 THEN 'embedsidecar.printed(b.embedsidecar_key_1)'
                 ELSE string_agg(format($q$replace(replace(embedsidecar.printed(b.embedsidecar_key_%s), '\', '\\'),
                     '|', '\|')$q$, x.n), $q$ || '|' || $q$ ORDER BY x.n) END,
-           -- jsonb_build_object looks for a cast to JSON: of a type that is not the server's own that is code of
-           -- its owner.
+           -- jsonb_build_object looks for a cast to JSON: for a type that is not built in, that is its owner's code.
            string_agg(format(CASE WHEN t.base >= 16384 THEN $q$%L, format('%%s', b.embedsidecar_key_%s)$q$
                ELSE '%L, b.embedsidecar_key_%s' END, a.attname, x.n), ', ' ORDER BY x.n)
     INTO   named, keys, own, same, here, row_key, pairs
@@ -632,7 +631,7 @@ BEGIN
     pipeline_id := p.pipeline_id;
     name := p.name;
     given := asked.given;
-    -- What the searching role must be able to read.
+    -- The columns that the searching role must be able to read.
     columns := named::text[] || asked.columns
         || CASE WHEN into_ IS NULL THEN ARRAY[at::text]
             ELSE named::text[] || at::text || CASE WHEN chunks THEN '{chunk_no,chunk_text}'::text[] ELSE '{}' END END;
@@ -645,8 +644,8 @@ BEGIN
             WHEN 'bit' THEN '%1$s.binary_quantize($1::text::%1$s.vector)'
                                       WHEN 'sparsevec' THEN '$1::text::%1$s.sparsevec'
                                           ELSE '$1::text::%1$s.vector' END, stored.extension);
-    -- A vector whose row is gone, which waits to be swept out of an embedding table, is not found. Of several that
-    -- are as near as the last, the key decides, so that pages fit together.
+    -- A vector in an embedding table whose row is gone is not found. Among rows that are as near as the last, the key
+    -- decides, so that pages fit together.
     near := 'WITH embedsidecar_nearest AS MATERIALIZED (SELECT ' || keys || ', ' || distance
         || ' AS embedsidecar_distance, '
         || CASE WHEN chunks THEN 'v.chunk_no' ELSE 'NULL::integer' END || ' AS embedsidecar_chunk'
@@ -670,7 +669,7 @@ BEGIN
         || CASE WHEN chunks THEN ' LEFT JOIN ' || into_ || ' AS t ON ' || here
             || ' AND t.chunk_no = b.embedsidecar_chunk' ELSE '' END;
     near := near || own;
-    -- An index gives up when few of the nearest may be seen, or are gone by now; then all are looked at.
+    -- An index stops early if few of the nearest rows are visible to the role or still exist; then all are read.
     exact := CASE WHEN EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS x ON x.oid = i.indexrelid
         JOIN pg_am AS m ON m.oid = x.relam
                                WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat', 'diskann', 'vchordrq')
@@ -688,9 +687,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.search_statement IS
     'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors '
-    'are looked at, $3 how many rows are wanted, $4 the values of the filter (given). exact is one that no index '
-    'shortens, NULL where none could. tables and columns are what it reads; relation and attnum are the column of the '
-    'vectors that is called so.';
+    'to examine, $3 how many rows to return, $4 the values of the filter (given). exact is a statement that uses no '
+    'index, NULL if none could. tables and columns are what it reads; relation and attnum identify the column of the '
+    'vectors.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.printed(value anyelement) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET timezone = 'UTC'
@@ -698,9 +697,9 @@ SET intervalstyle = 'postgres' SET extra_float_digits = '3' SET bytea_output = '
 SELECT format('%s', value)
 $$;
 COMMENT ON FUNCTION embedsidecar.printed IS
-    'For neighbours: a value of a key as embedsidecar.tasks shows it, whatever the session of the caller prints.';
+    'For neighbours: a value of a key as embedsidecar.tasks shows it, regardless of the session''s settings.';
 
--- It cannot tell which rows the caller sees: a caller who does not see all rows could guess keys.
+-- It cannot check which rows the caller sees: a caller who does not see all rows could guess keys.
 CREATE OR REPLACE FUNCTION embedsidecar.rows_with_tasks(pipeline_id integer, keys text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -769,8 +768,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE  NOT o.rolsuper ORDER BY w.rank, o.rolname LIMIT 1
 $$;
 COMMENT ON FUNCTION embedsidecar.search_owner IS
-    'For neighbours: an owner of the tables of a pipeline, of their schemas or of pgvector, who is no superuser; NULL: '
-    'there is none.';
+    'For neighbours: an owner of the tables of a pipeline, of their schemas or of pgvector who is no superuser; NULL: '
+    'none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10,
     filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0, max_distance double precision DEFAULT NULL,
@@ -783,7 +782,7 @@ DECLARE
     finder     record;
     found      embedsidecar.found_row[];
     vectors    bigint;
-    ended      boolean := false; -- what is left to find is too far away
+    ended      boolean := false; -- the remaining rows are too far away
     exactly    boolean := false;
     ef         text := current_setting('hnsw.ef_search', true);
     scan       text := current_setting('hnsw.iterative_scan', true);
@@ -791,7 +790,7 @@ DECLARE
     lacks      text;
     stale      text[];
 BEGIN
-    -- What an owner puts into an index, say, runs with the rights of the reader of his table; SET ROLE is no wall.
+    -- An owner's code, in an index for example, runs with the rights of the table's reader; SET ROLE does not stop it.
     IF (SELECT bool_or(r.rolsuper) FROM pg_roles AS r WHERE r.rolname IN (current_user, session_user)) THEN
         owner := embedsidecar.search_owner(pipeline);
         IF owner IS NOT NULL THEN
@@ -813,15 +812,15 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege', HINT = lacks;
     END IF;
     LOOP
-        -- Left alone an HNSW index finds 40 vectors at most, before any policy of the table.
+        -- By default an HNSW index finds at most 40 vectors, before any policy of the table applies.
         PERFORM set_config('hnsw.ef_search', least(greatest(candidates, 40), 1000)::text, true);
         IF finder.iterative THEN
             PERFORM set_config('hnsw.iterative_scan', 'strict_order', true);
         END IF;
         EXECUTE CASE WHEN exactly THEN finder.exact ELSE finder.near END INTO found, vectors USING vector, candidates,
             CASE WHEN fresh_only THEN candidates ELSE wanted END, finder.given;
-        -- The names in it were looked up just now, and what they mean by the snapshot of the caller: a switch of the
-        -- model may lie between. From here on none can, as the tables have been read.
+        -- The names were looked up just now, but their meaning by the caller's snapshot: a switch of the model may lie
+        -- between. From here on none can, because the tables have been read.
         IF NOT embedsidecar.still_named(finder.relation, finder.attnum, finder.called) THEN
             RAISE EXCEPTION 'the model of pipeline "%" was switched meanwhile', pipeline
                 USING ERRCODE = 'serialization_failure', HINT = 'embed the question again, and ask again';
@@ -838,7 +837,7 @@ BEGIN
             stale := embedsidecar.rows_with_tasks(finder.pipeline_id, ARRAY(SELECT f.row_key FROM unnest(found) AS f));
             found := ARRAY(SELECT f FROM unnest(found) AS f WHERE f.row_key <> ALL (stale));
         END IF;
-        -- Several chunks of one row may have taken the places of other rows.
+        -- Several chunks of one row may have displaced other rows.
         EXIT WHEN cardinality(found) >= wanted OR ended OR vectors < candidates OR candidates >= most;
         candidates := least(2 * candidates, most);
     END LOOP;
@@ -851,8 +850,8 @@ BEGIN
         WHERE f.place > "offset" ORDER BY f.place LIMIT k;
 END $$;
 COMMENT ON FUNCTION embedsidecar.neighbours IS
-    'Rows of a pipeline whose vectors are nearest to one, with the rights and the policies of the caller: he needs '
-    'SELECT on the key, on the vectors, and on chunks where texts are cut. The vector is given as pgvector prints it: '
+    'Rows of a pipeline with the vectors nearest to a vector, with the rights and the policies of the caller, who '
+    'needs SELECT on the key, on the vectors, and on chunks if texts are cut. The vector is in pgvector''s text form: '
     'embedsidecar.neighbours(''public.docs'', (SELECT embedding::text FROM docs WHERE id = 1)). The other parameters '
     'are those of search.';
 
@@ -876,7 +875,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.check_search IS 'An error for parameters of search and neighbours that make no sense.';
+COMMENT ON FUNCTION embedsidecar.check_search IS 'Raises an error for invalid parameters of search and neighbours.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.check_rerank(caller text, rerank integer, wanted integer) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -888,9 +887,9 @@ BEGIN
             caller, wanted, most, rerank USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.check_rerank IS 'An error for a number of candidates that makes no sense; NULL does.';
+COMMENT ON FUNCTION embedsidecar.check_rerank IS 'Raises an error for an invalid number of candidates; NULL is valid.';
 
--- As in internal/pipeline/text.go. What the catalogue cannot say is said by the schema's owner: the expression.
+-- As in internal/pipeline/text.go. The expression is not in the catalog: it comes from our own tables.
 CREATE OR REPLACE FUNCTION embedsidecar.text_statement(pipeline text, OUT statement text, OUT tables oid[],
     OUT columns text[])
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -905,8 +904,7 @@ BEGIN
         WHERE q.pipeline_id = embedsidecar.pipeline_meant(text_statement.pipeline);
     SELECT CASE WHEN c.relkind = 'p' THEN '' ELSE 'ONLY ' END || format('%I.%I', n.nspname, c.relname) INTO source
     FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = p.table_oid;
-    -- A type that is not the server's own is read as it is printed: its casts and operators may be code of the one who
-    -- made it.
+    -- A type that is not built in is read as text: its casts and operators may be code of its owner.
     WITH types AS (
         SELECT a.attname, t.base, format_type(t.base, -1) AS type
         FROM   pg_attribute AS a CROSS JOIN LATERAL embedsidecar.base_of(a.atttypid) AS t (base)
@@ -919,7 +917,7 @@ BEGIN
                        ELSE format($q$nullif(format('%%s', r.%I), '')$q$, t.attname) END, ', ' ORDER BY x.n)
             FROM   unnest(p.source_columns) WITH ORDINALITY AS x (name, n) JOIN types AS t ON t.attname = x.name)
     INTO   same, parts;
-    -- The line breaks end a comment of one line.
+    -- The line breaks end a trailing comment.
     statement := 'SELECT left('
         || CASE WHEN p.joined_text IS NOT NULL THEN p.joined_text
                 WHEN p.text_expression <> '' THEN E'((\n' || p.text_expression || E'\n))::text'
@@ -933,8 +931,8 @@ BEGIN
     FROM   embedsidecar.joined_tables(p.joins) AS j CROSS JOIN unnest(j.uses) AS u (name);
 END $$;
 COMMENT ON FUNCTION embedsidecar.text_statement IS
-    'For candidates: the statement that gives the beginning ($2 characters) of the pipeline''s text of the row with a '
-    'key ($1), and what it reads.';
+    'For candidates: the statement that returns the beginning ($2 characters) of the pipeline''s text of the row with '
+    'a key ($1), and what it reads.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.nearest_to(pipeline text, content text, k integer, timeout interval,
     filter jsonb, "offset" integer, max_distance double precision, fresh_only boolean) RETURNS embedsidecar.found_row[]
@@ -945,8 +943,8 @@ DECLARE
     found  embedsidecar.found_row[];
     began  timestamptz := clock_timestamp();
 BEGIN
-    -- The question may have been embedded by the model that served until then. Once the rows are read, none can be
-    -- switched until the transaction ends.
+    -- The query may have been embedded by the previous model. Once the rows are read, no switch is possible until the
+    -- transaction ends.
     LOOP
         served := embedsidecar.served_by(pipeline);
         vector := embedsidecar.embed(content, pipeline, timeout);
@@ -975,7 +973,7 @@ DECLARE
     reader record;
     lacks  text;
     one    text;
-    -- enough for what a model reads, and together no more than can be sent
+    -- enough for what a model reads, and together no more than a message can hold
     most   constant integer := least(16384, 1000000 / rerank);
 BEGIN
     SELECT * INTO reader FROM embedsidecar.text_statement(pipeline);
@@ -989,7 +987,7 @@ BEGIN
     FOR i IN 1..cardinality(hits) LOOP
         one := left((hits[i]).chunk_text, most);
         IF one IS NULL THEN
-            -- A row whose text fails breaks the search of nobody: it comes last.
+            -- A row whose text fails does not fail the search: it comes last.
             BEGIN
                 EXECUTE reader.statement INTO one USING (hits[i]).key, most;
             EXCEPTION WHEN data_exception OR raise_exception THEN
@@ -1000,8 +998,8 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.candidates IS
-    'For search with rerank: the rows that are nearest to a text, and the text of each: of the nearest chunk where '
-    'chunks are stored. With the rights and the policies of the caller.';
+    'For search with rerank: the rows nearest to a text, with the text of each: of the nearest chunk if chunks are '
+    'stored. With the rights and the policies of the caller.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10,
     timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,
@@ -1013,7 +1011,7 @@ DECLARE
     scores real[];
     began  timestamptz := clock_timestamp();
 BEGIN
-    -- Before anything is embedded.
+    -- Checked before anything is embedded.
     PERFORM embedsidecar.check_search('search', k, "offset", max_distance, fresh_only);
     PERFORM embedsidecar.check_rerank('search', rerank, k + "offset");
     IF pipeline IS NULL THEN
@@ -1040,11 +1038,11 @@ BEGIN
         WHERE  f.place > "offset" ORDER BY f.place LIMIT k;
 END $$;
 COMMENT ON FUNCTION embedsidecar.search IS
-    'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of '
-    'whoever asks. filter has conditions on columns: {"status": "published", "price": {"$lt": 20}}; "offset" leaves '
-    'out the nearest; max_distance what is farther away; fresh_only rows that wait to be embedded again. With rerank, '
-    'so many candidates are put in the order of a reranker. As embed, it asks the sidecar from PostgreSQL 17 on, in '
-    'READ COMMITTED, on the primary; CALL embedsidecar.ask before has it answer in any case.';
+    'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of the '
+    'caller. filter has conditions on columns: {"status": "published", "price": {"$lt": 20}}; "offset" skips the '
+    'nearest; max_distance leaves out rows farther away; fresh_only leaves out rows that wait to be embedded again. '
+    'With rerank, a reranker orders that many candidates. Like embed, it asks the sidecar from PostgreSQL 17 on, in '
+    'READ COMMITTED, on the primary; after CALL embedsidecar.ask it answers in any case.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search_across(pipelines text[], content text, k integer DEFAULT 10,
     timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,
@@ -1077,7 +1075,7 @@ BEGIN
         RAISE EXCEPTION 'search_across: several pipelines find 1000 rows at most, with the offset'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    -- All of them, before anything is embedded.
+    -- All pipelines are checked before anything is embedded.
     FOREACH one IN ARRAY pipelines LOOP
         SELECT * INTO s FROM embedsidecar.search_statement(one, filter);
         CONTINUE WHEN s.pipeline_id = ANY (ids);
@@ -1106,9 +1104,9 @@ BEGIN
         WHERE  x.nth = 1 ORDER BY x.score DESC, x.n, x.place OFFSET "offset" LIMIT k;
 END $$;
 COMMENT ON FUNCTION embedsidecar.search_across IS
-    'Rows of several pipelines by meaning, as search finds those of each; joined by rank (reciprocal rank fusion), so '
-    'their models need not be the same. pipeline is that of the row, score what it is ordered by. A row that several '
-    'pipelines of one table find is one row. An error of one pipeline is that of the search.';
+    'Rows of several pipelines by meaning, as search finds those of each, joined by rank (reciprocal rank fusion), so '
+    'their models may differ. pipeline is the row''s pipeline, score its rank score. A row that several pipelines of '
+    'one table find is one row. An error of one pipeline fails the search.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.highlight(document text, content text, language regconfig DEFAULT NULL)
 RETURNS text
@@ -1117,7 +1115,7 @@ DECLARE
     words regconfig := coalesce(highlight.language, get_current_ts_config());
     query tsquery;
 BEGIN
-    -- As in internal/search/sql.go. Words are marked by characters that no text keeps, then all else is escaped.
+    -- As in internal/search/sql.go. Words are marked by characters that are removed from the text; then it is escaped.
     SELECT coalesce(string_agg('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || '''', ' | '),
         '')::tsquery INTO query FROM unnest(to_tsvector(words, highlight.content)) AS w;
     RETURN replace(replace(replace(replace(replace(replace(replace(
@@ -1127,6 +1125,6 @@ BEGIN
         '</mark>');
 END $$;
 COMMENT ON FUNCTION embedsidecar.highlight IS
-    'Passages of a text as HTML, escaped, with the words of a question in <mark>: embedsidecar.highlight(d.body, '
-    '''reset my password'', ''english''). Words are read by default_text_search_config, or by a text search '
-    'configuration. Of a text, 65,536 characters are read.';
+    'Passages of a text as escaped HTML, with the words of a query in <mark>: embedsidecar.highlight(d.body, ''reset '
+    'my password'', ''english''). Uses default_text_search_config, or the given text search configuration. Reads the '
+    'first 65,536 characters of a text.';

@@ -1,7 +1,7 @@
--- Where slots, pipelines and rows stand is judged here and nowhere else: command line, views, HTTP, pages, metrics and
--- probes show what these functions say. They read tables and no views: sessions of the program refuse views.
+-- Only these functions determine the states of slots, pipelines and rows. The command line, views, HTTP, dashboard,
+-- metrics and probes show their results. They read tables and no views: the program's sessions refuse views.
 
--- Any session may call itself what a sidecar is called.
+-- Any session may take a sidecar's name.
 CREATE OR REPLACE FUNCTION embedsidecar.may_work(role oid) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT EXISTS (SELECT FROM pg_class AS c
@@ -10,8 +10,8 @@ SELECT EXISTS (SELECT FROM pg_class AS c
                      AND embedsidecar.acts_as(may_work.role, g.grantee))
 $$;
 COMMENT ON FUNCTION embedsidecar.may_work(oid) IS
-    'Whether a role may work as a sidecar here, or act as one that may: a session of another is none, whatever its '
-    'name.';
+    'Whether a role may work as a sidecar here, or act as such a role. Sessions of other roles count as none, '
+    'whatever their name.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.runs(w embedsidecar.worker) RETURNS boolean
 LANGUAGE sql STABLE AS $$
@@ -22,12 +22,12 @@ SELECT coalesce(w.quiet_until, w.last_seen_at) > now() - interval '5 minutes'
                       OR w.quiet_until IS NOT NULL)))
 $$;
 COMMENT ON FUNCTION embedsidecar.runs(embedsidecar.worker) IS
-    'Whether a sidecar was seen recently and a session of its name is there, or on the server where it has left a '
-        'quiet database: one that was killed leaves its row.';
+    'Whether a sidecar was seen recently and a session of its name exists, here or on the server after it has left a '
+    'quiet database. A killed sidecar leaves its row.';
 
--- An idle streamer stores its position late. This message comes to it through the slot, outside of any transaction: who
--- has called may hold one open, so that a NOTIFY would not be sent. Before 17 the message waits in memory until anybody
--- commits, or until its page is full: that is flushed within a moment, so another one fills it.
+-- An idle streamer stores its position late. This message reaches it through the slot, outside of any transaction: the
+-- caller may hold one open, and then a NOTIFY would not be sent. Before 17 the message waits in memory until a session
+-- commits or its page is full. A full page is flushed soon, so a second message fills it.
 CREATE OR REPLACE FUNCTION embedsidecar.hurry() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -39,9 +39,9 @@ BEGIN
             repeat(' ', current_setting('wal_block_size')::integer));
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.hurry() IS 'Has the streamers store their positions as soon as they read this.';
+COMMENT ON FUNCTION embedsidecar.hurry() IS 'Makes the streamers store their positions as soon as they read this.';
 
--- After a crash the server resets its statistics. PostgreSQL 14 keeps them in a file, which no function reads.
+-- After a crash the server resets its statistics. PostgreSQL 14 keeps them in a file that no function reads.
 CREATE OR REPLACE FUNCTION embedsidecar.server_life() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
 SELECT greatest(pg_catalog.pg_postmaster_start_time(),
@@ -49,28 +49,27 @@ SELECT greatest(pg_catalog.pg_postmaster_start_time(),
         THEN pg_catalog.pg_stat_get_bgwriter_stat_reset_time() END)
 $$;
 COMMENT ON FUNCTION embedsidecar.server_life() IS
-    'When the server last began with what was on its disk, by a start or after a crash: commits of before may be '
-        'forgotten.';
+    'When the server last started, or recovered from a crash: earlier commits may be lost.';
 
 -- 1701013875 is the number of these locks.
 CREATE OR REPLACE FUNCTION embedsidecar.call() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Nobody notifies where a sleeping listener could keep the queue full, which fails the transaction.
+    -- No NOTIFY if the queue is half full: a sleeping listener could keep it full, which fails the transaction.
     IF pg_notification_queue_usage() >= 0.5 AND NOT pg_is_in_recovery() THEN
         PERFORM embedsidecar.hurry();
     END IF;
     IF EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NOT NULL AND embedsidecar.runs(w))
        AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NULL AND embedsidecar.runs(w)) THEN
-        -- Not waited for: every login may hold it, and who does has called.
+        -- Without waiting: every role may hold this lock, and its holder has called already.
         PERFORM pg_try_advisory_xact_lock_shared(1701013875, 1);
         RETURN true;
     END IF;
     RETURN false;
 END $$;
 COMMENT ON FUNCTION embedsidecar.call() IS
-    'Calls a sidecar back that has left this database because nothing changed here: it looks each second who waits. '
-    'The call lasts as long as the transaction. Returns false if none has left, or one is there.';
+    'Calls back a sidecar that has left this database because nothing changed here; it checks every second. The call '
+    'lasts as long as the transaction. Returns false if none has left, or one is here.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lives(c embedsidecar.configured) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -81,8 +80,8 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
         AND w.session_name = c.session_name AND embedsidecar.runs(w))
 $$;
 COMMENT ON FUNCTION embedsidecar.lives(embedsidecar.configured) IS
-    'Whether the sidecar with this configuration runs: a session of its name is there, or it has left while nothing '
-        'changes.';
+    'Whether the sidecar with this configuration runs: a session of its name exists, or it has left while nothing '
+    'changes.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rests(p embedsidecar.pipeline) RETURNS text
 LANGUAGE sql STABLE AS $$
@@ -92,7 +91,7 @@ SELECT CASE WHEN NOT (p.enabled AND (SELECT i.enabled FROM embedsidecar.installa
             WHEN NOT embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) THEN 'budget_spent' END
 $$;
 COMMENT ON FUNCTION embedsidecar.rests(embedsidecar.pipeline) IS
-    'The state of a pipeline that must not or cannot work, with or without a sidecar; NULL if it may.';
+    'The state of a pipeline that must not or cannot work, with or without a sidecar; NULL if it may work.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.age_words(seconds double precision) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
@@ -106,20 +105,19 @@ SELECT CASE WHEN seconds IS NULL THEN NULL
             ELSE concat_ws(' ', round(seconds)::bigint / 86400 || ' days',
                 nullif(round(seconds)::bigint % 86400 / 3600, 0) || ' h') END
 $$;
-COMMENT ON FUNCTION embedsidecar.age_words(double precision) IS
-    'A time as people read it: 40 s, 8 min 6 s, 3 h 20 min.';
+COMMENT ON FUNCTION embedsidecar.age_words(double precision) IS 'A duration for people: 40 s, 8 min 6 s, 3 h 20 min.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rows_words(n bigint) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$ SELECT n || CASE n WHEN 1 THEN ' row' ELSE ' rows' END $$;
-COMMENT ON FUNCTION embedsidecar.rows_words(bigint) IS 'A number of rows as people read it.';
+COMMENT ON FUNCTION embedsidecar.rows_words(bigint) IS 'A number of rows for people.';
 
--- A key may look like a flag: a pasted line must not lead to another server, or act on all rows.
+-- A key may look like a flag: a pasted command must not reach another server, or act on all rows.
 CREATE OR REPLACE FUNCTION embedsidecar.shell_word(name text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
 SELECT CASE WHEN name LIKE '-%' THEN '-- ' ELSE '' END
     || CASE WHEN name ~ '^[A-Za-z0-9_.:-]*$' THEN name ELSE '''' || replace(name, '''', '''\''''') || '''' END
 $$;
-COMMENT ON FUNCTION embedsidecar.shell_word(text) IS 'A name as an argument of a command, in a shell.';
+COMMENT ON FUNCTION embedsidecar.shell_word(text) IS 'A name as an argument of a shell command.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.session_words(pid integer, gid text, database text, role text, application text,
     state text, age double precision)
@@ -129,15 +127,15 @@ SELECT concat_ws(', ', CASE WHEN gid <> '' THEN 'prepared transaction ' || quote
            nullif(application, ''), nullif(state, ''), 'open for ' || embedsidecar.age_words(age))
 $$;
 COMMENT ON FUNCTION embedsidecar.session_words(integer, text, text, text, text, text, double precision) IS
-    'Who an open transaction is and how to find it.';
+    'Describes an open transaction: its session and how to find it.';
 
--- What the sessions do is not told.
+-- The result does not contain the sessions' queries.
 CREATE OR REPLACE FUNCTION embedsidecar.blockers(before xid8 DEFAULT NULL)
 RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text,
     age_seconds double precision, words text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH now AS MATERIALIZED (
-    -- pg_locks gives the low half of a transaction id; the high half is that of the nearest whole one to now.
+    -- pg_locks gives the low half of a transaction id; the high half makes it the nearest id to the current one.
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top
 ), open AS (
     SELECT l.pid, '' AS gid, a.datname::text AS database, a.usename::text AS role, a.application_name AS application,
@@ -164,10 +162,10 @@ SELECT l.pid, l.gid, l.database, l.role, l.application, l.state, l.age,
 FROM   list AS l ORDER BY l.id
 $$;
 COMMENT ON FUNCTION embedsidecar.blockers(xid8) IS
-    'The open transactions of the whole cluster that have an id, the oldest first: whom the making of a slot waits '
-        'for, or with the id of its barrier a scan.';
+    'The open transactions of the whole cluster that have an id, oldest first: those that the creation of a slot '
+    'waits for, or, below the id of its barrier, a scan.';
 
--- Those of ours are over in a moment.
+-- Our own transactions are short, so they are left out.
 CREATE OR REPLACE FUNCTION embedsidecar.holders(tables oid[], modes text[])
 RETURNS TABLE (relation oid, mode text, pid integer, gid text, database text, role text, application text, state text,
     age_seconds double precision, words text)
@@ -200,7 +198,7 @@ SELECT l.relation, l.mode, l.pid, l.gid, l.database, l.role, l.application, l.st
 FROM   list AS l
 $$;
 COMMENT ON FUNCTION embedsidecar.holders(oid[], text[]) IS
-    'The open transactions of others with a lock of one of some modes on one of some tables; NULL: on any.';
+    'The open transactions of others that hold a lock of some modes on some tables; NULL: on any.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.queue_holders()
 RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text,
@@ -213,8 +211,7 @@ FROM   embedsidecar.holders(ARRAY['embedsidecar.task'::regclass, 'embedsidecar.s
 ORDER BY h.age_seconds DESC NULLS LAST, h.pid, h.gid
 $$;
 COMMENT ON FUNCTION embedsidecar.queue_holders() IS
-    'The open transactions that may hold what tasks and scans are made of, the oldest first: a row that they have '
-        'changed, or a table.';
+    'The open transactions that may block tasks and scans, oldest first: they have changed a row or locked a table.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.slot_states()
 RETURNS TABLE (slot_name name, publication name, checkpoint pg_lsn, saved_at timestamptz, "exists" boolean,
@@ -234,7 +231,7 @@ WITH fact AS (
            CASE WHEN s.database <> current_database() THEN s.database::text ELSE '' END AS elsewhere,
            coalesce(s.active AND s.confirmed_flush_lsn IS NULL, false) AS making, c.consistent_point = '0/0' AS never,
            c.changes_unchanged, c.changes_joined,
-           -- From PostgreSQL 17 on the server sends no change of a slot that standbys copy before they have it.
+           -- From PostgreSQL 17 on, the server sends no change of a failover slot before the standbys have it.
            CASE WHEN (to_jsonb(s) ->> 'failover')::boolean THEN (
                SELECT string_agg(n.name, ', ')
                FROM   regexp_split_to_table(nullif(current_setting('synchronized_standby_slots', true), ''),
@@ -281,7 +278,7 @@ WITH fact AS (
            WHEN w.streams = '{}' AND w.active THEN 'standby_only'
            WHEN w.streams = '{}' THEN 'no_sidecar'
            WHEN w.active AND 'streaming' = ANY (w.streams) THEN 'streaming'
-           WHEN w.quiet IS NOT NULL AND NOT w.active THEN 'streaming' -- as soon as there is something to read
+           WHEN w.quiet IS NOT NULL AND NOT w.active THEN 'streaming' -- reads as soon as something changes
            WHEN w.starts IS NOT NULL AND w.stuck IS NULL AND NOT w.active THEN 'streaming' -- about to
            WHEN w.stuck IS NOT NULL OR w.reader IS NOT NULL AND NOT w.active THEN 'stream_stuck'
            WHEN w.reader IS NOT NULL THEN 'streaming' -- about to
@@ -367,8 +364,8 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
 FROM   judged AS j
 $$;
 COMMENT ON FUNCTION embedsidecar.slot_states() IS
-    'The slots with all that is known of them and where they stand: streaming, or the state of their pipelines that '
-        'follows from it.';
+    'The slots with what is known of them and their state: streaming, or the state of their pipelines that follows '
+    'from it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.state_codes() RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
@@ -378,10 +375,10 @@ SELECT '{copied,missing,misconfigured,unpublished,replaced,not_set_up,slot_waiti
     up_to_date}'::text[]
 $$;
 COMMENT ON FUNCTION embedsidecar.state_codes() IS
-    'The states of pipelines, in the order in which they are looked for: the first that holds is the state. From '
-        'unacknowledged on rows are embedded.';
+    'The states of pipelines in the order in which they are checked: the first that applies is the state. From '
+    'unacknowledged on rows are embedded.';
 
--- state_of: f is what states() reads of a pipeline, and of its slot.
+-- state_of: f has the facts of a pipeline and its slot from states().
 CREATE OR REPLACE FUNCTION embedsidecar.state_of(f jsonb, OUT state text, OUT reason text, OUT hints text[])
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
 #variable_conflict use_column
@@ -429,7 +426,7 @@ BEGIN
             state := r.status;
             reason := r.status_detail;
         ELSIF r.status NOT IN ('active', '') THEN
-            state := 'misconfigured'; -- what a newer program says
+            state := 'misconfigured'; -- a code of a newer program
             reason := concat_ws(': ', r.status, nullif(r.status_detail, ''));
         ELSE
             state := 'replaced';
@@ -440,7 +437,7 @@ BEGIN
                 ARRAY['rename them back, or embedsidecar init with the pipeline configured, or the next run, moves it '
                 'to the new one'];
         END IF;
-        IF r.replaced_by <> '' AND r.otherwise IS NOT NULL THEN -- why it was not taken over
+        IF r.replaced_by <> '' AND r.otherwise IS NOT NULL THEN -- why the new table is not used
             reason := reason || '; ' || (r.otherwise ->> 'reason');
             hints := ARRAY(SELECT jsonb_array_elements_text(r.otherwise -> 'hints'));
         END IF;
@@ -464,7 +461,7 @@ BEGIN
             format('SELECT embedsidecar.resume(%L, ''1 hour'');', r.pipeline)];
         RETURN;
     END IF;
-    IF r.budgets IS NOT NULL THEN -- a question costs more than all the rest: none where there is nothing to find
+    IF r.budgets IS NOT NULL THEN -- this query costs more than all the rest: only if there are budgets
         SELECT string_agg(b ->> 'words', '; ' ORDER BY b ->> 'goes_on' DESC), array_agg(format('raise %s under budget '
                    'of %s %s in the configuration', b ->> 'spent', b ->> 'kind', b ->> 'name')) INTO reason, hints
         FROM   jsonb_array_elements(r.budgets) AS b WHERE b ->> 'spent' <> '';
@@ -480,7 +477,7 @@ BEGIN
         reason := reason || waiting;
         RETURN;
     END IF;
-    -- What keeps every sidecar that runs from it; one that can work it is enough.
+    -- The problem of every running sidecar; one without a problem is enough.
     IF NOT r.sidecars <@ '[{}]' THEN
         SELECT p.problem INTO problem FROM jsonb_array_elements(r.sidecars) AS s CROSS
             JOIN LATERAL (SELECT s -> r.pipeline_id::text) AS p (problem)
@@ -488,7 +485,7 @@ BEGIN
             LIMIT 1;
     END IF;
     hints := '{}';
-    IF problem ->> 'code' <> 'held' THEN -- what is held back goes on all the same
+    IF problem ->> 'code' <> 'held' THEN -- a limit only delays the pipeline
         state := CASE WHEN problem ->> 'code' = ANY (embedsidecar.state_codes()) THEN problem ->> 'code'
             ELSE 'misconfigured' END;
         reason := (problem ->> 'detail') || waiting;
@@ -570,11 +567,10 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.state_of(jsonb) IS
-    'Where a pipeline stands, why, and what to do about it, by what states() knows of it.';
+    'The state of a pipeline, the reason and what to do about it, from the facts that states() collects.';
 
--- states: cap is where exact counts of tasks end; one leaves the other pipelines out. found is what the catalogue says
--- now of pipelines (status and detail, by pipeline_id): while no sidecar runs for its slot, what is stored of one may
--- be old.
+-- states: cap is where exact counts of tasks end; one selects a single pipeline. found is what the catalog says now of
+-- pipelines (status and detail, by pipeline_id): while no sidecar runs for a slot, the stored status may be old.
 CREATE OR REPLACE FUNCTION embedsidecar.states(cap bigint DEFAULT 100000, found jsonb DEFAULT '{}',
     one integer DEFAULT NULL)
 RETURNS TABLE (pipeline_id integer, pipeline text, slot_name name, table_schema text, table_name text, replaced_by text,
@@ -603,7 +599,7 @@ WITH slot AS MATERIALIZED (
 ), fact AS (
     SELECT p.pipeline_id, p.name AS pipeline, p.slot_name, coalesce(tn.nspname, p.table_schema)::text AS table_schema,
            coalesce(tc.relname, p.table_name)::text AS table_name, coalesce(
-               -- The schema first: a table of each tenant has the name.
+               -- The schema first: each tenant may have a table of this name.
                (SELECT format('%I.%I', p.table_schema, p.table_name)
                 FROM  (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = p.table_schema OFFSET 0) AS n
                       CROSS JOIN LATERAL (SELECT c.oid FROM pg_class AS c
@@ -613,7 +609,7 @@ WITH slot AS MATERIALIZED (
                p.enabled AS itself_enabled, o.now AS found,
            coalesce(o.now ->> 'status', p.status) AS status, CASE WHEN o.now IS NULL THEN p.status_detail
                ELSE o.now ->> 'detail' END AS status_detail,
-           -- By the index alone, which does not know those that are leased: a tenth of the time.
+           -- From the index alone, without regard to leases: a tenth of the time.
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
                AND t.pipeline_id = p.pipeline_id LIMIT states.cap + h.held) AS c) - h.held + a.aside AS pending,
            (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l
@@ -657,7 +653,7 @@ WITH slot AS MATERIALIZED (
     FROM   embedsidecar.pipeline AS p
            CROSS JOIN embedsidecar.installation AS i
            CROSS JOIN paused AS u
-           -- Of each lane the first few are looked at, which are the oldest but for what was put back: fewer of many.
+           -- Reads the first few of each lane, the oldest except for re-queued ones; fewer if there are many pipelines.
            CROSS JOIN (SELECT CASE WHEN states.one IS NOT NULL THEN 100
                ELSE least(greatest(1000 / count(*), 4), 100) END AS rows FROM embedsidecar.pipeline) AS few
            CROSS JOIN LATERAL (SELECT count(DISTINCT t.task_id) AS held FROM embedsidecar.lease AS l
@@ -674,20 +670,20 @@ WITH slot AS MATERIALIZED (
            LEFT JOIN embedsidecar.spent AS c ON c.pipeline_id = p.pipeline_id
            LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid
            LEFT JOIN pg_namespace AS tn ON tn.oid = tc.relnamespace
-           -- By their numbers, one at a time: the server would read all of pg_class for each pipeline.
+           -- By number, one at a time: otherwise the server reads all of pg_class for each pipeline.
            CROSS JOIN LATERAL (SELECT CASE tc.relkind WHEN 'r' THEN greatest(tc.reltuples, 0)::bigint WHEN 'p' THEN
                (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_partition_tree(p.table_oid) AS t
                 CROSS JOIN LATERAL (SELECT c.reltuples FROM pg_class AS c WHERE c.oid = t.relid
                     AND c.relkind = 'r' OFFSET 0) AS c) ELSE 0 END AS rows_estimate) AS e
     WHERE  states.one IS NULL OR p.pipeline_id = states.one
 ), far AS (
-    -- A row that waits to be embedded is not done, though it was compared.
+    -- A compared row that still waits to be embedded is not done.
     SELECT f.*, d.scan_seen,
            (CASE WHEN f.scan_phase = 'rows' THEN d.scan_seen / f.scan_seconds ELSE 0 END)::double precision AS scan_rate
     FROM   fact AS f CROSS JOIN LATERAL (
         SELECT CASE WHEN f.scan_phase = 'done' THEN f.scan_compared
             ELSE greatest(f.scan_compared - f.pending - f.running - f.retrying, 0) END AS scan_seen) AS d
-), holder AS MATERIALIZED ( -- read where it is asked for, once for all
+), holder AS MATERIALIZED ( -- evaluated only if needed, and once for all
     SELECT * FROM embedsidecar.holders(NULL, '{ShareLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}')
 ), whom AS (
     SELECT f.*, CASE WHEN f.scan_rate > 0
@@ -698,7 +694,7 @@ WITH slot AS MATERIALIZED (
                     FROM (SELECT * FROM embedsidecar.blockers(f.barrier) LIMIT 10) AS b)
                 WHEN f.aside > 0 THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (SELECT * FROM embedsidecar.queue_holders()
                     LIMIT 10) AS b)
-                -- Rows in work for longer than a call takes: its source cannot be read, or its vectors not be written.
+                -- Rows in work for longer than a call: the source cannot be read, or the vectors cannot be written.
                 WHEN f.running > 0 AND f.oldest_seconds > 5 THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (
                     SELECT DISTINCT h.pid, h.gid, h.database, h.role, h.application, h.state, h.age_seconds, h.words
                     FROM   embedsidecar.pipeline AS p JOIN holder AS h ON
@@ -736,7 +732,7 @@ FROM   told AS t
            ELSE s.state NOT IN ('slot_waiting', 'outside_hours')
                AND (s.state <> 'budget_spent' OR t.budgets @> '[{"goes_on": "infinity"}]') END AS needs_act) AS w
 UNION ALL
--- What a sidecar is configured with and could not set up has no number, and no figures.
+-- Pipelines that a sidecar is configured with but could not set up have no number and no figures.
 SELECT 0, o.pipeline, o.slot_name, o.problem ->> 'table_schema', o.problem ->> 'table_name', '', false,
     o.problem ->> 'model', o.problem ->> 'plugin', 0, true, 'not_set_up', o.problem ->> 'reason', 0, 0, 0, 0, 0, NULL,
     'done', '', 0, 0, 0, 0, true, true, 0, 0, 0, 0, 0, true, '', 0, NULL, NULL, s.state, s.reason, s.hints, false, true,
@@ -747,10 +743,10 @@ WHERE  states.one IS NULL AND NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p
 ORDER BY 2
 $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
-    'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
+    'The state of each pipeline, the reason, what to do about it, and the figures. None of your tables is counted.';
 
--- The next two are called for each pipeline, as state_of is: their plans are kept, though sessions of the program have
--- each statement planned again.
+-- The next two are called for each pipeline, like state_of. They keep their plans, though the program's sessions plan
+-- each statement again.
 CREATE OR REPLACE FUNCTION embedsidecar.search_costs(pipeline_id integer, OUT tokens bigint,
     OUT price double precision)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
@@ -758,7 +754,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET p
     WHERE c.pipeline_id = search_costs.pipeline_id
 $$;
 COMMENT ON FUNCTION embedsidecar.search_costs(integer) IS
-    'Tokens of the questions of a pipeline, and of the texts that rerankers scored for it, and their price.';
+    'Tokens of a pipeline''s queries, and of the texts that rerankers scored for it, and their price.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.texts_cut(pipeline_id integer) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
@@ -766,7 +762,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET p
         WHERE c.pipeline_id = texts_cut.pipeline_id), 0)
 $$;
 COMMENT ON FUNCTION embedsidecar.texts_cut(integer) IS
-    'How many texts of a pipeline were embedded without their ends, since they are longer than its model takes.';
+    'How many texts of a pipeline were embedded without their ends, because they are longer than its model reads.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.joined_tables(joins jsonb) RETURNS TABLE (oid oid, uses text[])
 LANGUAGE sql IMMUTABLE STRICT AS $$

@@ -6,11 +6,10 @@ SELECT pg_has_role(acts_as.member, acts_as.role, CASE WHEN current_setting('serv
     THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
 $$;
 COMMENT ON FUNCTION embedsidecar.acts_as(oid, oid) IS
-    'Whether a role is another, or may act as it: from PostgreSQL 16 on, a member with neither INHERIT, SET nor ADMIN '
+    'Whether a role is another, or may act as it. From PostgreSQL 16 on, a member with neither INHERIT, SET nor ADMIN '
     'may not.';
 
--- What the hours of one pipeline say must not fail the statements of all: the server's time zones come and go with its
--- updates.
+-- Invalid hours of one pipeline must not fail the statements of all: updates of the server add and remove time zones.
 CREATE OR REPLACE FUNCTION embedsidecar.minute_of_week(zone text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -21,19 +20,18 @@ EXCEPTION WHEN invalid_parameter_value THEN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION embedsidecar.minute_of_week IS
-    'The minute of the week in a time zone, from Monday 00:00 on; NULL: the server does not know the zone.';
+    'The minute of the week in a time zone, counted from Monday 00:00; NULL: the server does not know the zone.';
 
--- Its names are bound now, and it becomes part of the caller's statement: a pipeline that always works costs
--- a comparison with NULL.
+-- Its names are bound now, and it is inlined: a pipeline that always works costs a comparison with NULL.
 CREATE OR REPLACE FUNCTION embedsidecar.is_open(active_minutes int4multirange, active_zone text,
     open_until timestamptz) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN active_minutes IS NULL OR coalesce(open_until > now(), false)
        OR coalesce(active_minutes @> embedsidecar.minute_of_week(active_zone), false);
 COMMENT ON FUNCTION embedsidecar.is_open IS
-    'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
+    'Whether a pipeline is within its hours, or works outside of them on request.';
 
--- How far everything is.
+-- Progress.
 CREATE OR REPLACE FUNCTION embedsidecar.backlog(pipeline text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -49,8 +47,8 @@ BEGIN
              LIMIT 1000000) AS c);
 END $$;
 COMMENT ON FUNCTION embedsidecar.backlog IS
-    'How many rows wait, are being embedded or wait for another try, of a pipeline or of all; each kind is counted up '
-    'to a million. For autoscalers.';
+    'How many rows of a pipeline, or of all, wait, are being embedded or wait for a retry; each kind is counted up to '
+    'a million. For autoscalers.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.waited_for(pipeline text) RETURNS integer[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -66,11 +64,10 @@ BEGIN
     END IF;
     RETURN ids;
 END $$;
-COMMENT ON FUNCTION embedsidecar.waited_for IS 'The pipelines that caught_up, wait_for and wait_until are about.';
+COMMENT ON FUNCTION embedsidecar.waited_for IS 'The pipelines that caught_up, wait_for and wait_until check.';
 
--- how_far: of these pipelines, with everything before an LSN. A checkpoint of another server, which came along with a
--- dump, says nothing of this one. A pipeline that the streamer does not know as it is now may have changes that pass
--- unseen.
+-- how_far: the progress of pipelines with everything before an LSN. A checkpoint of another server, which came with a
+-- dump, does not count. If the streamer has not loaded a pipeline's current definition, changes may be missed.
 CREATE OR REPLACE FUNCTION embedsidecar.how_far(ids integer[], lsn pg_lsn, OUT decoded boolean, OUT done boolean,
     OUT resting text, OUT left_over text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -90,8 +87,8 @@ BEGIN
     INTO   decoded, routed, resting
     FROM   embedsidecar.pipeline AS p JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = p.slot_name
     WHERE  p.pipeline_id = ANY (how_far.ids);
-    -- In a statement of its own, which sees what became a task before the checkpoint that was just read; and in one, as
-    -- what was set aside becomes a task or a scan.
+    -- A separate statement, which sees the tasks of changes before the checkpoint that was just read. One statement,
+    -- because changes that were set aside become tasks or scans.
     SELECT EXISTS (SELECT FROM embedsidecar.task AS t
                WHERE t.state IN ('todo', 'retrying') AND t.pipeline_id = ANY (how_far.ids)
                    AND t.first_lsn <= how_far.lsn AND NOT coalesce(t.error_class IS NULL AND t.due_at > now(), false)),
@@ -106,7 +103,7 @@ BEGIN
         CASE WHEN aside THEN 'changes wait, because an open transaction holds the queue: embedsidecar.health names it'
             END, resting);
 END $$;
-COMMENT ON FUNCTION embedsidecar.how_far IS 'What caught_up, wait_for and wait_until ask.';
+COMMENT ON FUNCTION embedsidecar.how_far IS 'For caught_up, wait_for and wait_until: the progress of pipelines.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.caught_up(lsn pg_lsn DEFAULT NULL, pipeline text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -116,9 +113,9 @@ BEGIN
             ELSE pg_current_wal_insert_lsn() END)) AS h);
 END $$;
 COMMENT ON FUNCTION embedsidecar.caught_up IS
-    'Whether every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of '
-    'all. Dead letters, cancelled rows and rows put off to a later time are not waited for: embedsidecar.tasks has '
-    'them. A pipeline that is paused or cannot work is never caught up. An idle streamer says late how far it is: '
+    'Whether every row of a pipeline, or of all, that was committed before an LSN (default: now) has its vector. Dead '
+    'letters, cancelled rows and rows scheduled for later are not waited for: embedsidecar.tasks has them. A pipeline '
+    'that is paused or cannot work is never caught up. An idle streamer reports its position late: '
     'embedsidecar.wait_for asks it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.wait_for(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s',
@@ -152,7 +149,7 @@ BEGIN
                 HINT = 'call it in a transaction that is READ COMMITTED';
     END IF;
     ids := embedsidecar.waited_for(wait_for.pipeline);
-    -- Who may search, and not see how everything stands, waits for tables that he may read, and learns of no others.
+    -- A role that may search, but not see the progress, waits only for tables that it may read, and sees no others.
     IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE embedsidecar.acts_as(quote_ident(session_user)::regrole, r.oid)
                    AND has_function_privilege(r.oid, 'embedsidecar.how_far(integer[], pg_lsn)', 'EXECUTE')) THEN
         ids := ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
@@ -168,7 +165,7 @@ BEGIN
                     'name a pipeline whose table the role may read');
         END IF;
     END IF;
-    -- A commit that did not wait for it may not be flushed yet (synchronous_commit = off).
+    -- A commit may not be flushed yet (synchronous_commit = off).
     target := coalesce(wait_for.lsn, pg_current_wal_insert_lsn());
     LOOP
         looked := clock_timestamp();
@@ -197,15 +194,15 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.wait_for IS
-    'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its '
-    'vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or '
-    'cannot work; a notice says why. Dead letters, cancelled rows and rows put off to a later time are not waited for. '
-    'Without a name, who may only search waits for the pipelines of tables that he may read. Called after the commit, '
-    'in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL '
+    'Read your own write: wait until every row of a pipeline, or of all, that was committed before an LSN (default: '
+    'now) has its vector. Returns false after the timeout, or at once if a pipeline is paused or cannot work; a '
+    'notice says why. Dead letters, cancelled rows and rows scheduled for later are not waited for. Without a name, a '
+    'role that may only search waits for the pipelines of tables that it may read. Call it after the commit, in READ '
+    'COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL '
     'embedsidecar.wait_until does not.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
--- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
+-- A procedure with its owner's rights, or with a search_path of its own, may not commit. So this one has the invoker's
+-- rights, and sets search_path after each commit: operators and functions never come from the caller's search_path.
 CREATE OR REPLACE PROCEDURE embedsidecar.wait_until(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s',
     pipeline text DEFAULT NULL, INOUT caught_up boolean DEFAULT NULL)
 LANGUAGE plpgsql AS $$
@@ -254,11 +251,11 @@ BEGIN
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.wait_until IS
-    'As wait_for, on every version of PostgreSQL: it commits, so it is called outside of a transaction, and keeps none '
-    'open while it waits.';
+    'As wait_for, on every version of PostgreSQL. It commits, so call it outside of a transaction; it keeps none open '
+    'while it waits.';
 
--- drain_state: how far pipelines are with what was committed before an LSN. Where one rests, nothing more becomes of it
--- when running is 0.
+-- drain_state: the progress of pipelines with what was committed before an LSN. If a pipeline is resting, nothing more
+-- happens once running is 0.
 CREATE OR REPLACE FUNCTION embedsidecar.drain_state(ids integer[], lsn pg_lsn)
 RETURNS TABLE (pipeline text, decoded boolean, remaining bigint, running bigint, failed bigint, cancelled bigint,
     put_off bigint, scanning boolean, resting text, sidecar boolean)
@@ -273,7 +270,7 @@ BEGIN
         AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)
            AND EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id
                AND r.generation = p.generation);
-    -- In a statement of its own, which sees what became a task before the checkpoint that was just read.
+    -- A separate statement, which sees the tasks of changes before the checkpoint that was just read.
     RETURN QUERY
     SELECT p.name, p.pipeline_id = ANY (read),
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
@@ -299,10 +296,10 @@ BEGIN
     WHERE  p.pipeline_id = ANY (drain_state.ids)
     ORDER BY p.name;
 END $$;
-COMMENT ON FUNCTION embedsidecar.drain_state IS 'What drain asks.';
+COMMENT ON FUNCTION embedsidecar.drain_state IS 'For drain: the progress of pipelines.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
--- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
+-- A procedure with its owner's rights, or with a search_path of its own, may not commit. So this one has the invoker's
+-- rights, and sets search_path after each commit: operators and functions never come from the caller's search_path.
 CREATE OR REPLACE PROCEDURE embedsidecar.drain(pipeline text DEFAULT NULL,
     timeout interval DEFAULT '5 min', INOUT drained boolean DEFAULT NULL, INOUT remaining bigint DEFAULT NULL,
     INOUT elapsed interval DEFAULT NULL)
@@ -366,7 +363,7 @@ BEGIN
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.drain IS
-    'Wait until nothing that was committed before is left to embed, of a pipeline or of all: drained, or how many rows '
-    'are left after so long. Of a pipeline that is paused, what is in work is waited for and no more, and a notice '
-    'says so. Dead letters, cancelled rows and rows put off to a later time are not waited for. It commits, so it is '
-    'called outside of a transaction.';
+    'Wait until everything that was committed before in a pipeline, or in all, is embedded. Returns whether it is, or '
+    'how many rows are left after the timeout. For a paused pipeline it waits only for rows in work, and a notice '
+    'says so. Dead letters, cancelled rows and rows scheduled for later are not waited for. It commits, so call it '
+    'outside of a transaction.';

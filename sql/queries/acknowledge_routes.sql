@@ -1,12 +1,12 @@
--- acknowledge_routes: the streamer says which definition of each pipeline it matches changes with from now on. What it
--- does not match at all has no row afterwards: a pipeline that is being removed is no one's any more.
--- Parameters: the slot and the streamer's epoch; arrays of one length, one element per pipeline it matches changes
--- with; skip: whether those whose scan could not be asked for, as somebody holds its row, are left for later. These
--- have no row afterwards, either. Call it only in a transaction that has proven the epoch (take_epoch,
--- save_checkpoint).
--- Rows: one: the pipelines whose definition no one had acknowledged, and how many of these are left for later. What
--- happened to the tables of the others until now was judged by another one, or by none: they need a scan. Locks: the
--- rows of route that change; to skip, the scan rows of the pipelines returned, SKIP LOCKED. Index: primary key.
+-- acknowledge_routes: record which definition of each pipeline the streamer matches changes with from now on. Pipelines
+-- that it does not match have no row afterwards: they are being removed.
+-- Parameters: the slot and the streamer's epoch; arrays of one length, one element per matched pipeline; skip: whether
+-- pipelines whose scan cannot be requested now, because its row is locked, are left for later. These have no row
+-- afterwards either. Call it only in a transaction that has proven the epoch (take_epoch, save_checkpoint).
+-- Rows: one: the pipelines whose definition was not acknowledged before, and how many of these are left for later.
+-- Changes of the others' tables until now were matched with another definition, or with none, so they need a scan.
+-- Locks: the rows of route that change; to skip, the scan rows of the pipelines returned, SKIP LOCKED. Index: primary
+-- key.
 WITH given AS (
     SELECT i.pipeline_id, i.generation, i.definition
     FROM   unnest(@pipeline_ids::integer[], @generations::integer[], @definitions::bytea[]) AS i (pipeline_id,

@@ -1,7 +1,7 @@
--- add_spent: note what pipelines have cost since the last time, what of their rows cost nothing, and how they did: in
--- all, in the minute that was @ago, and in its ten minutes. Sidecars add to what others have noted. Parameters: arrays
--- of one length, one element per pipeline. Before the places that a turn has passed nothing waits: there are the index
--- entries of tasks done a moment ago, a quarter of a million in a minute of a scan.
+-- add_spent: add what pipelines have cost since the last call, what cost nothing, and their figures: to the totals, to
+-- the minute that was @ago, and to its ten minutes. Sidecars add to what others have recorded. Parameters: arrays of
+-- one length, one element per pipeline. No task waits before the places that a turn has passed; skipping them avoids
+-- the index entries of finished tasks, a quarter of a million in a minute of a scan.
 -- Rows: none. Locks: the rows of the pipelines' costs and of these minutes. Index: primary keys, task_todo_idx,
 -- task_retry_idx.
 WITH given AS MATERIALIZED (

@@ -1,5 +1,4 @@
--- add_streamed: note how many changes of a slot needed no look of their own since the last time, and how
--- many hints were ignored.
+-- add_streamed: add how many changes of a slot needed no task since the last call, and how many hints were ignored.
 -- Rows: none. Locks: the checkpoint's row. Index: primary key.
 UPDATE embedsidecar.lsn_checkpoint AS c
 SET    changes_unchanged = c.changes_unchanged + @unchanged, changes_joined = c.changes_joined + @joined,

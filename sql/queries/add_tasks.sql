@@ -1,12 +1,11 @@
--- add_tasks: ask for a look at rows without a change in the WAL (scan, another spelling of a key). A row whose task
--- waits keeps it, but someone may hold it who has looked already: it is looked at once more. A dead letter gets
--- another chance: its row differs from what was written, or is gone. Their transaction is long visible: 3 is the first
--- normal transaction id there is. No one knows how old the change is that such a look may find, so it counts as older
--- than all: first_lsn is 0/0.
--- Parameters: row_keys in any order; one that occurs twice (two old spellings of one key) counts once. With @scan
--- nothing is added unless this transaction has moved the pipeline's scan (save_scan): someone else did the page.
--- Rows: none. Locks: the tasks, until the transaction ends: the stream waits for them, so nothing but the commit may
--- come after.
+-- add_tasks: queue rows without a change in the WAL (scan, another spelling of a key). A row with a waiting task keeps
+-- it, but that task may be leased by a worker that has already read the row: the row is then processed once more. A
+-- dead letter is retried: its row differs from what was written, or is gone. The tasks' transaction has long been
+-- visible: 3 is the first normal transaction id. The age of the change is unknown, so it counts as the oldest:
+-- first_lsn is 0/0.
+-- Parameters: row_keys in any order; a key that occurs twice (two old spellings of one key) counts once. With @scan
+-- nothing is added unless this transaction has moved the pipeline's scan (save_scan): another sidecar did the page.
+-- Rows: none. Locks: the tasks, until the transaction ends: the stream waits for them, so only the commit may follow.
 -- Index: unique key.
 INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
 SELECT @pipeline_id, k.row_key, @lane, '3'::xid8, '0/0'::pg_lsn, pg_current_wal_flush_lsn(), now()

@@ -1,5 +1,5 @@
--- adopt_ledger: write down that rows have the vectors of their texts, of those that have no entry yet: whoever wrote
--- one meanwhile knows better.
+-- adopt_ledger: record that rows have the vectors of their texts, for rows without a ledger entry. An entry that was
+-- written meanwhile is newer and stays.
 -- Parameters: arrays of one length, one element per key.
 -- Rows: the keys that were written. Locks: the new ledger rows. Index: primary key.
 INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, norm_hash, vector_hash, generation,

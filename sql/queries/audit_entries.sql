@@ -1,4 +1,4 @@
--- audit_entries: what was done before the entry @before, the newest first.
+-- audit_entries: actions before the entry @before, newest first.
 -- Rows: at most @max. Locks: none. Index: primary key.
 SELECT a.audit_id, a.acted_at, CASE WHEN NOT a.open THEN a.finished_at END AS finished_at,
     a.role_name::text AS role, a.said_by, coalesce(host(a.client_addr), '') AS client_addr,

@@ -1,5 +1,5 @@
--- begin_checkpoint: a slot is about to be made: its checkpoint has no position yet. A program killed between this and
--- move_checkpoint leaves a slot that the next one knows to be ours.
+-- begin_checkpoint: reset the position of a checkpoint before its slot is created. If the program is killed between
+-- this and move_checkpoint, the next one knows that the slot is ours.
 -- Rows: none. Locks: the checkpoint row. Index: primary key.
 INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point,
     lsn)

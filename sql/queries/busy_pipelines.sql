@@ -1,4 +1,4 @@
--- busy_pipelines: the pipelines that have a task which waits to be leased, or is.
+-- busy_pipelines: the pipelines that have a task which is leased or waits for a lease.
 -- Rows: a number each, in ascending order. Locks: none. Index: task_todo_idx, its first entry of each.
 SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
 WHERE  (SELECT t.seq FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id

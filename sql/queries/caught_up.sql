@@ -1,10 +1,9 @@
--- caught_up: whether everything committed before @lsn is decoded, durable and worked, for the pipelines of a slot. A
--- checkpoint of another server, which came along with a dump, says nothing of this one. A pipeline that the streamer
--- does not know as it is now is not caught up with anything: its changes may pass unseen. A row of a dead letter, one
--- that was cancelled or put off to a later time, or one of a pipeline that cannot work is told as such, not waited
--- for. Without a pipeline there
--- is nothing to be caught up with: a set-up under way makes the checkpoint first, then the pipelines.
--- Rows: one. Locks: none. Index: none fits open tasks by LSN; their number is what is waited to become small.
+-- caught_up: whether everything committed before @lsn is decoded, durable and processed, for the pipelines of a slot. A
+-- checkpoint of another server, which came with a dump, does not count. A pipeline whose current definition the
+-- streamer has not loaded is not caught up: its changes may be missed. Dead letters, cancelled rows, rows scheduled for
+-- later and rows of pipelines that cannot work are reported, not waited for. Without a pipeline nothing is caught up: a
+-- set-up makes the checkpoint first, then the pipelines.
+-- Rows: one. Locks: none. Index: none fits open tasks by LSN; the caller waits until few are left.
 SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text FROM pg_control_system()) AS decoded,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state IN ('todo', 'retrying') AND t.first_lsn <= @lsn::pg_lsn

@@ -1,7 +1,7 @@
 -- check_tables: what users of source tables may notice: the replica identity, the triggers that fire when a column is
--- written, and roles besides the current one and @streamer that may replicate and not read it. @columns: of each of
--- @tables the column that vectors go to; '': none of its own.
--- Rows: one for each that is there. Locks: none.
+-- written, and roles besides the current one and @streamer that may replicate but not read the table. @columns: the
+-- column that vectors of each of @tables go to; '': none of its own.
+-- Rows: one for each table that exists. Locks: none.
 SELECT w.oid, w.col AS column, c.relreplident::text AS identity,
        coalesce((SELECT array_agg(t.tgname::text ORDER BY t.tgname) FROM pg_trigger AS t
            WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgtype & 16 <> 0

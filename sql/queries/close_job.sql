@@ -1,5 +1,5 @@
--- close_job: no more rows are gathered for a job. It is submitted if it has more than @over rows or others go before
--- it; else its rows become tasks.
+-- close_job: stop gathering rows for a job. The job is submitted if it has more than @over rows or follows other jobs;
+-- otherwise its rows become tasks.
 -- Rows: none. Locks: the job. Index: batch_job_gathering_idx.
 UPDATE embedsidecar.batch_job AS j
 SET    state = CASE WHEN j.rows > @over OR EXISTS (SELECT FROM embedsidecar.batch_job AS o

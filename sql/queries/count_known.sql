@@ -1,6 +1,5 @@
--- count_known: how many rows of some pipelines have a vector that is, for all that is known, that of their text now: a
--- ledger entry of this generation and no task. It reads the pipelines' ledger from end to end: not for one who
--- asks again and again.
+-- count_known: how many rows of some pipelines have a vector that is known to be of their current text: a ledger entry
+-- of this generation and no task. It reads the whole ledger of the pipelines: do not call it often.
 -- Rows: one for each pipeline that has any. Locks: none. Index: none for the tasks, of which there are few or the
 -- ledger is still small; primary key of ledger.
 SELECT w.pipeline_id, count(*)

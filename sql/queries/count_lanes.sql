@@ -1,7 +1,6 @@
--- count_lanes: how many rows of @pipelines there are in each lane and state, and for how long, as embedsidecar.lanes
--- shows them.
--- Rows: one for each pipeline, lane and state that has any. Locks: none. Index: none where many are counted; of a few
--- pipelines those of each state, task_todo_idx, task_retry_idx, task_failed_idx and task_cancelled_idx.
+-- count_lanes: the number and ages of rows of @pipelines by lane and state, as embedsidecar.lanes shows them.
+-- Rows: one for each pipeline, lane and state that has any. Locks: none. Index: none if many are counted; for a few
+-- pipelines the index of each state: task_todo_idx, task_retry_idx, task_failed_idx and task_cancelled_idx.
 SELECT p.name AS pipeline, (ARRAY['low', 'normal', 'high', 'urgent'])[g.lane + 1] AS priority,
        CASE WHEN g.live THEN 'in_progress' WHEN NOT g.live THEN 'stale' ELSE g.state::text END AS state, g.rows,
        extract(epoch FROM now() - g.oldest)::double precision AS oldest_seconds,

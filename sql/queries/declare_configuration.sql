@@ -1,6 +1,6 @@
--- declare_configuration: write down what a sidecar is configured with and what became of it, in its row @me, or in a
--- new one in place of that of one of its name that has ended; those of others that ended go after ten minutes. With
--- @taken it was taken over now.
+-- declare_configuration: record a sidecar's configuration and what became of it, in its row @me, or in a new row that
+-- replaces that of an ended sidecar of the same name. Rows of other ended sidecars are deleted after ten minutes. With
+-- @taken it took effect now.
 -- Rows: one, the number. Locks: the row. Index: primary key.
 WITH before AS (
     DELETE FROM embedsidecar.configured AS c

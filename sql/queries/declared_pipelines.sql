@@ -1,4 +1,4 @@
--- declared_pipelines: the pipelines of @slot that are declared in the database, without those that are being dropped.
+-- declared_pipelines: the pipelines of @slot that are declared in the database, except those that are being dropped.
 -- Rows: one each, by name. Locks: none.
 SELECT d.name, d.definition::text AS definition, d.request_id
 FROM   embedsidecar.declared AS d

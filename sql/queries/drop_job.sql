@@ -1,5 +1,5 @@
--- drop_job: the rows of a job whose tasks are done leave it, and it goes when none is left.
--- Rows: one: whether it went. Locks: the rows, the job. Index: batch_item_job_idx, unique key of task.
+-- drop_job: remove the rows of a job whose tasks are done, and the job when no row is left.
+-- Rows: one: whether the job was removed. Locks: the rows, the job. Index: batch_item_job_idx, unique key of task.
 WITH done AS (
     DELETE FROM embedsidecar.batch_item AS i
     WHERE  i.job_id = (SELECT j.job_id FROM embedsidecar.batch_job AS j WHERE j.job_id = @job_id AND j.nonce = @nonce)

@@ -1,7 +1,7 @@
--- drop_leftovers: take away a portion of what a pipeline that is gone has left: entries of its ledger behind @after,
--- unless it is kept, tasks, leases, measures. No one wants any of them, so no one waits.
--- Rows: one: how many rows went, and the last key of the ledger among them (NULL: none is left behind @after). Locks:
--- the rows.
+-- drop_leftovers: delete a portion of what a removed pipeline has left: entries of its ledger after @after, unless the
+-- ledger is kept; tasks, leases and measures. Nothing else uses them.
+-- Rows: one: how many rows were deleted, and the last key of the ledger among them (NULL: none is left after @after).
+-- Locks: the rows.
 -- Index: primary keys of ledger, lease and measure, task_todo_idx, task_retry_idx, task_failed_idx, task_cancelled_idx.
 WITH gone AS MATERIALIZED (
     SELECT WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = @pipeline_id)

@@ -1,16 +1,16 @@
--- enqueue_tasks: one task per changed row, none for changes that change nothing.
--- Parameters: arrays of one length, one element per change, at most one per (pipeline, key), sorted by both; patterns
--- are NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped; seens
--- where its writer says that the row needs no new vector, as he saw it: that holds as long as all changes say so. A
--- change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
--- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger. With
--- one of a write-back that wrote the ledger entry as it is, an open task stays as it is: what is in hand since before
--- the write-back is not written over that entry. A transaction that is long visible is 0: what was set aside comes when
--- later changes of its row may have come.
--- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped (those of our own
+-- enqueue_tasks: add one task per changed row, and none for changes that have no effect.
+-- Parameters: arrays of one length, one element per change, at most one per (pipeline, key), sorted by both. patterns:
+-- what the ledger entry must be LIKE for the change to be dropped; NULL: the row must be processed. seens: hashes of
+-- the row as the writer saw it who said that it needs no new vector; they count only if all changes of the row have
+-- them. A change is dropped only if no open task exists for its key and the ledger allows it, both in this statement's
+-- snapshot, and only if its transaction is visible in that snapshot: the WAL runs ahead of visibility, and so may the
+-- ledger. If the change is a write-back that wrote the current ledger entry, an open task stays as it is: a worker that
+-- read the row before that write-back cannot overwrite the entry. The transaction 0 has long been visible: changes that
+-- were set aside may come after later changes of their row.
+-- Rows: one: how many tasks were added, how many changes joined a waiting task, how many were dropped (our own
 -- write-backs, which wrote the ledger in the same transaction, and others), and which lanes of which pipelines have
--- work, from which place on. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index:
--- primary key of ledger, unique key of task.
+-- work, from which place on. A removed pipeline gets no tasks. Locks: the tasks, by pipeline and key. Index: primary
+-- key of ledger, unique key of task.
 WITH input AS (
     SELECT pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern, seen
     FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @first_lsns::pg_lsn[],
@@ -18,7 +18,7 @@ WITH input AS (
                 @committed_ats::timestamptz[], @patterns::bytea[], @seens::bytea[]) AS i (pipeline_id, row_key, lane,
                     xid32, first_lsn, last_lsn, committed_at, pattern, seen)
 ), epoch AS MATERIALIZED (
-    -- pgoutput gives the low half of a transaction id; the high half is that of the nearest whole one to now.
+    -- pgoutput gives the low half of a transaction id; the high half makes it the nearest id to the current one.
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot
 ), judged AS MATERIALIZED (
     SELECT i.*, x.xid,
@@ -45,10 +45,10 @@ WITH input AS (
     SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at, j.seen
     FROM judged AS j
     WHERE j.verdict = 'enqueue' AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = j.pipeline_id)
-    ORDER BY j.pipeline_id, j.row_key COLLATE "C" -- everybody locks tasks in this order
+    ORDER BY j.pipeline_id, j.row_key COLLATE "C" -- all sessions lock tasks in this order
     ON CONFLICT (pipeline_id, row_key) DO UPDATE SET
         gen           = t.gen + 1,
-        -- that of a later change may not be visible yet
+        -- the transaction of a later change may not be visible yet
         xid           = CASE WHEN excluded.xid = '3' THEN t.xid ELSE excluded.xid END,
         last_lsn      = CASE WHEN excluded.xid = '3' THEN greatest(t.last_lsn, excluded.last_lsn)
             ELSE excluded.last_lsn END,
@@ -64,7 +64,7 @@ WITH input AS (
         waits_since   = NULL,
         due_at        = NULL,
         attempt       = 0,
-        -- someone may hold it: what becomes of him is not known
+        -- the task may be leased, and the outcome is not known
         losses        = CASE WHEN t.state = 'todo' THEN t.losses ELSE 0 END,
         lost_leases   = CASE WHEN t.state = 'todo' THEN t.lost_leases ELSE 0 END,
         error_class   = NULL,

@@ -1,5 +1,5 @@
--- error_groups: what goes wrong in pipelines, as embedsidecar.errors shows it: dead letters, and rows that are tried
--- again. The most rows first. Of a pipeline and state @cap rows are read at most.
+-- error_groups: failures of pipelines, as embedsidecar.errors shows them: dead letters and rows that are retried,
+-- largest groups first. Reads at most @cap rows of each pipeline and state.
 -- Rows: one for each pipeline, state, class and code. Locks: none. Index: task_failed_idx alone, task_retry_idx.
 SELECT p.name AS pipeline, g.state, coalesce(g.error_class, '') AS class, coalesce(g.error_code, '') AS code, g.rows,
     g.first_committed_at, g.last_committed_at, g.sample_key,
@@ -19,7 +19,7 @@ FROM   embedsidecar.pipeline AS p
            SELECT 'retrying', t.error_class, t.error_code, count(*), min(t.committed_at), max(t.committed_at),
                min(t.row_key), min(t.due_at)
            FROM   (SELECT t.* FROM embedsidecar.task AS t WHERE t.pipeline_id = p.pipeline_id AND t.state = 'retrying'
-               AND t.error_class IS NOT NULL -- no row that was put off
+               AND t.error_class IS NOT NULL -- no row that was scheduled for later
                LIMIT @cap::bigint) AS t GROUP BY 2, 3) AS g
 WHERE  p.name = ANY (@pipelines::text[])
 ORDER BY g.rows DESC, p.name, g.state, g.error_class, g.error_code;

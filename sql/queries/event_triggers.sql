@@ -1,4 +1,4 @@
--- event_triggers: those that run in statements of a set-up, and their functions.
+-- event_triggers: the event triggers that run in statements of a set-up, and their functions.
 -- Rows: one each. Locks: none.
 SELECT quote_ident(e.evtname) AS name, f.proname::text AS function
 FROM   pg_event_trigger AS e JOIN pg_proc AS f ON f.oid = e.evtfoid

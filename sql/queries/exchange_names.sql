@@ -1,4 +1,4 @@
--- exchange_names: give pipelines (@ids) other names (@names), which some of them have now, in one step.
+-- exchange_names: rename pipelines (@ids) to other names (@names), some of which are in use among them, in one step.
 -- Rows: none. Locks: the pipeline rows. Index: primary key; pipeline_name_key.
 WITH new AS (
     SELECT * FROM unnest(@ids::integer[], @names::text[]) AS n (pipeline_id, name)

@@ -1,5 +1,5 @@
--- expression_columns: the columns of a table that the rule of a view depends on. A generated column is not in the WAL
--- of every version: what it is made of is.
+-- expression_columns: the columns of a table that the rule of a view depends on. Not every version has generated
+-- columns in the WAL, so a generated column stands for the columns that it is computed from.
 -- Rows: a name each, in the order of the table. Locks: none.
 WITH direct AS (
         SELECT refobjsubid AS n FROM pg_depend

@@ -1,5 +1,5 @@
--- extend_lease: a worker's sign of life: its running lease gets another @lease from now. One that was taken over is not
--- there.
+-- extend_lease: a worker's heartbeat: extend its running lease to @lease from now. A lease that was taken over is not
+-- found.
 -- Rows: none. Locks: the lease. Index: primary key.
 UPDATE embedsidecar.lease AS l
 SET    extended_at = now(), leased_until = now() + @lease::interval

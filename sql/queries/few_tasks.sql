@@ -1,5 +1,5 @@
--- few_tasks: the numbers of the tasks of pipelines, of each state @max of a pipeline.
--- Rows: four times @max a pipeline at most. Locks: none. Index: task_todo_idx, task_retry_idx, task_failed_idx,
+-- few_tasks: the numbers of at most @max tasks of each state of each pipeline.
+-- Rows: at most four times @max per pipeline. Locks: none. Index: task_todo_idx, task_retry_idx, task_failed_idx,
 -- task_cancelled_idx.
 SELECT t.task_id
 FROM   embedsidecar.pipeline AS p CROSS JOIN LATERAL (

@@ -1,7 +1,7 @@
 -- filterable_columns: the columns of a table, each with its type and the operators that compare two values of it as an
--- index would (<, <=, =, >=, >): a domain as its base type, an enum as any enum, a type with a default operator class
--- of a type that it is the same as in bytes like that one.
--- Rows: a column each, in the order of the table; operators: none for a type that has no order. Locks: none.
+-- index would (<, <=, =, >=, >). A domain counts as its base type, an enum as any enum, and a type without a default
+-- operator class as a binary-compatible type that has one.
+-- Rows: a column each, in the order of the table; no operators for a type without an order. Locks: none.
 SELECT a.attname::text AS name, format_type(t.base, -1) AS type, coalesce(e.operators, '{}') AS operators
 FROM   pg_attribute AS a
        CROSS JOIN LATERAL (WITH RECURSIVE base AS (

@@ -1,5 +1,5 @@
--- find_leftovers: pipelines that are gone and have left something: a ledger, tasks, leases, measures; a
--- ledger that is kept is none. They are found by hopping from one pipeline to the next.
+-- find_leftovers: removed pipelines that have left a ledger, tasks, leases or measures; a ledger that is kept does not
+-- count. The query hops from one pipeline to the next.
 -- Rows: their numbers. Locks: none. Index: primary keys of ledger, lease and measure, task_todo_idx, task_retry_idx,
 -- task_failed_idx, task_cancelled_idx.
 WITH RECURSIVE in_ledger AS (

@@ -1,7 +1,7 @@
--- find_publication: a publication by its name: whose it is, and what it sends. trusted: its owner is no stranger: a
--- superuser, the current role or one that it may act as, or someone who is trusted. all_kinds: inserts, updates,
--- deletes and TRUNCATE.
--- @trusted: whom the configuration names.
+-- find_publication: a publication by its name: its owner and what it publishes. trusted: its owner is a superuser, the
+-- current role, a role that it may act as, or a trusted role. all_kinds: it publishes inserts, updates, deletes and
+-- TRUNCATE.
+-- @trusted: the roles that the configuration names.
 -- Rows: at most one. Locks: none.
 SELECT b.oid, o.rolname::text AS owner, pg_has_role(b.pubowner, 'USAGE') AS owned_by_us,
        o.rolsuper OR o.rolname = current_user OR o.rolname = ANY (@trusted::text[])

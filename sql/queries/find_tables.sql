@@ -1,10 +1,10 @@
--- find_tables: what the catalogue says of tables, and what the current role may do with them. triggers: some of the
--- user's fire on an UPDATE of it, or of a partition. unsent: its replica identity is FULL, and it has a generated
--- column, which we do not publish: then PostgreSQL 18 refuses its UPDATEs and DELETEs. unlogged: the table or one of
--- its partitions that a crash empties, ready for a statement. primary: the columns of its primary key. hash_indexed: an
--- index finds every text by its hash.
+-- find_tables: what the catalog says of tables, and what the current role may do with them. triggers: users' triggers
+-- fire on an UPDATE of it, or of a partition. unsent: its replica identity is FULL and it has a generated column, which
+-- we do not publish: PostgreSQL 18 then refuses its UPDATEs and DELETEs. unlogged: the table, or one of its partitions,
+-- that a crash empties, quoted for a statement. primary: the columns of its primary key. hash_indexed: an index finds
+-- every text by its hash.
 -- @tables: their numbers. @schemas, @names: more of them by name, arrays of one length.
--- Rows: one for each that is there. Locks: none.
+-- Rows: one for each table that exists. Locks: none.
 WITH wanted AS MATERIALIZED (
     SELECT unnest(@tables::oid[]) AS oid
     UNION
@@ -28,7 +28,7 @@ SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::tex
     has_schema_privilege(n.oid, 'USAGE') AS usable,
     coalesce(has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
         AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'), true) AS writable,
-    -- The tree is walked by hand: pg_partition_tree locks the partitions.
+    -- A recursive query, because pg_partition_tree locks the partitions.
     coalesce(CASE WHEN c.relkind = 'p' THEN (
             WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
                 JOIN pg_inherits h ON h.inhparent = tree.relid)

@@ -1,14 +1,14 @@
--- finish_tasks: end the lease of some tasks, if it is still ours and the server has not begun anew (hold_lease): done
--- tasks leave for history, the others wait for another try or become dead letters. A task whose row changed since the
--- lease (gen) stays open instead, whatever came of it, and so does one that someone has locked, or had when this
--- statement began: a change is being added to it. So it waits for no one. One that was cancelled or put off since
--- then, and did not change after that, stays so. The stream waits for it, so nothing but the commit may come after.
--- What was satisfied is older than next_lsn, which is no later than the oldest change that was not. history_turn names
--- the partition of history that is written.
--- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed; lanes NULL: as it
--- is. @generation 0 does not ask.
--- Rows: task_id and the state it went to (done for those that left). Locks: the tasks, SKIP LOCKED; the lease. Index:
--- primary keys.
+-- finish_tasks: end the lease of some tasks, if it is still ours and the server has not restarted (hold_lease):
+-- finished tasks move to history, the others are retried later or become dead letters. A task whose row changed since
+-- the lease (gen) stays open whatever the outcome. So does a task that is locked, or was when this statement began: a
+-- change is being added to it, and this statement waits for nothing. A task that was cancelled or scheduled for later
+-- since the lease, and did not change after that, stays so. The stream waits for the tasks, so only the commit may
+-- follow. What was satisfied is older than next_lsn, which is no later than the oldest change that was not.
+-- history_turn names the partition of history to write.
+-- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed; lanes NULL:
+-- unchanged. @generation 0: not checked.
+-- Rows: task_id and its new state (done for tasks that left). Locks: the tasks, SKIP LOCKED; the lease. Index: primary
+-- keys.
 WITH held AS MATERIALIZED (
     SELECT l.task_ids, l.started_at, set_config('synchronous_commit', CASE
         WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit
@@ -67,7 +67,7 @@ WITH held AS MATERIALIZED (
     WHERE  t.task_id = i.task_id AND (t.gen <> i.gen OR i.action <> 'done')
     RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, t.state, i.action, i.outcome, i.attempt,
         i.code, t.enqueued_at, t.due_at
-), stays AS MATERIALIZED ( -- as it is: locked, or changed while this statement began
+), stays AS MATERIALIZED ( -- unchanged: locked, or changed while this statement began
     SELECT i.* FROM input AS i WHERE i.task_id NOT IN (SELECT d.task_id FROM done AS d UNION ALL SELECT k.task_id
         FROM kept AS k)
 ), told AS (
@@ -80,7 +80,7 @@ WITH held AS MATERIALIZED (
            UNION ALL
            SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code, enqueued_at, due_at FROM kept
                WHERE action IN ('done', 'failed')
-           UNION ALL -- what was done is done, though the task stays
+           UNION ALL -- the finished work counts, though the task stays
            SELECT t.pipeline_id, t.row_key, i.outcome, i.attempt, t.committed_at, t.last_lsn, NULL,
                t.enqueued_at, t.due_at
            FROM   stays AS i JOIN embedsidecar.task AS t ON t.task_id = i.task_id

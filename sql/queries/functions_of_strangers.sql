@@ -1,11 +1,10 @@
--- functions_of_strangers: of functions that an expression calls, those that belong to someone whom this session has no
--- reason to trust, as strangers has it, and who does not own the table; and those in whose place another would be
--- called that someone like that may make: the owner of the schema, or of an extension, who may drop it, or anyone where
--- an argument is not of the very type that the function takes. What is called as an operator is found by the operator's
--- name and schema.
--- @functions, @counts, @loose, @operators: each function, how many arguments it is given (-1: it is no call by name),
--- whether one of them is converted, and the operator that it is called as, or 0.
--- Rows: one at most: the function, what is wrong, the role, ways out, a line each. Reads only pg_catalog. Locks: none.
+-- functions_of_strangers: of the functions that an expression calls, those that belong to a role which this session
+-- does not trust (see strangers) and which does not own the table. Also those that such a role could replace with
+-- another function: the owner of the schema, the owner of an extension, who may drop it, or anyone, if an argument is
+-- not exactly of the function's type. Functions called as operators are found by the operator's name and schema.
+-- @functions, @counts, @loose, @operators: each function, its number of arguments (-1: no call by name), whether an
+-- argument is converted, and the operator that it is called as, or 0.
+-- Rows: at most one: the function, what is wrong, the role, hints, one per line. Reads only pg_catalog. Locks: none.
 WITH friend AS (
     SELECT r.oid FROM pg_roles AS r
     WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])

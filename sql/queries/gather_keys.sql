@@ -1,5 +1,5 @@
--- gather_keys: rows that a scan has found go into the batch job that is gathered, unless this transaction has not
--- moved the scan (save_scan). A row that is in another job has its turn there, unless that has made a task of it.
+-- gather_keys: add rows that a scan has found to the batch job that is being gathered, if this transaction has moved
+-- the scan (save_scan). A row in another job is processed there, unless that job has already made a task of it.
 -- Rows: none. Locks: the job, its rows. Index: batch_job_gathering_idx, primary key of batch_item.
 WITH job AS (
     INSERT INTO embedsidecar.batch_job AS j (pipeline_id, pipeline, plugin, model, nonce, state, rows)

@@ -1,5 +1,5 @@
--- give_back_leases: end some leases without a result and without counting a try. The place of one of which no one heard
--- is not known (0): it is one of those that may live.
+-- give_back_leases: end leases without a result and without counting an attempt. The place 0 stands for a lease whose
+-- place is unknown: it is one of those that may be live.
 -- Parameters: arrays of one length, one element per lease.
 -- Rows: none. Locks: the leases. Index: primary key.
 DELETE FROM embedsidecar.lease AS l

@@ -1,4 +1,4 @@
--- give_back_worker: end a worker's leases without a result and without counting a try: it stops in good order.
+-- give_back_worker: end a worker's leases without a result and without counting an attempt, when it stops cleanly.
 -- Rows: none. Locks: the leases. Index: primary key.
 DELETE FROM embedsidecar.lease AS l
 USING  embedsidecar.turn AS t

@@ -1,6 +1,6 @@
--- harmful_in_rule: what an expression, by the rule @rule of a view over @table, calls or names that a stranger may not
--- have run with the rights of others: anything that is no part of the server, and functions of the server that give
--- another value by what they read or do. Of the stable ones a few only turn values into text.
+-- harmful_in_rule: what an expression, by the rule @rule of a view over @table, calls or names that must not run with
+-- the rights of other roles: anything that is not part of the server, and functions of the server whose result depends
+-- on what they read or do. Of the stable functions, only a few that turn values into text are allowed.
 -- Rows: one; NULL: nothing. Locks: none.
 SELECT min(f.what) FROM (
     SELECT p.oid::regprocedure::text AS what

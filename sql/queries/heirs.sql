@@ -1,4 +1,4 @@
--- heirs: how many of some tables inherit, however far down, from another.
+-- heirs: how many of some tables inherit, at any depth, from another.
 -- @among: their numbers.
 -- Rows: one. Locks: none.
 WITH RECURSIVE below AS (

@@ -1,5 +1,5 @@
--- held_definitions: what the other sidecars of @slot are configured with, beside that of number @me, or were when they
--- ended: their definitions, by the names of pipelines. NULL stands for one of an older program, which does not say.
+-- held_definitions: the definitions by pipeline name that the other sidecars of @slot (not number @me) are configured
+-- with, or were when they ended. NULL stands for a sidecar of an older version, which does not report them.
 -- Rows: one per sidecar. Locks: none.
 SELECT c.digests, embedsidecar.lives(c) AS lives
 FROM   embedsidecar.configured AS c

@@ -1,6 +1,6 @@
--- hidden_by_policies: the first of @tables, from which a text is made, and their embedding table that has row level
--- security which does not hold for the current role.
--- @into: the embedding table as in a statement; '' when there is none.
+-- hidden_by_policies: the first of @tables (which a text is made from) and their embedding table whose row level
+-- security does not apply to the current role.
+-- @into: the embedding table as in a statement; '' if there is none.
 -- Rows: one, NULL when there is none. Locks: none.
 SELECT min(c.oid::regclass::text)
 FROM   pg_class AS c

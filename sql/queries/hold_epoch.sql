@@ -1,9 +1,9 @@
--- hold_epoch: begin a write-back of changes that are worked at once, without tasks: see that no one else has taken the
--- slot since they were read, and that the server has not begun anew (hold_lease says why), and keep the slot from being
--- taken while the transaction lasts, which is not long: the stream waits for it. A row that the ledger does not know
--- yet has nothing else to compare. No replica is waited for by the commit: what one has not heard of comes again from
--- the slot, whose checkpoint comes after it.
--- @life: of the server, when they were read; NULL: over this connection, which lasts no longer.
+-- hold_epoch: begin a write-back of changes that are embedded without tasks: check that no other streamer has taken the
+-- slot since the changes were read and that the server has not restarted (hold_lease says why), and keep the slot from
+-- being taken until the transaction ends, which is short: the stream waits for it. Rows without a ledger entry have no
+-- other fence. The commit waits for no replica: what a replica has not received comes again from the slot, whose
+-- checkpoint is stored later.
+-- @life: of the server, when they were read; NULL: over this connection, which ends with it.
 -- Rows: one if the epoch is ours. Locks: the checkpoint row, shared. Index: primary key.
 SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off'
     ELSE 'local' END, true),

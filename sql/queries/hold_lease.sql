@@ -1,9 +1,9 @@
--- hold_lease: begin a write-back: see that the lease is still ours, and keep it from being taken over while the
--- transaction lasts, and that the server has not begun anew: what was read of it before may be forgotten, by a crash
--- (synchronous_commit = off) or because its disk was restored, and the lease still there. A row that the ledger does
--- not know yet has nothing else to compare. The lock gives the transaction its id before the next statement looks at
--- the epoch: a scan that is asked for after an epoch has ended waits for all that were seen under it. No replica is
--- waited for by the commit: what one has not heard of is done again from the task, which it still has then.
+-- hold_lease: begin a write-back: check that the lease is still ours, keep it from being taken over until the
+-- transaction ends, and check that the server has not restarted. After a crash (synchronous_commit = off) or a restored
+-- disk, the server may have lost what was read from it, but not the lease. Rows without a ledger entry have no other
+-- fence. The lock assigns the transaction its id before the next statement reads the epoch: a scan that is requested
+-- after an epoch has ended waits for all transactions that ran under it. The commit waits for no replica: what a
+-- replica has not received is done again from the task, which is still there then.
 -- Rows: one if the lease is ours. Locks: the lease, against its end; it may be extended. Index: primary key.
 SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off'
     ELSE 'local' END, true)

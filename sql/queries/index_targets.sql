@@ -1,12 +1,11 @@
--- index_targets: the tables that an index over the vectors of a destination is over: its own, or each partition of it,
--- and whether one is there. A search without a filter can use an index that has no condition, or the one that every
--- search has. From version 17 on the server drops that from a search where the column is NOT NULL anyway, and then sees
--- no use for the index.
--- @table: quoted. @operators: the operator class; operator_schema is that of it, '' where the kind has none for the
--- type.
--- @kind: of the index that is wanted; one that init made of another kind does not count. broken: what a build that was
--- broken off has left. made: those of ours that are valid, the newest first, and made_at what the comment of that one
--- says. taken: the name that the next index gets.
+-- index_targets: the tables that an index over the vectors of a destination covers: its own, or each of its partitions,
+-- and whether an index exists. A search without a filter can use an index without a condition, or one with the
+-- condition that every search has. From version 17 on the server drops that condition from a search if the column is
+-- NOT NULL, and then cannot use the index.
+-- @table: quoted. @operators: the operator class; operator_schema is its schema, '' if the kind has none for the type.
+-- @kind: of the wanted index; an index of another kind that init made does not count. broken: what an interrupted build
+-- has left. made: our valid indexes, newest first; made_at: what the comment of the newest says. taken: the name of the
+-- next index.
 -- Rows: one for each table. Locks: none.
 SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowner,
     'USAGE') AS owned,

@@ -1,6 +1,6 @@
--- inherited_rights: what default privileges gave others on objects of the schema embedsidecar that were just made.
--- Parameters: @before, the oids of relations and routines that were there before, and of the schema.
--- Rows: statements that take all of it away. Locks: none.
+-- inherited_rights: what default privileges granted to others on new objects of the schema embedsidecar.
+-- Parameters: @before, the oids of relations and routines that existed before, and of the schema.
+-- Rows: statements that revoke all of it. Locks: none.
 SELECT format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC'
     ELSE a.grantee::regrole::text END)
 FROM (

@@ -1,5 +1,5 @@
--- insert_pipeline: begin the row of a pipeline that the catalogue has confirmed, with what must not be NULL:
--- update_pipeline writes the rest in the same transaction, and refuses a table that is called otherwise by now.
+-- insert_pipeline: insert the row of a pipeline that the catalog has confirmed, with the NOT NULL columns only.
+-- update_pipeline writes the rest in the same transaction, and fails if the table was renamed meanwhile.
 -- Rows: its number. Locks: the new row. Index: unique name.
 INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns, key_columns,
     destination_column, destination_table, dims, plugin, model, fingerprint, enabled)

@@ -1,7 +1,7 @@
--- joined_columns: of columns by which rows of two tables are joined, whether the server compares the two as they are:
--- types of its own, whole numbers with whole numbers, texts with texts of the same collation.
+-- joined_columns: whether the server compares the columns that join two tables as they are: built-in types, integers
+-- with integers, texts with texts of the same collation.
 -- @joined, @table: the tables. @columns, @of: arrays of one length, one element per pair.
--- Rows: one for each pair, in their order; type: that of the joined column; exact: equal values are printed alike.
+-- Rows: one for each pair, in order; type: of the joined column; exact: equal values are printed alike.
 -- Locks: none.
 SELECT format_type(a.atttypid, -1) AS type, format_type(b.atttypid, -1) AS other,
        a.atttypid < 16384 AND b.atttypid < 16384 AND a.attcollation = b.attcollation

@@ -1,6 +1,6 @@
--- known_elsewhere: for each text, one row of some pipelines whose vector was made of the same text by the same model.
--- Rows: pipeline_id, row_key, text_hash, vector_hash. Locks: none. Index: ledger_text_idx; the sum hides the
--- primary key from a planner that thinks the pipelines small and would read all of them for each text.
+-- known_elsewhere: for each text, one row of some pipelines whose vector was made from the same text by the same model.
+-- Rows: pipeline_id, row_key, text_hash, vector_hash. Locks: none. Index: ledger_text_idx; the sum hides the primary
+-- key from a planner that takes the pipelines for small and would read all of them for each text.
 SELECT f.pipeline_id, f.row_key, h.text_hash, f.vector_hash
 FROM   unnest(@text_hashes::bytea[]) AS h (text_hash)
        CROSS JOIN LATERAL (SELECT l.pipeline_id, l.row_key, l.vector_hash

@@ -1,7 +1,7 @@
--- known_texts: for each text, one row of the pipeline whose vector was made of the same text, in whatever generation: a
+-- known_texts: for each text, one row of the pipeline whose vector was made from the same text, in any generation: a
 -- pipeline's model never changes.
 -- Rows: row_key, text_hash, vector_hash. Locks: none. Index: ledger_text_idx; the sum hides the primary key from a
--- planner that thinks the pipeline small and would read all of it for each text.
+-- planner that takes the pipeline for small and would read all of it for each text.
 SELECT f.row_key, h.text_hash, f.vector_hash
 FROM   unnest(@text_hashes::bytea[]) AS h (text_hash)
        CROSS JOIN LATERAL (SELECT l.row_key, l.vector_hash FROM embedsidecar.ledger AS l

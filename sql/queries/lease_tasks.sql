@@ -1,16 +1,15 @@
--- lease_tasks: hand up to @max tasks of one lane of a pipeline to a worker, oldest place first. The task rows are not
--- written: that a task is leased says the lease, one row for the batch. Who leases has locked the pipeline's turn
--- before this statement began (take_turn), so that it sees every lease there is; one of an older epoch or timeline
--- holds nothing. Only tasks whose last change is visible to other sessions are leased: the WAL runs ahead of
--- visibility, and a worker that looked too early would find the old text and call it unchanged. The claim starts behind
--- @cursor, and looks at leases behind what the turn has as live, so that it does not walk over the index entries of
--- tasks and leases long done, which someone's old snapshot may keep alive; reset_cursor finds what was left before it.
--- With @alone it hands out one task of any lane that took part in two lost leases or embedder deaths: it is tried
--- alone, so that a row that kills the embedder is found and its neighbours go free. Each way has an index of its own. A
--- pipeline that is switched off, outside of its hours or without a budget left gets no lease, nor does a worker that
--- knows only an older generation of it, or one by another model, from that moment on: running sidecars hear of it
--- later. A server that went back gives out numbers of pipelines once more. Where it leases nothing it tells whether the
--- lane holds a task that is neither leased nor visible: that one is due in a moment.
+-- lease_tasks: lease up to @max tasks of one lane of a pipeline to a worker, oldest place first. The task rows are not
+-- written: the lease, one row for the batch, lists them. The caller has locked the pipeline's turn before this
+-- statement began (take_turn), so it sees every lease; a lease of an older epoch or timeline holds nothing. Only tasks
+-- whose last change is visible to other sessions are leased: the WAL runs ahead of visibility, and a worker that reads
+-- too early would find the old text and call the row unchanged. The claim starts after @cursor, and reads only leases
+-- after the turn's live place. So it skips the index entries of finished tasks and leases, which an old snapshot may
+-- keep alive; reset_cursor finds tasks that were left before it. With @alone it leases one task of any lane that took
+-- part in two lost leases or embedder deaths: tried alone, a row that kills the embedder is found and its neighbours
+-- are freed. Each variant has its own index. A pipeline that is paused, outside its hours or without a budget left gets
+-- no lease. Nor does a worker that knows only an older generation of it or another model, from that moment on: running
+-- sidecars notice later, and a server that lost its latest WAL reuses numbers of pipelines. If it leases nothing, it
+-- reports whether the lane holds a task that is neither leased nor visible: such a task is due in a moment.
 -- Rows: the leased tasks, the place of the lease and the server_life; or one with task 0, and whether one is hidden.
 -- Locks: the new lease.
 -- Index: task_todo_idx, with @alone task_alone_idx; primary key of lease.

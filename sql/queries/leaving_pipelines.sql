@@ -1,6 +1,6 @@
--- leaving_pipelines: the pipelines @names of @slot, which the sidecar of number @me has not configured: the file that
--- they are of, whether another sidecar that runs has them (or does not say what it has), and whether their table is
--- gone.
+-- leaving_pipelines: the pipelines @names of @slot, which the configuration of the sidecar number @me lacks: the file
+-- that they come from, whether another running sidecar has them (or does not report what it has), and whether their
+-- table was dropped.
 -- Rows: one each. Locks: none. Index: the name of a pipeline.
 SELECT p.name, p.origin,
        EXISTS (SELECT FROM embedsidecar.configured AS c WHERE c.configured_id <> @me AND embedsidecar.lives(c)

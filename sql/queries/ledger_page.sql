@@ -1,4 +1,4 @@
--- ledger_page: the next keys of a pipeline's ledger, in their own order.
+-- ledger_page: the next keys of a pipeline's ledger, in the ledger's order.
 -- Rows: up to @max keys. Locks: none. Index: primary key.
 SELECT l.row_key
 FROM   embedsidecar.ledger AS l

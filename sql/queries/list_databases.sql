@@ -1,4 +1,4 @@
--- list_databases: the databases of this server that can be worked: those that take connections and are no templates.
+-- list_databases: the databases of this server that accept connections and are not templates.
 -- Rows: one each, with its number and name. Locks: none.
 SELECT d.oid::bigint AS oid, d.datname::text AS name
 FROM   pg_database AS d

@@ -1,5 +1,4 @@
--- list_schemas: the schemas of this database that are not of the system, the oldest first, with those of @tables that
--- each has.
+-- list_schemas: the user schemas of this database, oldest first, each with those of @tables that it has.
 -- Rows: one each. Locks: none. Index: pg_class_relname_nsp_index.
 SELECT n.nspname::text AS name, array(
            SELECT c.relname::text FROM pg_class AS c

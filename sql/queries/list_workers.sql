@@ -1,5 +1,5 @@
--- list_workers: sidecars that work the queue of this database, and those that ended or were killed a short while ago,
--- as embedsidecar.workers shows them.
+-- list_workers: sidecars that work on the queue of this database, and those that ended or were killed recently, as
+-- embedsidecar.workers shows them.
 -- Rows: one per sidecar. Locks: none.
 SELECT w.worker_id, w.slot_name, w.instance, w.version, w.stream, w.stream_detail, w.problems, extract(epoch
     FROM now() - w.last_seen_at)::double precision AS seen_seconds_ago,

@@ -1,5 +1,5 @@
 -- lock_holders: the other sessions and prepared transactions that hold a lock on one of some tables.
--- @tables: their numbers; NULL: any, with a lock that keeps writers or readers out.
+-- @tables: their numbers; NULL: any table, with a lock that blocks writers or readers.
 -- Rows: a description each, ten at most. Locks: none.
 SELECT DISTINCT concat_ws(' ', CASE WHEN l.pid IS NULL THEN 'prepared transaction ' || quote_literal(x.gid)
                                ELSE 'pid ' || l.pid END,

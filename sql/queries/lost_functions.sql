@@ -1,9 +1,9 @@
--- lost_functions: of functions that the expressions of a stored pipeline call, by their names, those that this session
--- has no reason to trust any more (see functions_of_strangers): nobody who is trusted, or who owns one of the tables,
--- owns one of the name, or its schema belongs to somebody else. Others of a name count for nothing: anyone who may make
--- functions there could else stop the pipeline.
--- @functions: their names, quoted. @tables: of the pipeline. @trusted: whom the configuration names.
--- Rows: one at most: the function, what is wrong, and the role. Reads only pg_catalog. Locks: none.
+-- lost_functions: of the functions that a stored pipeline's expressions call by name, those that this session no longer
+-- trusts (see functions_of_strangers): no function of that name belongs to a trusted role or to the owner of one of the
+-- tables, or its schema belongs to an untrusted role. Other functions of the name do not count: otherwise anyone who
+-- may create functions there could stop the pipeline.
+-- @functions: their names, quoted. @tables: of the pipeline. @trusted: the roles that the configuration names.
+-- Rows: at most one: the function, what is wrong, and the role. Reads only pg_catalog. Locks: none.
 WITH called AS (
     SELECT u.name, n.nspname, p.proowner, CASE pg_get_userbyid(n.nspowner) WHEN 'pg_database_owner'
                THEN (SELECT d.datdba FROM pg_database AS d WHERE d.datname = current_database())

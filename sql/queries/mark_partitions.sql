@@ -1,6 +1,6 @@
--- mark_partitions: an empty mark for the partitions whose rows a scan is about to compare, of those that the last look
--- at the catalogue did not find (note_partition): what was to mark them may have ended, and once the scan has ended
--- nothing else would tell that they were there. One whose pipeline is locked waits with the scan (save_scan).
+-- mark_partitions: add an empty mark for partitions whose rows a scan is about to compare and that the last read of the
+-- catalog did not find (note_partition). The process that was to mark them may have ended, and after the scan nothing
+-- else would show that they existed. If a pipeline's row is locked, its partitions wait with the scan (save_scan).
 -- Rows: none. Locks: the pipeline, SKIP LOCKED. Index: primary keys.
 UPDATE embedsidecar.pipeline AS p
 SET    catalogue = p.catalogue || jsonb_build_object('storage', coalesce(nullif(p.catalogue -> 'storage', 'null'), '{}')

@@ -1,5 +1,5 @@
--- marked_destinations: the tables and columns whose comment begins with ours, in all schemas.
--- @mark: how it begins.
+-- marked_destinations: the tables and columns, in all schemas, whose comment begins with ours.
+-- @mark: its beginning.
 -- Rows: one each; column: '' for a table. Locks: none.
 SELECT n.nspname::text AS schema, c.relname::text AS table, coalesce(a.attname::text, '') AS column, c.oid,
     d.description AS mark

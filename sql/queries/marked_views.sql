@@ -1,5 +1,5 @@
--- marked_views: the views whose comment begins with ours and that read from a table.
--- @mark: how it begins.
+-- marked_views: the views that read from a table and whose comment begins with ours.
+-- @mark: its beginning.
 -- Rows: one each, quoted. Locks: none.
 SELECT DISTINCT quote_ident(n.nspname) || '.' || quote_ident(v.relname) AS name
 FROM   pg_depend AS d JOIN pg_rewrite AS r ON r.oid = d.objid JOIN pg_class AS v ON v.oid = r.ev_class

@@ -1,7 +1,7 @@
 -- missing_grants: what the current role may not read of the tables that a search reads: columns of the source table,
 -- and the embedding table.
 -- @into: '' when there is none.
--- Rows: one, the role with the statements that let it. Locks: none.
+-- Rows: one, the role with the statements that grant it. Locks: none.
 SELECT current_user::text, ARRAY(
     SELECT format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, current_user)
     FROM   pg_namespace AS n

@@ -1,5 +1,5 @@
--- move_checkpoint: begin a new history of the slot: it was created again, so what happened before is only known by
--- comparing.
+-- move_checkpoint: start a new history of the slot: it was created again, so earlier changes can only be found by
+-- comparing rows.
 -- Rows: none. Locks: the checkpoint row. Index: primary key.
 UPDATE embedsidecar.lsn_checkpoint AS c
 SET    lsn = @lsn::pg_lsn, consistent_point = @lsn::pg_lsn, system_id = @system_id, timeline = @timeline,

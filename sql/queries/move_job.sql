@@ -1,5 +1,5 @@
--- move_job: a job is in another state, or is looked at again after @pause seconds, unless someone else has moved it. It
--- is known by its nonce: a database that was restored gives out numbers again.
+-- move_job: move a job to another state, or schedule its next check in @pause seconds, unless another sidecar has moved
+-- it. The nonce identifies the job: a restored database gives out numbers again.
 -- Rows: none. Locks: the job. Index: primary key.
 UPDATE embedsidecar.batch_job AS j
 SET    state = @to, changed_at = CASE WHEN j.state = @to THEN j.changed_at ELSE now() END,

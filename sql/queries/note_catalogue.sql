@@ -1,8 +1,7 @@
--- note_catalogue: store what the catalogue says of a pipeline's table, and where the table is now called what. The
--- streamer's word is whether a table is there and published: @lack names what it lacks, or is empty. Whether the
--- pipeline fits the table is the supervisor's to say (note_status), and what it said stays. Where a function that texts
--- are made with is another one, entries of the ledger from before then differ from every row, whatever their hashes
--- say.
+-- note_catalogue: store what the catalog says of a pipeline's table, and the table's current name. The streamer decides
+-- whether a table exists and is published: @lack names what it lacks, or is empty. The supervisor decides whether the
+-- pipeline fits the table (note_status), and its verdict stays. If a function that texts are made with was replaced,
+-- earlier entries of the ledger differ from every row, whatever their hashes.
 -- Rows: none. Locks: the pipeline row. Index: primary key.
 UPDATE embedsidecar.pipeline AS p
 SET    status = CASE WHEN @lack::text <> '' THEN @lack WHEN p.status IN ('missing', 'unpublished') THEN 'active'

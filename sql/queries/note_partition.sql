@@ -1,6 +1,6 @@
--- note_partition: an empty mark for a partition of pipelines' table that the last look at the catalogue did not find:
--- its rows are streamed from now on, and if it is gone again before the next look, nothing else would tell that they
--- are. Locked rows are skipped, and noted later.
+-- note_partition: add an empty mark for a partition that the last read of the catalog did not find: its rows are
+-- streamed from now on, and if it is removed before the next read, nothing else would show that they existed. Locked
+-- rows are skipped, and recorded later.
 -- Rows: the pipelines that are skipped. Locks: pipelines, SKIP LOCKED. Index: pipeline_pkey.
 WITH noted AS (
     UPDATE embedsidecar.pipeline AS p

@@ -1,8 +1,8 @@
--- note_places: how far places of tasks are given out by now, and which transactions may have taken one without having
--- ended. Once these have ended, whatever holds a place up to there can be seen. Any other transaction, however long it
--- is open, does not matter. It is noted twice in 1,024 places at most: an old snapshot keeps every version of the row.
--- What is noted comes after the places in the WAL, so that a server which went back has both or neither. The pipeline's
--- turn is locked before this begins (take_turn), so that every lease there is can be seen.
+-- note_places: record the highest place given to a task, and the transactions that may still hold such a place
+-- uncommitted. When these have ended, every task with a place up to it is visible; other transactions do not matter,
+-- however long they are open. It is recorded at most twice in 1,024 places: an old snapshot keeps every version of the
+-- row. The record follows the places in the WAL, so a server that lost its latest WAL has both or neither. The caller
+-- has locked the pipeline's turn (take_turn), so that every lease is visible.
 -- Rows: none. Locks: the turn. Index: primary keys. The highest place is read first.
 UPDATE embedsidecar.turn AS t
 SET    passable = t.top, top = h.top, writers = h.writers,

@@ -1,5 +1,5 @@
--- note_status: store which pipelines fit their tables and which do not, and why, so that a query of the database
--- shows it. Whether a table is there and published is the streamer's to say: it knows before anybody loads a pipeline.
+-- note_status: store which pipelines fit their tables, and why the others do not, for queries of the database. The
+-- streamer decides whether a table exists and is published: it knows before anyone loads a pipeline.
 -- Parameters: arrays of one length, one element per pipeline.
 -- Rows: none. Locks: the pipelines that change. Index: primary key.
 UPDATE embedsidecar.pipeline AS p

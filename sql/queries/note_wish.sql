@@ -1,3 +1,3 @@
--- note_wish: forget a change of a model that was asked for, which is made, or write down why it is not.
+-- note_wish: delete a requested model change that is done, or record why it is not.
 -- Rows: one. Locks: the pipeline row. Index: primary key, by a function.
 SELECT embedsidecar.note_wish(@pipeline_id::integer, @model::text, @problem::text);

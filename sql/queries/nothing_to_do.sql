@@ -1,5 +1,5 @@
--- nothing_to_do: whether a sidecar of @slot has nothing to do until something changes, and what its publication is
--- called. Tasks of paused pipelines wait for a resume.
+-- nothing_to_do: whether a sidecar of @slot has nothing to do until something changes, and the name of its publication.
+-- Tasks of paused pipelines wait for a resume.
 -- Rows: one; none without a checkpoint. Locks: none. Index: those of tasks by state, and primary keys.
 SELECT NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p
                    WHERE  p.slot_name = c.slot_name
@@ -11,7 +11,7 @@ SELECT NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p
                           OR EXISTS (SELECT FROM embedsidecar.batch_job AS j WHERE j.pipeline_id = p.pipeline_id
                                      AND j.state <> 'ended')
                           OR p.enabled AND i.enabled
-                             -- not EXISTS, which may be made a hash of all tasks
+                             -- not EXISTS, which may become a hash of all tasks
                              AND coalesce((SELECT true FROM embedsidecar.task AS t
                                            WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id LIMIT 1),
                                           (SELECT true FROM embedsidecar.task AS t

@@ -1,4 +1,4 @@
--- open_scans: the pipelines of @slot whose scans may have something to do. read_scan says what.
+-- open_scans: the pipelines of @slot whose scans may have something to do; read_scan says what.
 -- Rows: one each. Locks: none. Index: none, there is a row for each pipeline.
 SELECT s.pipeline_id
 FROM   embedsidecar.scan AS s JOIN embedsidecar.pipeline AS p USING (pipeline_id)

@@ -1,6 +1,6 @@
--- own_slot: the slot that this database was set up with, if nothing but a number may stand behind its name.
+-- own_slot: the slot that this database was set up with, if its name is @slot with at most a number after it.
 -- @slot: the name that slots of several databases begin with.
--- Rows: one at most; none where the slot is another database's: then this one is a copy. Locks: none.
+-- Rows: at most one; none if the slot is another database's: then this database is a copy. Locks: none.
 SELECT k.slot_name::text
 FROM   embedsidecar.lsn_checkpoint AS k
 WHERE  (k.slot_name = @slot OR k.slot_name ~ ('^' || @slot || '_[0-9]+$'))

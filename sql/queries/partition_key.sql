@@ -1,5 +1,5 @@
--- partition_key: the columns that say in which partition a row of a table is, at any depth. The tree is walked by hand:
--- pg_partition_tree locks the user's partitions.
+-- partition_key: the columns that determine in which partition a row of a table is, at any depth. The query walks the
+-- tree itself: pg_partition_tree locks the user's partitions.
 -- Rows: a name each. Reads only pg_catalog. Locks: none.
 WITH RECURSIVE tree AS (
     SELECT @table::oid AS relid

@@ -1,11 +1,11 @@
--- pipeline_catalogue: what the catalogue says now of each pipeline's table, beside what it said when the pipeline was
--- whole. Some changes send nothing through the slot at all (ALTER TYPE USING, DETACH and DROP of a partition, a
--- publication that is missing for a while): they are known by these marks. One statement serves as the heartbeat, so
--- OFFSET 0 has each table looked up by its number: with a thousand pipelines the server would else read all of pg_class
+-- pipeline_catalogue: what the catalog says now of each pipeline's table, beside what it said when the pipeline was
+-- last complete. Some changes send nothing through the slot (ALTER TYPE USING, DETACH and DROP of a partition, a
+-- publication that is missing for a while); these marks reveal them. One statement serves as the heartbeat. OFFSET 0
+-- makes it look up each table by its number: with a thousand pipelines the server would otherwise read all of pg_class
 -- and of the publication for each.
--- @pipeline: that one alone; NULL: all.
--- Rows: one per pipeline of the slot; exists is false when the table is gone, version changes with all that a running
--- sidecar must load again, such as a pause.
+-- @pipeline: only that one; NULL: all.
+-- Rows: one per pipeline of the slot; exists is false if the table was dropped; version changes with everything that a
+-- running sidecar must load again, such as a pause.
 WITH publication AS MATERIALIZED ( -- once for all pipelines
     SELECT k.slot_name, k.publication_oid, b.oid, b.xmin AS version, b.pubname, b.puballtables,
            b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot AS whole,
@@ -22,10 +22,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        coalesce(n.nspname, '') AS table_schema, coalesce(c.relname, '') AS table_name,
        CASE WHEN c.oid IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
            'name', format('%I.%I', n.nspname, c.relname),
-           -- The tree is walked by hand: pg_partition_tree locks the user's partitions, one after the other. The entry
-           -- of a partition is part of its mark: one that was detached, changed and attached again has a new one. Of a
-           -- partitioned table there is the mark of each with its own replica identity, so that only those are compared
-           -- that have another one.
+           -- A recursive query, because pg_partition_tree locks the user's partitions. A partition's pg_inherits entry
+           -- is part of its mark: a partition that was detached, changed and attached again has a new entry. Each
+           -- partition has its own mark with its replica identity, so that only changed partitions are compared.
            'storage', CASE WHEN NOT c.relhassubclass THEN to_jsonb(CASE WHEN c.relkind <> 'p' THEN
                            c.oid::text || ':' || c.relfilenode::text || ':' END)
                       ELSE (WITH RECURSIVE tree AS (
@@ -43,8 +42,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                   ',' ORDER BY t.relid)) END
                        FROM tree AS t CROSS JOIN LATERAL (SELECT f.* FROM pg_class AS f WHERE f.oid = t.relid
                            OFFSET 0) AS f) END,
-           -- By their versions, too: columns that change names and change them back were others meanwhile, and so were
-           -- their changes. How a generated column is made, as the server keeps it: pg_get_expr locks the table.
+           -- Also by their xmin: columns that were renamed and renamed back stood for others meanwhile, and so did
+           -- their changes. Generation expressions in their stored form, because pg_get_expr locks the table.
            'columns',
                (SELECT encode(sha256(convert_to(string_agg(concat_ws(':', a.attnum, a.xmin, a.attname, a.atttypid,
                a.atttypmod, a.attisdropped,
@@ -55,8 +54,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                                                AND g.adnum = a.attnum) END), ',' ORDER BY a.attnum),
                                                                getdatabaseencoding())), 'hex')
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
-           -- Types of the user's: a label of an enum that is renamed, or an attribute that a composite type gets,
-           -- changes what rows say, also those of joined tables.
+           -- Users' types: a renamed enum label, or a new attribute of a composite type, changes what rows say, also
+           -- those of joined tables.
            'types', CASE WHEN EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = ANY (c.oid || joined.oids)
                AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384) THEN (WITH RECURSIVE used AS (
                          SELECT a.atttypid AS typ FROM pg_attribute AS a WHERE a.attrelid = ANY (c.oid || joined.oids)
@@ -79,8 +78,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                              f.attisdropped), ',' ORDER BY f.attnum)
                          FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid
                              AND f.attnum > 0) AS d (what)) END,
-           -- Functions of the user's that text and filter call, whatever is called so now, and what the server knows of
-           -- what these call in turn.
+           -- Users' functions that text and filter call, by name, and the functions that these are known to call.
            'functions', CASE WHEN cardinality(p.functions) > 0 THEN (WITH RECURSIVE called AS (
                              SELECT f.oid FROM unnest(p.functions) AS u (name) CROSS
                                  JOIN LATERAL parse_ident(u.name) AS part
@@ -97,8 +95,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,
-           -- An embedding table is not published, so that one that was emptied or recreated is known by this alone, and
-           -- so is a partition of it. One hash of them all: no row tells in which of them its vector is.
+           -- An embedding table is not published: only this shows that it, or a partition of it, was emptied or
+           -- recreated. One hash for all partitions: no row says which of them has its vector.
            'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity,
                                CASE WHEN d.relhassubclass THEN (WITH RECURSIVE tree AS (
                                    SELECT h.inhrelid, h.xmin::text AS entry FROM pg_inherits AS h
@@ -111,10 +109,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                FROM tree AS t CROSS JOIN LATERAL (SELECT f.relfilenode FROM pg_class AS f
                                    WHERE f.oid = t.inhrelid OFFSET 0) AS f) END)
                            FROM pg_class AS d WHERE d.oid = destination.oid),
-           -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks,
-           -- was another one meanwhile. The same with the entries of this table, of what it is part of and of its
-           -- parts; an entry is never altered, it is recreated. All that depends on a publication beside its tables is
-           -- its schemas, from PostgreSQL 15 on.
+           -- By its xmin, not by its content: a publication may have been altered and altered back meanwhile. The same
+           -- for the entries of this table, its parents and its partitions; an entry is never altered, but recreated.
+           -- Besides its tables, only its schemas depend on a publication, from PostgreSQL 15 on.
            'published', (SELECT concat_ws(' ', b.oid, b.version,
                              (SELECT string_agg(r.oid::text, ',' ORDER BY r.oid)
                                  FROM unnest(family.below || family.above[2:]) AS t (relid) CROSS JOIN LATERAL
@@ -136,7 +133,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        b.oid IS NOT NULL AS publication_exists,
        coalesce(b.oid = b.publication_oid, false) AS same_publication,
        coalesce(b.whole, false)
-           -- The filter of a partition's own entry holds for it whatever its partitioned table's says.
+           -- The filter of a partition's own entry overrides that of its partitioned table.
            AND NOT (c.relkind = 'p' AND EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prrelid = ANY (family.below)
                AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL))
            AND (b.puballtables
@@ -151,14 +148,14 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                WHERE NOT EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = j.oid
                    AND to_jsonb(r) ->> 'prqual' IS NULL)))
            AS published,
-       -- What a running sidecar must load again when it changes. By versions, too: what is loaded may be newer than
-       -- the look that had it loaded, and be put back before the next one.
+       -- What a running sidecar must load again when it changes. Also by xmin: a change may be loaded after this read
+       -- and reverted before the next one.
        encode(sha256(convert_to(ROW(i.xmin, p.xmin, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until),
            (SELECT ROW(d.relname, d.relnamespace) FROM pg_class AS d WHERE d.oid = p.destination_oid),
            embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id),
                (SELECT string_agg(concat_ws(':', t.oid, t.xmin), ',' ORDER BY t.oid) FROM pg_trigger AS t
                 WHERE NOT t.tgisinternal AND t.tgrelid = ANY (family.below)),
-               -- Owners, and whether they may be trusted: a role may lose what it was trusted for.
+               -- Owners, and whether they are trusted: a role may lose what made it trusted.
                (SELECT string_agg(DISTINCT concat_ws(':', w.owner, r.rolsuper, pg_has_role(w.owner, session_user,
                     CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER'
                         ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)), ',')
@@ -180,7 +177,7 @@ FROM   embedsidecar.pipeline AS p
        CROSS JOIN embedsidecar.installation AS i
        LEFT JOIN pg_class AS c ON c.oid = p.table_oid
        LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
-       -- The table with what is below it, and with what it is part of: walked once: a walk costs more than looks.
+       -- The table with its partitions and its parents, in one walk: a walk costs more than lookups.
        CROSS JOIN LATERAL (SELECT
            CASE WHEN c.relhassubclass THEN ARRAY(WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION
                SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
@@ -191,7 +188,7 @@ FROM   embedsidecar.pipeline AS p
                SELECT relid FROM tree) ELSE ARRAY[c.oid] END AS above OFFSET 0) AS family
        CROSS JOIN LATERAL (SELECT CASE WHEN p.joins IS NOT NULL THEN ARRAY(SELECT j.oid
            FROM embedsidecar.joined_tables(p.joins) AS j) END AS oids OFFSET 0) AS joined
-       -- The embedding table: by its number where no table has its name any more, as stored_pipelines has it.
+       -- The embedding table: by its number if no table has its name any more, as in stored_pipelines.
        CROSS JOIN LATERAL (SELECT coalesce((
            SELECT d.oid FROM pg_class AS d WHERE d.relname = p.destination_table AND d.relnamespace =
                (SELECT dn.oid FROM pg_namespace AS dn WHERE dn.nspname = p.destination_schema)

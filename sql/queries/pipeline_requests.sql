@@ -1,5 +1,5 @@
--- pipeline_requests: the newest requests for pipelines, or the one of number @id, and how far each is.
--- Rows: up to @most, the newest first. Locks: none. Index: primary key.
+-- pipeline_requests: the newest requests for pipelines, or the one with number @id, and the progress of each.
+-- Rows: up to @most, newest first. Locks: none. Index: primary key.
 SELECT r.request_id, r.action, r.pipeline, r.definition,
        CASE WHEN r.finished_at IS NOT NULL THEN r.state WHEN r.taken_by <> '' THEN 'in_work' ELSE 'waiting' END
            AS state,

@@ -1,5 +1,5 @@
--- publication_tables: the tables of a publication: their column lists, and whether a row filter hides changes, of which
--- there are none before version 15. above: the partitioned tables that it is a partition of.
+-- publication_tables: the tables of a publication: their column lists, and whether a row filter hides changes (version
+-- 15 and later have both). above: the partitioned tables that it is a partition of.
 -- Rows: one for each. Locks: none.
 SELECT r.prrelid AS oid, CASE WHEN jsonb_typeof(to_jsonb(r) -> 'prattrs') = 'array' THEN
     ARRAY(SELECT n::int2 FROM jsonb_array_elements_text(to_jsonb(r) -> 'prattrs') AS n) END AS columns,

@@ -1,6 +1,6 @@
--- read_measures: how pipelines did since @since, in rows of so many @minutes. @names: those that are meant; NULL: all
+-- read_measures: the figures of pipelines since @since, in rows of @minutes minutes. @names: these pipelines; NULL: all
 -- together.
--- Rows: one for each pipeline and time in which something was done or waited. Locks: none. Index: primary key.
+-- Rows: one for each pipeline and period in which something was done or waited. Locks: none. Index: primary key.
 SELECT m.began, m.rows_embedded, m.rows_reused, m.rows_failed, m.texts_embedded, m.tokens, m.price, m.backlog,
     m.freshness
 FROM   embedsidecar.measure AS m

@@ -1,9 +1,9 @@
--- read_scan: what a pipeline's scan has to do next, if anything. routed says whether the streamer knows the pipeline
--- as it is now. Until then changes may pass unseen, and the acknowledgement asks for another scan: so it is worth a
--- moment of waiting. Where no one can stream the rows that are there are not kept waiting for that. A sidecar that
--- knows only an older generation of the pipeline would compare with the wrong text: it sees no scan. which: the
--- condition that a row is in one of the partitions that are compared (a sole default one has none), NULL where none
--- of them is one any more, or all rows are. life: what is read of rows from now on holds in it (save_scan).
+-- read_scan: the next step of a pipeline's scan, if any. routed: the streamer has loaded the pipeline's current
+-- definition. Until then changes may be missed, and the acknowledgement requests another scan, so the caller waits a
+-- moment. If no sidecar can stream, existing rows do not wait for that. A sidecar that knows only an older generation
+-- of the pipeline would compare with the wrong text: it sees no scan. which: the condition that a row is in one of the
+-- partitions that are compared (a sole default partition has none), NULL if none of them is a partition any more, or if
+-- all rows are compared. life: of the server, for what is read of rows from now on (save_scan).
 -- Rows: at most one. Locks: the partitions that are compared, ACCESS SHARE. Index: primary key.
 SELECT s.phase, s.reason, s.after_key, s.requested, s.started,
     s.barrier <= pg_snapshot_xmin(pg_current_snapshot()) AS may_start, s.barrier::text AS barrier,

@@ -1,4 +1,4 @@
--- release_keys: a page of the rows of a job that has ended is to become tasks, in the same transaction.
+-- release_keys: a page of the rows of an ended job, which become tasks in the same transaction.
 -- Rows: row_key. Locks: the rows. Index: batch_item_job_idx.
 UPDATE embedsidecar.batch_item AS i
 SET    released = true

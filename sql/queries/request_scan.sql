@@ -1,10 +1,10 @@
--- request_scan: ask for a scan (reconcile) of pipelines. One that runs is begun again when it ends; one that waits
--- waits on, for the reason that was given first. The scan waits for every transaction that has an id by now. The
--- snapshot's xmax would not do: it is one past the last id that ended, and those that run may be above it.
--- @gap: changes may have been missed, so that no one knows which rows are up to date until it has ended.
--- @partitions: those whose rows are compared. @owners: rows that are compared, named by what is joined to them. Both
--- NULL: every row is. @lost: rows may be gone. Of two requests the scan does what either asks for; where more than
--- 1,000 rows are named every row is compared.
+-- request_scan: request a scan (reconcile) of pipelines. A running scan starts again when it ends; a waiting scan keeps
+-- waiting, with its first reason. The scan waits for every transaction that has an id now. The snapshot's xmax would
+-- not do: it is one past the last id that ended, and running transactions may have higher ids.
+-- @gap: changes may have been missed, so it is unknown which rows are current until the scan has ended.
+-- @partitions: those whose rows are compared. @owners: the rows to compare, named by rows that are joined to them. Both
+-- NULL: every row. @lost: rows may be gone. After two requests the scan does what either asks for; with more than 1,000
+-- named rows it compares every row.
 -- Rows: none. Locks: the scan rows. Index: primary key.
 INSERT INTO embedsidecar.scan AS s (pipeline_id, reason, barrier, gap, partitions, owners, lost)
 SELECT p.pipeline_id, @reason, pg_current_xact_id(), @gap::boolean, @partitions::oid[], @owners::text[], @lost

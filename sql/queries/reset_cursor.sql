@@ -1,9 +1,9 @@
--- reset_cursor: the oldest places still waiting in the lanes of a pipeline: where the next claims may start; and up to
--- which places nothing waits, which is kept with the turn: what is before them may be a million index entries of tasks
--- long done. @whole looks from the beginning.
--- Rows: none, or one: the oldest places of lanes 0 to 3 that are not leased (NULL where there is none), whether a task
--- waits to be tried alone, and how far places are given out. Locks: the turn, where it moves. Index: task_todo_idx,
--- task_alone_idx, primary keys of lease and turn.
+-- reset_cursor: the oldest places still waiting in the lanes of a pipeline, where the next claims may start. It also
+-- stores in the turn up to which places nothing waits: a million index entries of finished tasks may precede them.
+-- @whole reads from the beginning.
+-- Rows: none, or one: the oldest unleased places of lanes 0 to 3 (NULL if there is none), whether a task waits to be
+-- tried alone, and the highest place given out. Locks: the turn, if it moves. Index: task_todo_idx, task_alone_idx,
+-- primary keys of lease and turn.
 WITH known AS MATERIALIZED (
     SELECT t.passable, t.live, CASE WHEN @whole::boolean THEN '{0,0,0,0}' ELSE t.passed END AS passed
         FROM embedsidecar.turn AS t WHERE t.pipeline_id = @pipeline_id

@@ -1,6 +1,7 @@
--- reset_positions: the queue came from another server, whose transaction ids and WAL positions mean nothing here: what
--- lies ahead of this server's would wait until it gets there. The slot that was created again begins at @lsn.
--- Rows: none. Locks: the tasks and scans that lie ahead. Index: none; this happens once in the life of a copy.
+-- reset_positions: the queue came from another server, whose transaction ids and WAL positions mean nothing here: those
+-- ahead of this server's would wait until it reaches them. The new slot begins at @lsn.
+-- Rows: none. Locks: the tasks and scans that lie ahead, all changes set aside. Index: none; this happens once per
+-- copy.
 WITH tasks AS (
     UPDATE embedsidecar.task AS t
     SET    xid = least(t.xid, pg_current_xact_id()), first_lsn = least(t.first_lsn, @lsn::pg_lsn),

@@ -1,8 +1,8 @@
--- role_givers: who may give some roles to anyone, himself included, by their ADMIN OPTION, though this session has no
--- reason to trust him, as strangers has it: from PostgreSQL 16 on, a role without SUPERUSER has it of each role that it
--- made. The owner of the schema embedsidecar is trusted, and who may act as it.
--- @roles: their names; those that are not there do not count. @trusted: whom the configuration names.
--- Rows: one at most: the role, and who. Locks: none.
+-- role_givers: roles that this session does not trust (see strangers) but that may grant some roles to anyone,
+-- themselves included, by their ADMIN OPTION. From PostgreSQL 16 on, a role without SUPERUSER has it for each role that
+-- it created. The owner of the schema embedsidecar is trusted, and so are roles that may act as it.
+-- @roles: their names; missing roles do not count. @trusted: the roles that the configuration names.
+-- Rows: at most one: the role, and who may grant it. Locks: none.
 SELECT r.rolname::text AS role, m.rolname::text AS giver
 FROM   pg_auth_members AS a JOIN pg_roles AS r ON r.oid = a.roleid JOIN pg_roles AS m ON m.oid = a.member
 WHERE  r.rolname = ANY (@roles::text[]) AND a.admin_option

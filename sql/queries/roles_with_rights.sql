@@ -1,6 +1,6 @@
--- roles_with_rights: who has rights of which role of roles.sql, known by several that no other has: whoever was given
--- one of them alone is given no more.
--- Rows: the role of roles.sql, and who has its rights, quoted. Locks: none.
+-- roles_with_rights: which roles have the rights of which role of roles.sql. Several rights that no other role has
+-- identify it: a role that was granted only one of them gets no more.
+-- Rows: the role of roles.sql, and the role that has its rights, quoted. Locks: none.
 WITH mark (role, privilege, name) AS (VALUES
     ('embedsidecar_run', 'UPDATE', 'task'), ('embedsidecar_run', 'DELETE', 'ledger'),
     ('embedsidecar_run', 'INSERT', 'worker'),

@@ -1,5 +1,5 @@
--- row_states: where the rows @row_keys of pipeline @pipeline stand, as embedsidecar.row_state shows them.
--- Rows: one for each that was ever looked at, or waits for it. Locks: none. Index: primary key of ledger, unique key of
+-- row_states: the states of the rows @row_keys of pipeline @pipeline, as embedsidecar.row_state shows them.
+-- Rows: one for each that was ever processed, or waits for it. Locks: none. Index: primary key of ledger, unique key of
 -- task; the limits keep the planner from a join that reads all of either.
 SELECT k.row_key AS key,
        CASE WHEN t.state IN ('failed', 'cancelled') THEN t.state::text

@@ -1,5 +1,5 @@
--- running_role: as whom a sidecar works, for grants to it: who does it now; else the role @usual, if there is one; else
--- who asks. Of two, one that may replicate is likely to stream alone.
+-- running_role: the role that a sidecar runs as, for grants to it: that of a running sidecar; otherwise the role
+-- @usual, if it exists; otherwise the current role. Of two, one that may replicate probably only streams.
 -- Rows: one. Locks: none.
 SELECT coalesce(
     (SELECT a.usename::text

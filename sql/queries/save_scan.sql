@@ -1,7 +1,6 @@
--- save_scan: a step of a scan is done, unless someone moved it since it was read, or the pipeline is of another
--- generation by now, or the server was restarted: it may have lost what was read before (hold_lease). A step of
--- partitions does not begin before they are marked (mark_partitions). @seen are rows of the source table: what the
--- second phase looks at are no further rows.
+-- save_scan: record a step of a scan, unless the scan was moved since it was read, the pipeline has another generation,
+-- or the server was restarted and may have lost what was read (hold_lease). A scan of partitions does not begin before
+-- they are marked (mark_partitions). @seen counts rows of the source table, so none in the second phase.
 -- Rows: none. Locks: the scan row. Index: primary key.
 UPDATE embedsidecar.scan AS s
 SET    phase = @phase, after_key = @after_key, started = @started,

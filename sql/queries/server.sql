@@ -1,7 +1,7 @@
--- server: the server and the current role, as far as setting up and running depend on them. streamed: someone streams
--- from @slot. tables_only: the server can be told to refuse views in the place of tables. emitters: who may write
--- logical messages: '' for everybody, or roles that can log in, the first few. vector_may: the role may install
--- pgvector. owns: the schema embedsidecar is the role's.
+-- server: facts of the server and the current role that setting up and running depend on. streamed: someone streams
+-- from @slot. tables_only: the server can be told to refuse views in place of tables. emitters: who may write logical
+-- messages: '' for everyone, or the first few roles that can log in. vector_may: the role may install pgvector. owns:
+-- the role owns the schema embedsidecar.
 -- Rows: one. Locks: none.
 WITH emit AS (
     SELECT p.oid, coalesce(p.proacl, acldefault('f', p.proowner)) AS acl

@@ -1,9 +1,9 @@
--- server_activity: what a server tells, without a session in them, of databases that a sidecar has left, @databases
+-- server_activity: what a server reports, without sessions in them, about databases that a sidecar has left: @databases
 -- with their @slots.
--- changes is a number that is another one when rows were changed there; every crash and reset changes it, too. called:
--- a session waits there for a sidecar (embedsidecar.call). ours and others count the sessions of this sidecar and of
--- other ones. behind is WAL that the slot was not asked for; NULL: the slot is gone, or about to be.
--- Rows: one per database that is there. Locks: none.
+-- changes is a number that changes when rows were changed there, and with every crash or reset. called: a session there
+-- waits for a sidecar (embedsidecar.call). ours and others count the sessions of this sidecar and of other ones. behind
+-- is WAL that was not read from the slot; NULL: the slot is gone, or about to be.
+-- Rows: one per existing database. Locks: none.
 WITH session AS MATERIALIZED (
     SELECT a.datid, count(*) FILTER (WHERE a.application_name = current_setting('application_name')) AS ours,
            count(*) FILTER (WHERE a.application_name <> current_setting('application_name')) AS others

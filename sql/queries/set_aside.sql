@@ -1,5 +1,5 @@
--- set_aside: keep changes, and requests for scans, that cannot become tasks now, because someone holds what they need.
--- It waits for no one.
+-- set_aside: store changes and scan requests that cannot become tasks now because their rows are locked. It waits for
+-- nothing.
 -- Parameters: arrays of one length, one element per change; and the pipelines of which every row is to be compared,
 -- with the reason.
 -- Rows: none. Locks: none that others wait for. Index: none.

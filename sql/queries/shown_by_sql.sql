@@ -1,5 +1,5 @@
--- shown_by_sql: how rows of a pipeline are shown to who searches by SQL: the statement of their text ('': none), the
--- source table, which of @columns it has, and what the role lacks to read the text, and these columns.
+-- shown_by_sql: how a search by SQL shows the rows of a pipeline: the statement of their text ('': none), the source
+-- table, which of @columns it has, and which rights the role lacks to read the text and these columns.
 -- Rows: one. Locks: none.
 SELECT coalesce(t.statement, ''), c.oid::regclass::text, CASE c.relkind WHEN 'p' THEN '' ELSE 'ONLY ' END,
        current_user::text, a.names, coalesce(embedsidecar.missing_grants(t.tables, t.columns), ''),

@@ -1,5 +1,5 @@
--- sign_of_life: say that sidecar @worker runs and what it has done in the last 24 hours; @idle is how long ago its last
--- batch ended, NULL: there was none. Rows of sidecars that have not been seen for a day go.
+-- sign_of_life: record that sidecar @worker runs and what it has done in the last 24 hours; @idle: how long ago its
+-- last batch ended (NULL: there was none). Rows of sidecars that have not been seen for a day are deleted.
 -- Rows: one: whether the audit has entries that are not in a log yet; none if the sidecar is not known. Locks: the rows
 -- of the sidecars. Index: primary key.
 WITH dead AS (

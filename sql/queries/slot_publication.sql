@@ -1,4 +1,4 @@
--- slot_publication: the publication that a slot was made with.
+-- slot_publication: the publication that a slot was created with.
 -- Rows: at most one. Locks: none.
 SELECT publication::text
 FROM   embedsidecar.lsn_checkpoint

@@ -1,7 +1,7 @@
--- slot_state: all that a slot is: the server's word for it, our checkpoint, and the publication. A slot that is being
--- made is held and has no position yet.
+-- slot_state: what the server says of a slot, our checkpoint, and the publication. A slot that is being created is held
+-- and has no position yet.
 -- @slot: its name.
--- Rows: one, whatever is there; columns of what is not there are NULL or empty. Locks: none.
+-- Rows: always one; columns of what does not exist are NULL or empty. Locks: none.
 SELECT n.slot_name::text AS name, current_database()::text AS here,
        s.slot_name IS NOT NULL AS exists, coalesce(s.temporary, false) AS temporary,
            coalesce(s.plugin::text, '') AS plugin,

@@ -1,5 +1,5 @@
--- slot_unrecorded: what slot_state tells, where there are no tables of ours yet, or the role may not look into them.
--- Rows: one, whatever is there; columns of what is not there are NULL or empty. Locks: none.
+-- slot_unrecorded: as slot_state, if our tables do not exist yet, or the role may not read them.
+-- Rows: always one; columns of what does not exist are NULL or empty. Locks: none.
 SELECT @slot::text AS name, current_database()::text AS here,
        s.slot_name IS NOT NULL AS exists, coalesce(s.temporary, false) AS temporary,
            coalesce(s.plugin::text, '') AS plugin,

@@ -1,4 +1,4 @@
--- slots_elsewhere: the slots that our checkpoints name and that are of another database of this server.
+-- slots_elsewhere: the slots that our checkpoints name and that belong to another database of this server.
 -- @slot: one that does not count.
 -- Rows: a name each. Locks: none.
 SELECT k.slot_name::text

@@ -1,5 +1,5 @@
--- slots_to_drop: the slots that our checkpoints name, who streams from them, and their publications. here: it is there,
--- and of this database.
+-- slots_to_drop: the slots that our checkpoints name, who streams from them, and their publications. here: the slot
+-- exists and belongs to this database.
 -- Rows: one for each checkpoint. Locks: none.
 SELECT k.slot_name::text, s.slot_name IS NOT NULL
     AND s.database = current_database() AS here, coalesce(s.active, false) AS active,

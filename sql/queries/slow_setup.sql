@@ -1,6 +1,6 @@
--- slow_setup: what may keep a statement of a set-up: the event triggers that run in it, and the sessions that have what
--- ours want to lock.
--- Rows: one, "" where it is neither. Locks: none.
+-- slow_setup: what may delay a statement of a set-up: the event triggers that run in it, and the sessions that hold
+-- what it wants to lock.
+-- Rows: one, "" if it is neither. Locks: none.
 SELECT concat_ws('; ',
            (SELECT 'event triggers, which run in each statement: '
                    || string_agg(quote_ident(e.evtname), ', ' ORDER BY e.evtname)

@@ -1,6 +1,5 @@
--- small_tables: the source tables that can be counted in a moment, many in one statement: plain ones of a few megabytes
--- that inherit from none, as the last VACUUM saw them, that this role may read, and that run nobody's code but whom it
--- trusts.
+-- small_tables: the source tables that can be counted quickly, many in one statement: plain tables of a few megabytes
+-- without inheritance, by the last VACUUM, that this role may read, and whose reading runs no code of untrusted roles.
 -- @most: rows beyond which none is counted.
 -- Rows: a schema and a name each. Locks: none.
 SELECT DISTINCT n.nspname::text, c.relname::text

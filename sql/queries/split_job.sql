@@ -1,4 +1,4 @@
--- split_job: some rows of a job go into a new one: @row_keys, or all from @after on.
+-- split_job: move some rows of a job into a new one: @row_keys, or all from @after on.
 -- Rows: none. Locks: the rows. Index: batch_item_job_idx.
 WITH moved AS (
     INSERT INTO embedsidecar.batch_job AS n (pipeline_id, pipeline, plugin, model, nonce, state, rows, next_at)

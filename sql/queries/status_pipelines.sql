@@ -1,6 +1,6 @@
--- status_pipelines: where each pipeline stands, from tables alone, so that it works while no sidecar runs.
--- @cap: where exact counts of tasks end. @found: what the catalogue says now of pipelines, by their numbers.
--- @only: the number of the one that is asked for; NULL: all that serve.
+-- status_pipelines: the state of each pipeline, from tables alone, so that it works while no sidecar runs.
+-- @cap: where exact counts of tasks end. @found: what the catalog says now of pipelines, by their numbers.
+-- @only: the number of the wanted one; NULL: all that serve.
 -- Rows: one per pipeline. Locks: none. Index: task_todo_idx, task_retry_idx, task_failed_idx, task_cancelled_idx, by a
 -- function.
 SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema, s.table_name, s.replaced_by, s.dropped, s.model,

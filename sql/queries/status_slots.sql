@@ -1,4 +1,4 @@
--- status_slots: where each slot stands, and whether somebody is about to take it over.
+-- status_slots: the state of each slot, and whether a sidecar is about to take it over.
 -- Rows: one per slot. Locks: none.
 SELECT s.slot_name::text, s.publication::text, s.checkpoint::text, s."exists", s.active, s.making,
     coalesce(s.wal_status, ''), s.safe_wal_bytes, s.lag_bytes,

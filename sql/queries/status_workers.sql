@@ -1,5 +1,5 @@
--- status_workers: the sidecars that run, and what each says of itself. One that was killed leaves its row: it counts
--- while it was seen of late and a session of its name is there.
+-- status_workers: the running sidecars, and what each reports. One that was killed leaves its row: it counts only while
+-- it was seen recently and a session of its name exists.
 -- Rows: one per sidecar. Locks: none.
 SELECT w.worker_id, w.slot_name, w.instance, w.version, w.stream, w.stream_detail, w.problems, extract(epoch
     FROM now() - w.last_seen_at)::double precision AS seen_seconds_ago,

@@ -1,8 +1,8 @@
--- stored_pipelines: pipelines as they are set up, and what the catalogue says of them now. A table is published by its
--- own entry, by that of a partitioned table above it, or because the publication takes all tables. An embedding table
--- is known by its name, or by its number where no table has that name any more, or where it lies in the schema of its
--- source, which has another name now: that name may be another schema's already. as_made: the generated columns are
--- made of what they were made of. stored: the type of the vectors; '': they are not where they were.
+-- stored_pipelines: pipelines as they are set up, and what the catalog says of them now. A table is published by its
+-- own entry, by that of a partitioned table above it, or because the publication is for all tables. An embedding table
+-- is found by its name. It is found by its number if no table has that name any more, or if it lies in the schema of
+-- its source and that schema was renamed: another schema may have the old name already. as_made: the generated columns
+-- are computed from the same columns as before. stored: the type of the vectors; '': they are no longer there.
 -- @slot: those of that slot; @only: those of these numbers; NULL: all.
 -- Rows: one for each. Locks: none.
 SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS schema, p.table_name::text AS table,

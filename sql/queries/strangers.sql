@@ -1,14 +1,13 @@
--- strangers: what among our objects was made, or could be changed, by someone whom this session has no reason to trust:
--- code that hangs on a table runs with the rights of the user of the table. Trusted are superusers, the role
--- itself, roles that may act as it anyway (they gain nothing; from 16 on not every member may), and those of @trusted.
--- Looked at are the schema embedsidecar with all that is in it, and the tables @tables with their partitions and heirs.
--- Of the latter, rules and defaults of a trusted owner count as his, but no trigger does: a role with the privilege
--- TRIGGER can make one. A trigger on the former runs a function of someone trusted (an audit, say), and none of
--- PostgreSQL's own (below oid
--- 16384), which anybody may hang there. Views of ours have their names here, and stand for no table: this program reads
--- none.
--- Rows: the first few, what first: the thing, what is wrong with it, and the role that could use it ('' when it is not
--- about a role). Reads only pg_catalog: nothing of the things themselves. Locks: none.
+-- strangers: which of our objects were created, or could be changed, by a role that this session does not trust: code
+-- attached to a table runs with the rights of the table's user. Trusted are superusers, the role itself, roles that may
+-- act as it anyway (they gain nothing; from 16 on not every member may), and those of @trusted. The query checks the
+-- schema embedsidecar with everything in it, and the tables @tables with their partitions and children. On the latter,
+-- rules and defaults of a trusted owner count as the owner's, but triggers do not: a role with the privilege TRIGGER
+-- can create one. On the former, a trigger may run a function of a trusted role (an audit, say), but none of
+-- PostgreSQL's own (below oid 16384), which anyone may attach. Our views have their names here but count as no tables:
+-- this program reads none.
+-- Rows: the first few, objects first: the object, what is wrong with it, and the role that could use it ('' if it is
+-- not about a role). Reads only pg_catalog. Locks: none.
 WITH RECURSIVE trusted AS (
     SELECT r.oid FROM pg_roles AS r
     WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
@@ -19,7 +18,7 @@ friend AS (
     UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d
     WHERE  r.rolname = 'pg_database_owner' AND d.datname = current_database()
         AND d.datdba IN (SELECT t.oid FROM trusted AS t)),
--- Where a role may not name what is in a schema, nothing in it can run as that role.
+-- If a role may not use a schema, nothing in it can run as that role.
 our AS (SELECT n.oid, n.nspowner FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar'
     AND has_schema_privilege(n.oid, 'USAGE')),
 relation AS (
@@ -31,13 +30,13 @@ relation AS (
     UNION
     SELECT c.oid, c.relname, c.relowner, c.relkind, c.relrowsecurity, r.inside
     FROM   relation AS r JOIN pg_inherits AS h ON h.inhparent = r.oid JOIN pg_class AS c ON c.oid = h.inhrelid),
--- Functions of someone else, wherever they are: mostly there is none. Those below are PostgreSQL's own, of which it
--- notes no dependency.
+-- Functions of untrusted roles in any schema; mostly there are none. Those below 12000 are PostgreSQL's own: it records
+-- no dependencies for them.
 foreign_code AS MATERIALIZED (
     SELECT p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.oid >= 12000
         AND p.proowner NOT IN (SELECT f.oid FROM friend AS f)),
--- Those that using a relation may run, by way of a trigger, default, constraint, index, statistics or rule (a view is
--- one), or of a type, by its default or constraint.
+-- Those that run when a relation is used, by a trigger, default, constraint, index, statistics or rule (of a view), or
+-- by a type's default or constraint.
 code AS MATERIALIZED (
     SELECT DISTINCT f.oid AS function, f.proowner, CASE d.classid
            WHEN 'pg_type'::regclass       THEN d.objid
@@ -52,13 +51,13 @@ code AS MATERIALIZED (
            WHEN 'pg_rewrite'::regclass    THEN (SELECT w.ev_class FROM pg_rewrite AS w
                WHERE w.oid = d.objid) END AS relation
     FROM   foreign_code AS f
-    CROSS JOIN LATERAL ( -- itself, and the operators that it is
+    CROSS JOIN LATERAL ( -- the function, and the operators that call it
         SELECT 'pg_proc'::regclass, f.oid
         UNION ALL SELECT 'pg_operator'::regclass, o.oid FROM pg_operator AS o
             WHERE o.oprcode = f.oid) AS named (class, oid)
     JOIN   pg_depend AS d ON d.refclassid = named.class AND d.refobjid = named.oid),
--- The types of users that values in a relation are of, or that a default, constraint or index of it names, with all
--- that they are made of, and that their own defaults and constraints name.
+-- Users' types of values in a relation, or named by its defaults, constraints or indexes, with their component types
+-- and the types that their own defaults and constraints name.
 used AS (
     SELECT o.relation, d.refobjid AS type
     FROM  (SELECT r.oid, 'pg_class'::regclass, r.oid FROM relation AS r
@@ -112,8 +111,7 @@ finding (rank, thing, problem, owner) AS (
         || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid JOIN pg_proc AS p ON p.oid = t.tgfoid
     WHERE  NOT t.tgisinternal AND (NOT r.inside OR p.oid < 16384 OR p.proowner NOT IN (SELECT f.oid FROM friend AS f))
-    -- deleting a vector would run the triggers of the table that refers to it, until 17 with the rights of whoever
-    -- deletes
+    -- deleting a vector fires triggers of the table that refers to it, until 17 with the rights of the deleting role
     UNION ALL
     SELECT 6, 'relation ' || r.oid::regclass::text, 'is referred to by the foreign key ' || quote_ident(k.conname)
         || ' of '

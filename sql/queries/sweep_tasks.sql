@@ -1,17 +1,17 @@
--- sweep_tasks: open again what has become due: retries whose pause is over, and what was held under leases that ran out
--- (the worker died or hangs). A row that lost two is tried alone. A dead worker does not say whom it died of, and other
--- pipelines were at work beside even a row that is tried alone: so only @dead_after leases lost in a row make it a
--- dead letter. Leases of an older epoch or timeline only go. A clock that was set back strands no one: a lease that was
--- extended in the future ends, and with @mend a pause that began there. Tasks named by their number have their state
--- compared as text: a planner would else read all of an index of that state, dead entries too. Leases are named by
--- where the locked version lies, for the same reason: looked up by number, of a million leases that are over, all
--- entries of the primary key are read. One that was extended since the snapshot lies elsewhere, and is left to the next
--- round. The stream may want the same tasks, so the commit waits for no replica: what one has not heard of is swept
--- again there. Behind which place the live leases of a pipeline are, and before which places of its lanes nothing
--- waits, is kept with its turn. Nothing is due up to @due_after.
--- Rows: one: the pipelines that have work, how many rows lost their lease, when something becomes due next, and the
--- time up to which nothing is due any more (NULL: there was too much), and whether something was set aside. Locks:
--- leases and tasks, SKIP LOCKED. Index: task_retry_idx, primary keys.
+-- sweep_tasks: reopen tasks that are due: retries whose backoff is over, and tasks under expired leases (the worker
+-- died or hangs). A row that lost two leases is tried alone. A dead worker does not say which row killed it, and other
+-- pipelines ran even beside a row that was tried alone: so only @dead_after lost leases in a row make it a dead letter.
+-- Leases of an older epoch or timeline are just deleted. A clock that was set back blocks nothing: a lease that was
+-- extended in the future ends, and with @mend so does a backoff that began there. The states of tasks that are looked
+-- up by number are compared as text: otherwise the planner reads a whole index of that state, dead entries too. Leases
+-- are looked up by ctid for the same reason: by number, among a million ended leases, all entries of the primary key
+-- are read. A lease that was extended since the snapshot has moved and is left to the next round. The stream may need
+-- the same tasks, so the commit waits for no replica: what a replica has not received is swept again there. The turn
+-- keeps after which place a pipeline's live leases are, and before which places of its lanes nothing waits. Nothing is
+-- due up to @due_after.
+-- Rows: one: the pipelines that have work, how many rows lost their lease, when something becomes due next, the time up
+-- to which nothing is due any more (NULL: there was too much), and whether something was set aside. Locks: leases and
+-- tasks, SKIP LOCKED. Index: task_retry_idx, primary keys.
 WITH known AS MATERIALIZED (
     SELECT p.pipeline_id, p.lease_epoch, set_config('synchronous_commit', CASE
         WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit,

@@ -1,10 +1,10 @@
--- table_columns: the columns of tables, and what the current role may do with them. base: the type of which its own is
--- a domain, or itself, base_name as it is written in a definition, without collation, the clause for that; empty when
--- it is the base type's own.
+-- table_columns: the columns of tables, and what the current role may do with them. base: the type that its own is a
+-- domain of, or itself; base_name: as it is written in a definition, without collation; collation: that clause, empty
+-- if it is the base type's own.
 -- Rows: one for each, in their order. Locks: none.
 WITH RECURSIVE wanted AS MATERIALIZED (
     SELECT a.* FROM pg_attribute AS a WHERE a.attrelid = ANY (@tables::oid[]) AND a.attnum > 0 AND NOT a.attisdropped),
-base AS ( -- of each type once
+base AS ( -- once for each type
     SELECT DISTINCT w.atttypid AS type, w.atttypid AS oid, -1 AS modifier FROM wanted AS w
     UNION ALL
     SELECT base.type, d.typbasetype, d.typtypmod
@@ -19,7 +19,7 @@ SELECT a.attrelid AS "table", a.attnum AS number, a.attname::text AS name, a.att
         ELSE base.modifier END) AS base_name,
     CASE WHEN a.attcollation <> 0 AND a.attcollation <> b.typcollation
     THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END AS collation,
-    -- A right on the table is one on each column, and takes one look.
+    -- A right on the table covers each column, and takes one lookup.
     coalesce(has_table_privilege(a.attrelid, 'SELECT') OR has_column_privilege(a.attrelid, a.attnum, 'SELECT'),
         true) AS readable,
     coalesce(has_table_privilege(a.attrelid, 'UPDATE') OR has_column_privilege(a.attrelid, a.attnum, 'UPDATE'),

@@ -1,5 +1,4 @@
--- table_indexes: the indexes of a table that serve any row: what they are over, and whether no two rows are alike in
--- it.
+-- table_indexes: the indexes of a table that cover every row: their columns, and whether they are unique.
 -- Rows: one for each. Locks: none.
 SELECT ARRAY(SELECT coalesce(a.attname::text, '') FROM generate_series(0, i.indnkeyatts - 1) AS n
            LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n] AND a.attnum > 0

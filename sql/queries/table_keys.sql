@@ -1,8 +1,8 @@
--- table_keys: the columns that name a row of tables, in the replication stream as in queries: those of its replica
+-- table_keys: the columns that identify a row of tables, in the replication stream and in queries: those of its replica
 -- identity. Operators are those of the default btree operator class of what the index compares, so that sorting and
--- comparing agree. A domain's values are compared as those of its base type: a constraint that was added later need not
--- hold for what is there.
--- type_usable: the current role may name what is in the schema of the column's type, as statements do.
+-- comparing agree. A domain's values are compared as those of its base type: existing values need not satisfy a
+-- constraint that was added later.
+-- type_usable: the current role may use the schema of the column's type, as statements must.
 -- Rows: a column each, in the order of the key. Locks: none.
 WITH key AS MATERIALIZED (
     SELECT a.attrelid, n, a.attname, a.atttypid AS type, i.indcollation[n] AS collation, o.opcfamily AS family,
@@ -16,7 +16,7 @@ WITH key AS MATERIALIZED (
            JOIN pg_opclass used ON used.oid = i.indclass[n]
            LEFT JOIN pg_opclass o ON o.opcintype = used.opcintype AND o.opcdefault
                AND o.opcmethod = (SELECT m.oid FROM pg_am m WHERE m.amname = 'btree')),
-type AS ( -- of all tables each once
+type AS ( -- once for each type
     SELECT k.type AS oid,
         (SELECT tn.nspname::text FROM pg_type AS ty JOIN pg_namespace AS tn ON tn.oid = ty.typnamespace
             WHERE ty.oid = k.type) AS schema,
@@ -27,7 +27,7 @@ type AS ( -- of all tables each once
                 CROSS JOIN LATERAL (SELECT b.* FROM pg_type AS b WHERE b.oid = base.oid OFFSET 0) AS b
             WHERE b.typtype <> 'd') AS name
     FROM   (SELECT DISTINCT k.type FROM key AS k) AS k),
--- Of each operator by itself: a join of all that is looked up here takes the server longer to plan than to run.
+-- A lookup for each operator: one join for all takes longer to plan than to run.
 operator AS (
     SELECT o.family, o.input,
         (SELECT 'OPERATOR("' || replace(en.nspname, '"', '""') || '".' || e.oprname || ')'

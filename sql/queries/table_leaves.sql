@@ -1,5 +1,5 @@
--- table_leaves: the partitions that hold the rows of a table, and the columns by which the WAL names their rows.
--- unsent: as in find_table.
+-- table_leaves: the partitions that hold the rows of a table, and the columns by which the WAL identifies their rows.
+-- unsent: as in find_tables.
 -- Rows: one for each, by name. Locks: none.
 SELECT n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
     c.relpersistence::text AS persistence,

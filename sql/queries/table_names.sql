@@ -1,4 +1,4 @@
--- table_names: the tables that someone may have meant who named one that is not there.
+-- table_names: tables that a user may have meant who named a missing one.
 -- Rows: SCHEMA.TABLE each, in quotes where SQL needs them, 10,000 at most. Locks: none.
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)
 FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace

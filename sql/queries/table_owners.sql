@@ -1,12 +1,12 @@
--- table_owners: whose code could run where a superuser works on some tables: that of an owner, who is no superuser and
--- not trusted, of a table, of its partitions, heirs and parents, or of a schema that statements name, where another
--- table or type may come under the name: that of one of them, or of pgvector, whose own owner counts, too. Parents
--- count: their owner makes indexes on partitions of others. Beside these, who has made a trigger on one of them or may
--- make one, which a write into the table would fire.
--- @tables: their numbers. @trusted: whom the configuration names.
--- Rows: at most two for each, and none where the session is no superuser's: the session's role, what is wrong, whom it
--- is about ('' for PUBLIC), whether only a write fires it, and the statement that mends it, or lets the owner do the
--- work; ''. Locks: none.
+-- table_owners: whose code could run when a superuser works on some tables. These are owners who are neither superusers
+-- nor trusted: of a table, its partitions, children and parents, or of a schema that statements name, where another
+-- table or type could take the name (that of one of them, or of pgvector, whose own owner counts too). Parents count
+-- because their owner creates indexes on partitions of others. Also roles that created, or may create, a trigger on one
+-- of the tables, which a write would fire.
+-- @tables: their numbers. @trusted: the roles that the configuration names.
+-- Rows: at most two for each, and none unless the session is a superuser's: the session's role, what is wrong, the role
+-- that it is about ('' for PUBLIC), whether only a write fires it, and the statement that fixes it, or that lets the
+-- owner do the work; or ''. Locks: none.
 WITH RECURSIVE below AS (
     SELECT t.oid AS root, t.oid AS relid FROM unnest(@tables::oid[]) AS t (oid)
     UNION
@@ -39,7 +39,7 @@ finding (rank, root, problem, who, fires, remedy) AS (
                || ' runs a function that belongs to', f.proowner, true,
            format('DROP TRIGGER %I ON %s;', g.tgname, p.oid::regclass)
     FROM   part AS p JOIN pg_trigger AS g ON g.tgrelid = p.oid AND NOT g.tgisinternal
-           JOIN pg_depend AS d ON d.classid = 'pg_trigger'::regclass AND d.objid = g.oid -- what its WHEN calls, too
+           JOIN pg_depend AS d ON d.classid = 'pg_trigger'::regclass AND d.objid = g.oid -- also what its WHEN calls
            JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
                WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
     UNION ALL

@@ -1,6 +1,5 @@
--- take_aside: what was set aside, the oldest first, behind one place, without what another one has in hand; and whether
--- someone holds the task of its row, or its transaction is not visible yet. Of a task that no one can see yet that is
--- not known.
+-- take_aside: what was set aside, oldest first, after one place, without what another session works on; and whether the
+-- task of its row is locked, or its transaction not visible yet. A task that is not visible yet cannot be checked.
 -- Rows: at most @max. Locks: these, and the tasks of their rows, SKIP LOCKED. Index: primary key, unique key of task.
 WITH portion AS MATERIALIZED (
     SELECT a.* FROM embedsidecar.aside AS a WHERE a.aside_id > @after ORDER BY a.aside_id

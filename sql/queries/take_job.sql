@@ -1,5 +1,5 @@
--- take_job: a job of a pipeline that is due, of this sidecar or of one that does not run any more. A clock that was set
--- back strands none: no pause is as long as ten minutes. age: seconds since its state has changed.
+-- take_job: a due job of a pipeline, of this sidecar or of one that no longer runs. A clock that was set back blocks
+-- none: no pause is as long as ten minutes. age: seconds since its state changed.
 -- Rows: at most one. Locks: the job. Index: batch_job_pipeline_idx.
 UPDATE embedsidecar.batch_job AS j
 SET    worker_id = @worker_id

@@ -1,5 +1,5 @@
--- tell_history: say of rows that were worked without a task that they have lost their vector: nothing else is left to
--- tell of it. history_turn names the partition of history that is written.
+-- tell_history: record that rows that were processed without a task have lost their vector: nothing else would show it.
+-- history_turn names the partition of history to write.
 -- Parameters: arrays of one length, one element per row.
 -- Rows: none. Locks: the new rows. Index: none; it only adds.
 INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn, took_ms,

@@ -1,5 +1,5 @@
--- text_search_configuration: a text search configuration by its name, the server's own before others; the database's
--- own for ''.
+-- text_search_configuration: a text search configuration by its name, the server's own first; '': the database's
+-- default.
 -- Rows: at most one. Locks: none.
 SELECT n.nspname::text, c.cfgname::text
 FROM   pg_ts_config AS c JOIN pg_namespace AS n ON n.oid = c.cfgnamespace

@@ -1,8 +1,8 @@
--- text_tables: the tables whose rows may hold text, the largest first: what a person without a word of configuration
--- may mean. Columns of the primary key are no text, nor are those that the role may not read. named: the one table that
--- is asked for; null: all. keyed: the WAL can name its rows. rows: the server's estimate. unreadable: the role may read
--- no column.
--- Rows: one for each table, 50 at most. Locks: none that anybody would notice (the size of a table takes ACCESS SHARE).
+-- text_tables: the tables whose rows may hold text, largest first: candidates for a user without a configuration.
+-- Columns of the primary key do not count as text, nor do those that the role may not read. named: only this table;
+-- null: all. keyed: the WAL can identify its rows. rows: the server's estimate. unreadable: the role may read no
+-- column.
+-- Rows: one for each table, 50 at most. Locks: none that block others (the size of a table takes ACCESS SHARE).
 SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, t.columns, s.rows,
        c.relreplident IN ('i', 'f') OR EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid
            AND i.indisprimary) AS keyed, NOT has_any_column_privilege(c.oid, 'SELECT') AS unreadable

@@ -1,6 +1,6 @@
--- texts_past_policies: who may read the texts of chunks in an embedding table, and not all rows of the tables that they
--- are made of, or nothing of one of these. Who writes vectors is left out.
--- @into: the embedding table as in a statement. @tables: what texts are made of.
+-- texts_past_policies: roles that may read the texts of chunks in an embedding table, but not all rows of the tables
+-- that the texts are made from, or nothing of one of them. Roles that write vectors are left out.
+-- @into: the embedding table as in a statement. @tables: the tables that texts are made from.
 -- Rows: the first few roles, or PUBLIC. Reads only pg_catalog. Locks: none.
 SELECT coalesce(r.rolname::text, 'PUBLIC')
 FROM   pg_class AS v

@@ -1,8 +1,8 @@
--- types_in_expression: the types that an expression names or has values of, and that belong to someone whom this
--- session has no reason to trust, as strangers has it, and who does not own the table @table: their domains, and casts
--- that are made later, are code that runs with the rights of the role that evaluates it.
+-- types_in_expression: the types that an expression names or has values of and that belong to a role which this session
+-- does not trust (see strangers) and which does not own the table @table: their domains, and casts that are created
+-- later, are code that runs with the rights of the role that evaluates it.
 -- @schemas, @names: what is named. @rule: the rule of a view of it, 0: there is none; @functions: what it calls.
--- Rows: one at most, what is wrong, and the owner. Reads only pg_catalog. Locks: none.
+-- Rows: at most one, what is wrong, and the owner. Reads only pg_catalog. Locks: none.
 WITH RECURSIVE friend AS (
     SELECT r.oid FROM pg_roles AS r
     WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])

@@ -1,13 +1,12 @@
--- types_of_strangers: the types in columns of tables that belong to someone whom this session has no reason to trust,
--- as strangers has it: casts of such a type, and the constraints of a domain, are code that runs with the rights of
--- the role whose statement needs them. A domain as the type of a column is none of them: its values are read and
--- compared as those of its base type, whose owner counts.
--- A column of a domain of a type that is not the server's own is compared by the operators of that type, which are
--- found by name: someone like that who may make operators in their schema could make one that fits the domain better.
--- Rows: one for each column and type, or schema ('operator'), with the owner, or one who may make operators there ('':
--- everybody). kind: pg_type.typtype; whole: it is the column's own type, or the base of it, and
--- not a part of that. casts: a function of someone like that is a cast from it or to it. Reads only pg_catalog. Locks:
--- none.
+-- types_of_strangers: the types in columns of tables that belong to a role which this session does not trust (see
+-- strangers): casts of such a type, and the constraints of a domain, are code that runs with the rights of the role
+-- whose statement needs them. A domain as the type of a column does not count: its values are read and compared as
+-- those of its base type, whose owner counts.
+-- A column whose domain is over a type that is not built in is compared by the operators of that type, which are found
+-- by name: an untrusted role that may create operators in their schema could create one that fits the domain better.
+-- Rows: one for each column and type, or schema ('operator'), with the owner, or a role that may create operators there
+-- ('': everyone). kind: pg_type.typtype; whole: it is the column's own type, or the base of it, not a part of that.
+-- casts: an untrusted role's function is a cast from it or to it. Reads only pg_catalog. Locks: none.
 WITH RECURSIVE friend AS (
     SELECT r.oid FROM pg_roles AS r
     WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])

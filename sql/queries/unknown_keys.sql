@@ -1,5 +1,4 @@
--- unknown_keys: which of @row_keys the pipeline @pipeline has never had to do with: no entry in the ledger, and no open
--- task.
+-- unknown_keys: which of @row_keys the pipeline @pipeline does not know: they have no ledger entry and no open task.
 -- Rows: the keys, in their order. Locks: none. Index: primary keys of ledger and task; the limits keep the planner from
 -- a join that reads all of either.
 SELECT k.row_key

@@ -1,5 +1,4 @@
--- unsteady_functions: what is worth a warning of functions by their numbers: they may give another text for the same
--- row.
+-- unsteady_functions: warnings about functions, by their numbers, that may return another text for the same row.
 -- Rows: a sentence each. Locks: none.
 SELECT CASE
         WHEN p.provolatile = 'v'

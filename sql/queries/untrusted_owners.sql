@@ -1,6 +1,6 @@
--- untrusted_owners: of some relations and functions, those that somebody owns, or owns the schema of, whom this session
--- has no reason to trust (see strangers): to read or call them runs his code.
--- @relations: their names, quoted. @functions: SCHEMA.NAME. @trusted: whom the configuration names.
+-- untrusted_owners: of some relations and functions, those whose owner, or whose schema's owner, this session does not
+-- trust (see strangers): reading or calling them runs the owner's code.
+-- @relations: their names, quoted. @functions: SCHEMA.NAME. @trusted: the roles that the configuration names.
 -- Rows: the first few. Locks: none.
 WITH found AS (
     SELECT 'relation ' || c.oid::regclass::text AS thing, c.relnamespace AS schema, c.relowner AS owner

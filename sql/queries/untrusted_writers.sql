@@ -1,7 +1,7 @@
--- untrusted_writers: of some tables, those whose rows a role may write that this session has no reason to trust (see
--- untrusted_owners): what their rows say is done with the rights of this session. Roles that cannot log in count by
--- those who may act as them; each grant is compared with each role, and not each role with each other.
--- @tables: their names, quoted. @trusted: whom the configuration names.
+-- untrusted_writers: of some tables, those whose rows may be written by a role that this session does not trust (see
+-- untrusted_owners): what the rows say is done with the rights of this session. Roles that cannot log in count by those
+-- who may act as them. Each grant is compared with each role, not each role with each other.
+-- @tables: their names, quoted. @trusted: the roles that the configuration names.
 -- Rows: the first few. Locks: none.
 WITH writer AS (
     SELECT c.oid, g.role

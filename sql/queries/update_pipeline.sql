@@ -1,6 +1,6 @@
--- update_pipeline: take over what was changed in the configuration. @generations is added to the generation: 1 when
--- texts may differ from what the ledger was written for. The catalogue's marks stay: what happened to the table since
--- then is still to be found. Names must mean what was looked at: a table that is called otherwise by now is refused.
+-- update_pipeline: apply a changed configuration. @generations is added to the generation: 1 if texts may differ from
+-- those that the ledger was written for. The catalog's marks stay, so that later changes of the table are still found.
+-- It fails if the table was renamed meanwhile: names must mean what was checked.
 -- Rows: none. Locks: the pipeline row. Index: primary key.
 UPDATE embedsidecar.pipeline AS p
 SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @table,

@@ -1,5 +1,5 @@
--- usual_search_path: what sessions of applications search in this database: its own setting, else the server's default.
--- The user's triggers were written for it and run under it in a write-back.
+-- usual_search_path: the search_path of applications' sessions in this database: its own setting, else the server's
+-- default. Users' triggers were written for it and run under it in a write-back.
 -- Rows: one. Locks: none.
 SELECT coalesce(
     (SELECT substr(c.setting, length('search_path=') + 1)

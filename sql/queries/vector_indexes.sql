@@ -1,12 +1,12 @@
--- vector_indexes: the indexes over the vectors of destinations, of each partition of them. A search without a filter
--- can use an index that has no condition, or the one that every search has. From version 17 on the server drops that
--- from a search where the column is NOT NULL anyway, and then sees no use for the index. early: no search uses it yet:
--- it was built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than it,
--- in whatever database of the server, still runs.
--- @tables: quoted. @columns: of each its vectors. @kinds: of the index that is wanted. n: which of them it is, from 1.
--- type: that of the vectors, extension where pgvector is. taken: the name that a new index gets. hidden: someone builds
--- one that this role may not see.
--- Rows: one for each index, and one for a table without any; none for a table that is not there. Locks: none.
+-- vector_indexes: the indexes over the vectors of destinations, of each of their partitions. A search without a filter
+-- can use an index without a condition, or one with the condition that every search has. From version 17 on the server
+-- drops that condition from a search if the column is NOT NULL, and then cannot use the index. early: no search uses it
+-- yet: it was built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than
+-- the index still runs, in any database of the server.
+-- @tables: quoted. @columns: the vectors of each. @kinds: of the wanted index. n: which of them it is, from 1. type: of
+-- the vectors; extension: where pgvector is. taken: the name of a new index. hidden: another session builds one that
+-- this role may not see.
+-- Rows: one for each index, and one for a table without any; none for a missing table. Locks: none.
 SELECT w.n::integer, y.typname::text AS type, coalesce((SELECT en.nspname::text FROM pg_extension AS e
        JOIN pg_namespace AS en ON en.oid = e.extnamespace WHERE e.extname = 'vector'), '') AS extension,
     c.oid, n.nspname::text AS schema, c.relname::text AS table,
@@ -24,7 +24,7 @@ FROM   (SELECT u.n, u.col, u.kind, to_regclass(u.name) AS relation
        CROSS JOIN LATERAL (SELECT t.relid FROM pg_partition_tree(w.relation) AS t WHERE t.isleaf
         UNION SELECT w.relation::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table
         WHERE partrelid = w.relation)) AS leaf
-       CROSS JOIN LATERAL (SELECT c.* FROM pg_class AS c WHERE c.oid = leaf.relid OFFSET 0) AS c -- none else is read
+       CROSS JOIN LATERAL (SELECT c.* FROM pg_class AS c WHERE c.oid = leaf.relid OFFSET 0) AS c -- only these are read
        JOIN pg_namespace n ON n.oid = c.relnamespace
        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = w.col JOIN pg_type AS y ON y.oid = a.atttypid
        LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname,

@@ -1,6 +1,6 @@
--- vector_types: pgvector in this database: its schema, whether the current role may name what is in that, its version,
--- and the numbers of its types, by name.
--- @types: the names of those that are asked for; of one that this version lacks there is no number.
+-- vector_types: pgvector in this database: its schema, whether the current role may use the schema, its version, and
+-- the numbers of its types, by name.
+-- @types: the wanted names; a type that this version lacks has no number.
 -- Rows: at most one. Locks: none.
 SELECT n.nspname::text, has_schema_privilege(n.oid, 'USAGE'), e.extversion,
     coalesce(jsonb_object_agg(t.typname, t.oid::bigint) FILTER (WHERE t.oid IS NOT NULL), '{}')

@@ -1,5 +1,4 @@
--- vectors_indexed: whether there is an index over the vectors of a table, or of one of its partitions, that finds the
--- nearest without all of them.
+-- vectors_indexed: whether a table, or one of its partitions, has an index for the nearest vectors.
 -- @table: its name as in a statement.
 -- Rows: one. Locks: none.
 SELECT EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS x ON x.oid = i.indexrelid JOIN pg_am AS m ON m.oid = x.relam

@@ -1,5 +1,5 @@
--- visible_xids: whether all of some transactions have ended as far as this statement can see. pgoutput gives the low
--- half of a transaction id; the high half is that of the nearest whole one to now.
+-- visible_xids: whether all of some transactions have ended in this statement's snapshot. pgoutput gives the low half
+-- of a transaction id; the high half is chosen so that the id is nearest to the current one.
 -- Rows: one. Locks: none.
 SELECT bool_and(pg_visible_in_snapshot((e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8,
     e.snapshot))

@@ -1,5 +1,5 @@
--- volatile_function: one of functions, by their numbers, that may give another value for the same arguments each time.
--- Functions of users' that are declared stable are taken at their word.
+-- volatile_function: a function, by its number, that may return another value for the same arguments each time. Users'
+-- functions that are declared stable count as stable.
 -- Rows: one; NULL: none does. Locks: none.
 SELECT min(p.oid::regprocedure::text)
 FROM   pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace

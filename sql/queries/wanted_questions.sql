@@ -1,5 +1,5 @@
--- wanted_questions: which questions still want an answer: the caller waits, by this server's clock, and none of
--- a moment ago is there. A restart reads again what was answered before.
+-- wanted_questions: which questions still need an answer: the caller waits, by this server's clock, and no recent
+-- answer exists. After a restart, answered questions are read again.
 -- Parameters: arrays of one length, one element per question; @until in microseconds since 1970.
 -- Rows: the places of those in the arrays, from 1. Locks: none. Index: primary key.
 SELECT q.place

@@ -1,5 +1,5 @@
--- watched_columns: the columns to watch, other than those of the key, for a text of columns: themselves, or what they
--- are generated from.
+-- watched_columns: the columns to watch, other than those of the key, for a text of columns: the columns themselves, or
+-- those that they are generated from.
 -- Rows: a name each, in the order of the table. Locks: none.
 WITH text AS (SELECT attnum, attgenerated FROM pg_attribute WHERE attrelid = @table
     AND attname = ANY (@columns::text[]))

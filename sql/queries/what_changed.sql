@@ -1,6 +1,6 @@
--- what_changed: whether the row @me tells what a sidecar is configured with, whether requests for pipelines of @slot
--- wait, the numbers of those that declared_pipelines were last changed by, in the order of their names, and the
--- pipelines that another sidecar of the same file has, or had when it ended, and this one has not.
+-- what_changed: whether the row @me has the sidecar's current configuration, whether requests for pipelines of @slot
+-- wait, the numbers of the requests that last changed those of declared_pipelines, in the order of their names, and the
+-- pipelines that another sidecar of the same file has, or had when it ended, and this one does not.
 -- Rows: one. Locks: none. Index: primary key of configured; requests that wait.
 SELECT EXISTS (SELECT FROM embedsidecar.configured AS c WHERE c.configured_id = @me) AS told,
        EXISTS (SELECT FROM embedsidecar.request AS r WHERE r.state IN ('waiting', 'to_plan')

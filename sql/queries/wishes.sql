@@ -1,4 +1,4 @@
--- wishes: changes of models that somebody asked for by SQL or HTTP, and that no sidecar has made or refused yet.
+-- wishes: model changes requested by SQL or HTTP that no sidecar has made or refused yet.
 -- Rows: one each. Locks: none.
 SELECT p.pipeline_id, p.name, coalesce(p.wish ->> 'model', '') AS model, coalesce(p.wish ->> 'plugin', '') AS plugin
 FROM   embedsidecar.pipeline AS p

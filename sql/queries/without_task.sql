@@ -1,4 +1,4 @@
--- without_task: those of some keys for which a pipeline has no task.
+-- without_task: those of some keys that have no task in a pipeline.
 -- Rows: keys. Locks: none. Index: unique key.
 SELECT k.row_key
 FROM   unnest(@row_keys::text[]) AS k (row_key)

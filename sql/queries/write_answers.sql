@@ -1,5 +1,5 @@
--- write_answers: tell those who asked the vectors of their texts, or why there are none. The table is emptied by a
--- crash anyhow: no commit waits.
+-- write_answers: store the vectors of questions' texts, or why there are none. A crash empties the table anyway: no
+-- commit waits.
 -- Parameters: arrays of one length, one element per question; of vector and problem one is NULL.
 -- Rows: none. Locks: the answers to the same questions, in the order of these. Index: primary key.
 INSERT INTO embedsidecar.answer AS a (question, vector, problem)

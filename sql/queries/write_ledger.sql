@@ -1,11 +1,11 @@
--- write_ledger: the fence of a write-back: remember what is written for rows, of those whose entry is still the one
--- that was read with the row, and forget rows that are gone. For a row that is not among the answers someone has
--- written since: nothing of it may be written.
--- Parameters: arrays of one length, one element per key; versions are xmin of the entry that was read, NULL where there
--- was none; gone says that the entry goes. Either @place is that of the lease, or @slot and @epoch are those of who
--- works changes without one. The entry is found first, by its key, and then taken by its place: with old statistics a
--- planner may think a pipeline has one entry, and would read all of it. A planner knows how large a table is, so to
--- join by place costs what it should.
+-- write_ledger: the fence of a write-back: record what is written for rows whose entry is still the one that was read
+-- with the row, and delete the entries of rows that are gone. A row that is missing in the result was written by
+-- another session since: nothing of it may be written.
+-- Parameters: arrays of one length, one element per key; versions are xmin of the entry that was read, NULL if there
+-- was none; gone: delete the entry. Either @place is that of the lease, or @slot and @epoch are those of a streamer
+-- that works without one. The entry is first found by its key and then accessed by ctid: with old statistics a planner
+-- may assume one entry in a pipeline and read all of it. A planner knows how large a table is, so a join by ctid costs
+-- what it should.
 -- Rows: the keys that were written. Locks: the ledger rows. Index: primary key.
 WITH input AS MATERIALIZED (
     SELECT i.*, l.ctid AS at
@@ -42,7 +42,7 @@ WITH input AS MATERIALIZED (
         i.norm_hash, i.ignored
     FROM   input AS i
     WHERE  i.version IS NULL AND NOT i.gone
-    ORDER BY i.row_key COLLATE "C" -- as changes that are worked at once are inserted: two orders could be a deadlock
+    ORDER BY i.row_key COLLATE "C" -- the order of changes that are written without tasks: two orders could deadlock
     ON CONFLICT (pipeline_id, row_key) DO NOTHING
     RETURNING l.row_key
 ), forgotten AS (

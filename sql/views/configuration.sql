@@ -20,19 +20,19 @@ SELECT c.instance, 'setting', s ->> 'setting', s ->> 'value', s ->> 'origin',
 FROM   embedsidecar.configured AS c CROSS JOIN LATERAL jsonb_array_elements(c.settings) AS s
 WHERE  embedsidecar.lives(c);
 COMMENT ON VIEW embedsidecar.configuration IS
-    'What each sidecar that runs is configured with: its file, its pipelines, and each setting that has another value '
-    'than by default; what of it is in force, and why the rest is not.';
+    'The configuration of each running sidecar: its file, its pipelines, and each setting that differs from its '
+    'default; what of it is in force, and why the rest is not.';
 COMMENT ON COLUMN embedsidecar.configuration.instance IS 'The sidecar.';
 COMMENT ON COLUMN embedsidecar.configuration.subject IS 'file, pipeline or setting.';
 COMMENT ON COLUMN embedsidecar.configuration.name IS 'The path of the file, the name of the pipeline, or the setting.';
 COMMENT ON COLUMN embedsidecar.configuration.value IS
-    'Of a setting, without secrets; of a pipeline the digest of its definition.';
+    'The value of a setting, without secrets; the digest of a pipeline''s definition.';
 COMMENT ON COLUMN embedsidecar.configuration.origin IS
-    'Where it was set: flag, variable, or place in the file; of a pipeline the file that it was set up by.';
+    'Where a setting was set: flag, variable, or place in the file; the file that a pipeline was set up from.';
 COMMENT ON COLUMN embedsidecar.configuration.state IS
-    'in_force; refused (the file has mistakes: the configuration before stays in force); not_set_up or '
+    'in_force; refused (the file has mistakes, so the previous configuration stays in force); not_set_up or '
     'configured_otherwise (a pipeline); needs_restart (a setting).';
 COMMENT ON COLUMN embedsidecar.configuration.reason IS 'Why it is not in force.';
 COMMENT ON COLUMN embedsidecar.configuration.hints IS 'What to do about it.';
-COMMENT ON COLUMN embedsidecar.configuration.since IS 'When it was taken over or refused.';
-COMMENT ON COLUMN embedsidecar.configuration.slot_name IS 'The slot that the sidecar is for.';
+COMMENT ON COLUMN embedsidecar.configuration.since IS 'When it took effect or was refused.';
+COMMENT ON COLUMN embedsidecar.configuration.slot_name IS 'The slot of the sidecar.';

@@ -13,14 +13,13 @@ FROM  (SELECT t.pipeline_id, t.state::text AS state, t.error_class, t.error_code
        FROM   embedsidecar.task AS t WHERE t.state = 'retrying' AND t.error_class IS NOT NULL GROUP BY 1, 2, 3, 4) AS g
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = g.pipeline_id;
 COMMENT ON VIEW embedsidecar.errors IS
-    'What goes wrong, grouped: dead letters (failed) and rows that are tried again (retrying) by pipeline, class and '
-    'code.';
-COMMENT ON COLUMN embedsidecar.errors.pipeline IS 'Its name.';
+    'Failures in groups: dead letters (failed) and rows that are retried (retrying), by pipeline, class and code.';
+COMMENT ON COLUMN embedsidecar.errors.pipeline IS 'The pipeline''s name.';
 COMMENT ON COLUMN embedsidecar.errors.state IS 'failed or retrying.';
-COMMENT ON COLUMN embedsidecar.errors.error_class IS 'What kind of trouble.';
-COMMENT ON COLUMN embedsidecar.errors.error_code IS 'Which trouble.';
-COMMENT ON COLUMN embedsidecar.errors.rows IS 'How many rows have it.';
+COMMENT ON COLUMN embedsidecar.errors.error_class IS 'The class of the error.';
+COMMENT ON COLUMN embedsidecar.errors.error_code IS 'The code of the error.';
+COMMENT ON COLUMN embedsidecar.errors.rows IS 'Number of rows with this error.';
 COMMENT ON COLUMN embedsidecar.errors.first_committed_at IS 'When the oldest of their changes was committed.';
-COMMENT ON COLUMN embedsidecar.errors.last_committed_at IS 'When the newest was.';
-COMMENT ON COLUMN embedsidecar.errors.sample_key IS 'The key of one of them.';
-COMMENT ON COLUMN embedsidecar.errors.sample_message IS 'What was said of that one, without text of the row.';
+COMMENT ON COLUMN embedsidecar.errors.last_committed_at IS 'When the newest of their changes was committed.';
+COMMENT ON COLUMN embedsidecar.errors.sample_key IS 'The key of one of the rows.';
+COMMENT ON COLUMN embedsidecar.errors.sample_message IS 'The error message of that row, without its text.';

@@ -8,30 +8,30 @@ COMMENT ON VIEW embedsidecar.generations IS
 COMMENT ON COLUMN embedsidecar.generations.pipeline IS 'The pipeline''s name.';
 COMMENT ON COLUMN embedsidecar.generations.role IS 'serves, next or previous.';
 COMMENT ON COLUMN embedsidecar.generations.pipeline_id IS 'Its number, which a switch does not change.';
-COMMENT ON COLUMN embedsidecar.generations.model IS 'What made its vectors, and embeds questions while it serves.';
+COMMENT ON COLUMN embedsidecar.generations.model IS
+    'The model that made its vectors, and embeds queries while it serves.';
 COMMENT ON COLUMN embedsidecar.generations.plugin IS 'The program that runs the model.';
 COMMENT ON COLUMN embedsidecar.generations.dims IS 'Width of its vectors.';
 COMMENT ON COLUMN embedsidecar.generations.fingerprint IS
-    'The embedder''s own name for everything that can change a vector.';
+    'The embedder''s identifier of everything that can change a vector.';
 COMMENT ON COLUMN embedsidecar.generations.destination IS 'Where its vectors are now.';
-COMMENT ON COLUMN embedsidecar.generations.state IS 'Where it stands: docs/states.md.';
-COMMENT ON COLUMN embedsidecar.generations.reason IS 'Why, in a sentence.';
+COMMENT ON COLUMN embedsidecar.generations.state IS 'Its state: docs/states.md.';
+COMMENT ON COLUMN embedsidecar.generations.reason IS 'The reason, in one sentence.';
 COMMENT ON COLUMN embedsidecar.generations.pending IS 'Rows that wait for it or are being embedded.';
 COMMENT ON COLUMN embedsidecar.generations.failed IS 'Its dead letters.';
-COMMENT ON COLUMN embedsidecar.generations.scan_phase IS 'Of its backfill: waiting, rows, orphans or done.';
-COMMENT ON COLUMN embedsidecar.generations.scan_seen IS 'Rows that its backfill has looked at.';
-COMMENT ON COLUMN embedsidecar.generations.scan_expected IS 'About how many there are.';
-COMMENT ON COLUMN embedsidecar.generations.lacks IS 'Why it cannot serve yet; empty: it can. NULL: it does.';
+COMMENT ON COLUMN embedsidecar.generations.scan_phase IS 'The phase of its backfill: waiting, rows, orphans or done.';
+COMMENT ON COLUMN embedsidecar.generations.scan_seen IS 'Rows that its backfill has compared.';
+COMMENT ON COLUMN embedsidecar.generations.scan_expected IS 'Rows that its backfill expects, about.';
+COMMENT ON COLUMN embedsidecar.generations.lacks IS 'Why it cannot serve yet; empty: it can. NULL: it serves.';
 COMMENT ON COLUMN embedsidecar.generations.wanted IS
-    'The model that somebody asked for by SQL and no sidecar has made yet.';
-COMMENT ON COLUMN embedsidecar.generations.problem IS 'Why not, as the last sidecar that tried says.';
+    'A model that was requested by SQL and that no sidecar has made yet.';
+COMMENT ON COLUMN embedsidecar.generations.problem IS 'Why it was not made, as the last sidecar that tried reported.';
 COMMENT ON COLUMN embedsidecar.generations.hints IS 'What to do about its state; empty: nothing.';
 COMMENT ON COLUMN embedsidecar.generations.bytes IS 'Size of its embedding table with its indexes; NULL: a column.';
 COMMENT ON COLUMN embedsidecar.generations.differs IS
-    'In what it differs from the one that serves: model, weights, text, chunking, type.';
+    'How it differs from the generation that serves: model, weights, text, chunking, type.';
 COMMENT ON COLUMN embedsidecar.generations.overlap IS
-    'Share of the first ten rows that it finds as the one that serves does, for switch: auto with a bound; NULL: it '
-    'was not compared.';
-COMMENT ON COLUMN embedsidecar.generations.overlap_least IS
-    'What overlap must be for it to serve by itself.';
+    'Share of the first ten rows that it has in common with the generation that serves, for switch: auto with a '
+    'bound; NULL: not compared.';
+COMMENT ON COLUMN embedsidecar.generations.overlap_least IS 'The overlap from which on it serves by itself.';
 COMMENT ON COLUMN embedsidecar.generations.compared_at IS 'When it was compared.';

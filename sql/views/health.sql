@@ -19,11 +19,11 @@ SELECT 'pipeline', s.pipeline, s.severity, s.reason,
     nullif(replace(array_to_string(s.hints, '; '), ';; ', '; '), ''), s.state
 FROM   embedsidecar.states() AS s;
 COMMENT ON VIEW embedsidecar.health IS
-    'What is right and what is not, with what mends it: slots and pipelines as embedsidecar.slots and '
-    'embedsidecar.status have them, and sidecars.';
-COMMENT ON COLUMN embedsidecar.health."check" IS 'What was looked at: slot, sidecar, configuration, pipeline.';
+    'Checks of slots, sidecars, configurations and pipelines, with what to do about problems. Slots and pipelines are '
+    'as in embedsidecar.slots and embedsidecar.status.';
+COMMENT ON COLUMN embedsidecar.health."check" IS 'What was checked: slot, sidecar, configuration or pipeline.';
 COMMENT ON COLUMN embedsidecar.health.subject IS 'Its name.';
 COMMENT ON COLUMN embedsidecar.health.status IS 'ok, warn or error.';
-COMMENT ON COLUMN embedsidecar.health.detail IS 'In words.';
+COMMENT ON COLUMN embedsidecar.health.detail IS 'A sentence.';
 COMMENT ON COLUMN embedsidecar.health.hint IS 'What to do about it; NULL: nothing.';
-COMMENT ON COLUMN embedsidecar.health.state IS 'Where it stands.';
+COMMENT ON COLUMN embedsidecar.health.state IS 'Its state.';

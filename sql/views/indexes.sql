@@ -23,17 +23,17 @@ FROM   embedsidecar.pipeline AS p
        LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid;
 COMMENT ON VIEW embedsidecar.indexes IS
     'The indexes over the vectors of pipelines; one row without an index for a table that has none.';
-COMMENT ON COLUMN embedsidecar.indexes.pipeline IS 'Its name.';
+COMMENT ON COLUMN embedsidecar.indexes.pipeline IS 'The pipeline''s name.';
 COMMENT ON COLUMN embedsidecar.indexes.table_schema IS 'The schema of the table that holds the vectors.';
-COMMENT ON COLUMN embedsidecar.indexes.table_name IS 'That table; of a partitioned one each partition.';
+COMMENT ON COLUMN embedsidecar.indexes.table_name IS 'That table; of a partitioned table each partition.';
 COMMENT ON COLUMN embedsidecar.indexes.index IS 'The name of the index; NULL: there is none.';
 COMMENT ON COLUMN embedsidecar.indexes.kind IS 'hnsw, ivfflat or another access method.';
 COMMENT ON COLUMN embedsidecar.indexes.state IS
     'ready, building, invalid (its build was interrupted) or none: each search reads every vector.';
-COMMENT ON COLUMN embedsidecar.indexes.phase IS 'What the server does to build it.';
-COMMENT ON COLUMN embedsidecar.indexes.percent IS 'How much of that phase is done.';
-COMMENT ON COLUMN embedsidecar.indexes.rows IS 'Of the table, as the server estimates it; NULL: not known.';
+COMMENT ON COLUMN embedsidecar.indexes.phase IS 'The server''s current phase of building it.';
+COMMENT ON COLUMN embedsidecar.indexes.percent IS 'The finished share of that phase.';
+COMMENT ON COLUMN embedsidecar.indexes.rows IS 'Rows of the table, by the server''s estimate; NULL: not known.';
 COMMENT ON COLUMN embedsidecar.indexes.bytes IS 'The size of the index.';
-COMMENT ON COLUMN embedsidecar.indexes.operator_class IS 'The distance that it is for.';
-COMMENT ON COLUMN embedsidecar.indexes.options IS 'What it was built with: m, ef_construction, lists.';
-COMMENT ON COLUMN embedsidecar.indexes.definition IS 'The statement that makes it.';
+COMMENT ON COLUMN embedsidecar.indexes.operator_class IS 'The distance that it supports.';
+COMMENT ON COLUMN embedsidecar.indexes.options IS 'The options that it was built with: m, ef_construction, lists.';
+COMMENT ON COLUMN embedsidecar.indexes.definition IS 'The statement that creates it.';

@@ -1,4 +1,4 @@
--- Rows are grouped by what is stored, and groups are named then: that is less work for each row.
+-- Rows are grouped by stored values and the groups are named afterwards, which is less work for each row.
 CREATE OR REPLACE VIEW embedsidecar.lanes AS
 SELECT p.name AS pipeline, (ARRAY['low', 'normal', 'high', 'urgent'])[g.lane + 1] AS priority,
        CASE WHEN g.live THEN 'in_progress' WHEN NOT g.live THEN 'stale' ELSE g.state::text END AS state, g.rows,
@@ -16,12 +16,12 @@ FROM  (SELECT t.pipeline_id, t.lane, t.state, h.live, count(*) AS rows, min(t.co
                          GROUP  BY u.task_id) AS h ON h.task_id = t.task_id AND t.state = 'todo'
        GROUP  BY t.pipeline_id, t.lane, t.state, h.live) AS g JOIN embedsidecar.pipeline AS p USING (pipeline_id);
 COMMENT ON VIEW embedsidecar.lanes IS
-    'How many rows wait, are embedded, failed or were cancelled, by pipeline, lane and state, and for how long. It '
-    'counts all of them.';
-COMMENT ON COLUMN embedsidecar.lanes.pipeline IS 'Its name.';
+    'How many rows wait, are being embedded, failed or were cancelled, by pipeline, lane and state, with their ages. '
+    'The view counts all of them.';
+COMMENT ON COLUMN embedsidecar.lanes.pipeline IS 'The pipeline''s name.';
 COMMENT ON COLUMN embedsidecar.lanes.priority IS 'The lane: low, normal, high or urgent.';
 COMMENT ON COLUMN embedsidecar.lanes.state IS 'todo, in_progress, stale, retrying, failed or cancelled.';
-COMMENT ON COLUMN embedsidecar.lanes.rows IS 'How many.';
+COMMENT ON COLUMN embedsidecar.lanes.rows IS 'Number of rows.';
 COMMENT ON COLUMN embedsidecar.lanes.oldest_seconds IS 'Age of the oldest change among them.';
 COMMENT ON COLUMN embedsidecar.lanes.newest_seconds IS 'Age of the newest.';
 COMMENT ON COLUMN embedsidecar.lanes.average_ms IS 'Average age of all of them, in milliseconds.';

@@ -1,4 +1,4 @@
--- A scan that waits has seen nothing yet: what it shows is not of the one before.
+-- A waiting scan has read nothing yet: it must not show the figures of the previous scan.
 CREATE OR REPLACE VIEW embedsidecar.progress AS
 SELECT p.name AS pipeline, s.phase, s.reason, s.finished_at IS NULL AS backfill,
        CASE WHEN s.phase = 'waiting' THEN 0
@@ -19,27 +19,26 @@ FROM   embedsidecar.scan AS s JOIN embedsidecar.pipeline AS p ON p.pipeline_id =
                    AND t.state IN ('todo', 'retrying') LIMIT 100000) AS c), 0) END AS rows_done) AS d;
 COMMENT ON VIEW embedsidecar.progress IS
     'The backfill of a pipeline, or the last comparison of all its rows with what was written for them.';
-COMMENT ON COLUMN embedsidecar.progress.pipeline IS 'Its name.';
+COMMENT ON COLUMN embedsidecar.progress.pipeline IS 'The pipeline''s name.';
 COMMENT ON COLUMN embedsidecar.progress.phase IS
-    'waiting, rows (reads the table), orphans (looks for vectors without a row) or done.';
-COMMENT ON COLUMN embedsidecar.progress.reason IS 'Why it was asked for.';
-COMMENT ON COLUMN embedsidecar.progress.backfill IS 'None has ended yet.';
+    'waiting, rows (reads the table), orphans (searches vectors without a row) or done.';
+COMMENT ON COLUMN embedsidecar.progress.reason IS 'Why it was requested.';
+COMMENT ON COLUMN embedsidecar.progress.backfill IS 'Whether no scan has ended yet.';
 COMMENT ON COLUMN embedsidecar.progress.rows_seen IS
-    'Rows compared so far; 0: it waits. Those that differed are embedded later: rows_done.';
+    'Rows compared so far; 0: it waits. Rows that differ are embedded later: rows_done.';
 COMMENT ON COLUMN embedsidecar.progress.rows_expected IS
-    'By the server''s estimate when it, or while it waits the one before, began; NULL: there was none, as before the '
-    'first ANALYZE.';
+    'The server''s estimate at the beginning, of the previous scan while it waits; NULL: there was none, as before '
+    'the first ANALYZE.';
 COMMENT ON COLUMN embedsidecar.progress.tasks_made IS
-    'Rows that differed, so that they are looked at; 0: it waits, or there were none.';
+    'Rows that differed and were queued; 0: it waits, or there were none.';
 COMMENT ON COLUMN embedsidecar.progress.rows_per_second IS
-    'Rows done since it began; NULL: it does not read the table now.';
+    'Rows done per second since it began; NULL: it does not read the table now.';
 COMMENT ON COLUMN embedsidecar.progress.waits_for_transactions_before IS
     'It begins when every open transaction with an id below this one has ended; NULL: it does not wait.';
 COMMENT ON COLUMN embedsidecar.progress.requested_at IS
-    'When one was last asked for; later than started_at: another waits until this one has ended.';
-COMMENT ON COLUMN embedsidecar.progress.started_at IS 'When the one that runs, or ran last, began; NULL: it waits.';
-COMMENT ON COLUMN embedsidecar.progress.finished_at IS 'When one last ended.';
+    'When a scan was last requested; if later than started_at, another follows when this one has ended.';
+COMMENT ON COLUMN embedsidecar.progress.started_at IS 'When the present or last scan began; NULL: it waits.';
+COMMENT ON COLUMN embedsidecar.progress.finished_at IS 'When the last scan ended.';
 COMMENT ON COLUMN embedsidecar.progress.rows_done IS
-    'Rows compared so far, without those that wait to be embedded; of a scan that is done all.';
-COMMENT ON COLUMN embedsidecar.progress.seconds_left IS
-    'About; NULL: that is not known, or it does not read the table now.';
+    'Rows compared so far, without those that wait to be embedded; all rows if the scan is done.';
+COMMENT ON COLUMN embedsidecar.progress.seconds_left IS 'Estimate; NULL: not known, or it does not read the table now.';

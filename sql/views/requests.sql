@@ -6,19 +6,19 @@ SELECT r.request_id, r.action, r.pipeline, r.definition,
     r.dry_run, r.plan
 FROM   embedsidecar.request AS r;
 COMMENT ON VIEW embedsidecar.requests IS
-    'Pipelines that were requested by SQL or HTTP, and what became of it: the newest 1,000 of each role.';
-COMMENT ON COLUMN embedsidecar.requests.request_id IS 'Its number: they are carried out in this order.';
+    'Pipelines that were requested by SQL or HTTP, and the outcome: the newest 1,000 of each role.';
+COMMENT ON COLUMN embedsidecar.requests.request_id IS 'Its number: requests are carried out in this order.';
 COMMENT ON COLUMN embedsidecar.requests.action IS 'create, change or drop.';
 COMMENT ON COLUMN embedsidecar.requests.pipeline IS 'The name of the pipeline.';
-COMMENT ON COLUMN embedsidecar.requests.definition IS 'Of create all of it; of change the keys that change.';
+COMMENT ON COLUMN embedsidecar.requests.definition IS 'The whole definition for create; the changed keys for change.';
 COMMENT ON COLUMN embedsidecar.requests.state IS 'waiting, in_work, done, planned (a dry run) or refused.';
 COMMENT ON COLUMN embedsidecar.requests.reason IS 'Why it is refused, or what it waits for.';
 COMMENT ON COLUMN embedsidecar.requests.hints IS 'What to do about it.';
 COMMENT ON COLUMN embedsidecar.requests.role IS 'The role that requested it.';
-COMMENT ON COLUMN embedsidecar.requests.said_by IS 'Who the program says it was asked by; no one proves it.';
-COMMENT ON COLUMN embedsidecar.requests.requested_at IS 'When.';
+COMMENT ON COLUMN embedsidecar.requests.said_by IS 'The user that the program names; this is not verified.';
+COMMENT ON COLUMN embedsidecar.requests.requested_at IS 'When it was requested.';
 COMMENT ON COLUMN embedsidecar.requests.finished_at IS 'When it was done, planned or refused.';
-COMMENT ON COLUMN embedsidecar.requests.slot_name IS 'The slot that the pipeline is of.';
-COMMENT ON COLUMN embedsidecar.requests.dry_run IS 'Nothing is done: plan tells what would be.';
+COMMENT ON COLUMN embedsidecar.requests.slot_name IS 'The slot of the pipeline.';
+COMMENT ON COLUMN embedsidecar.requests.dry_run IS 'Nothing is done: plan says what would be.';
 COMMENT ON COLUMN embedsidecar.requests.plan IS
     'Of a dry run: steps in the database, costs (rows, texts, tokens, price), what is removed and lost, warnings.';

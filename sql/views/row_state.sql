@@ -15,15 +15,15 @@ SELECT p.name, t.row_key, CASE WHEN t.state IN ('failed', 'cancelled') THEN t.st
 FROM   embedsidecar.task AS t JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
 WHERE  NOT EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = t.pipeline_id AND l.row_key = t.row_key);
 COMMENT ON VIEW embedsidecar.row_state IS
-    'Where every row stands that was ever looked at or waits for it: one that is not here is new, or the backfill has '
-    'not come to it. To be joined by the key of a table as text, or by embedsidecar.row_key of several columns; '
-    'docs/sql.md says how.';
-COMMENT ON COLUMN embedsidecar.row_state.pipeline IS 'Its name.';
+    'The state of every row that was ever processed or waits for it. A row that is missing here is new, or the '
+    'backfill has not reached it. Join it with the key of a table as text, or with embedsidecar.row_key of several '
+    'columns: docs/sql.md.';
+COMMENT ON COLUMN embedsidecar.row_state.pipeline IS 'The pipeline''s name.';
 COMMENT ON COLUMN embedsidecar.row_state.row_key IS
-    'The row''s key as PostgreSQL prints it; embedsidecar.row_key makes it of several columns.';
+    'The row''s key as PostgreSQL prints it; for several columns, embedsidecar.row_key.';
 COMMENT ON COLUMN embedsidecar.row_state.state IS
     'pending (waits, and has no vector), embedded, stale (waits, and its vector is of an older text or definition), '
     'failed (a dead letter), cancelled, skipped (its writer said that its text needs no new vector), or no_text '
     '(nothing to embed: the text is empty, or the filter leaves the row out).';
 COMMENT ON COLUMN embedsidecar.row_state.written_at IS 'When the ledger was last written for it; NULL: never.';
-COMMENT ON COLUMN embedsidecar.row_state.changed_at IS 'When the change that waits was committed; NULL: none waits.';
+COMMENT ON COLUMN embedsidecar.row_state.changed_at IS 'When the waiting change was committed; NULL: none waits.';

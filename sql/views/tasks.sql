@@ -20,30 +20,29 @@ FROM   embedsidecar.task AS t
                          LEFT JOIN embedsidecar.worker AS w ON w.worker_id = l.worker_id
                   ORDER BY u.task_id, l.leased_until DESC) AS h ON h.task_id = t.task_id;
 COMMENT ON VIEW embedsidecar.tasks IS
-    'Rows that wait, are being embedded, failed or were cancelled: at most one task per pipeline and row. '
-    'Never a text.';
-COMMENT ON COLUMN embedsidecar.tasks.pipeline IS 'Its name.';
+    'Rows that wait, are being embedded, failed or were cancelled: at most one task per pipeline and row. Without '
+    'their text.';
+COMMENT ON COLUMN embedsidecar.tasks.pipeline IS 'The pipeline''s name.';
 COMMENT ON COLUMN embedsidecar.tasks.row_key IS
     'The row''s key as PostgreSQL prints it; several columns are joined by | with \ and | escaped by \.';
 COMMENT ON COLUMN embedsidecar.tasks.state IS
-    'todo, in_progress, stale (in progress, and the lease is over), retrying, failed (a dead letter) or cancelled.';
+    'todo, in_progress, stale (in progress with an expired lease), retrying, failed (a dead letter) or cancelled.';
 COMMENT ON COLUMN embedsidecar.tasks.priority IS 'low, normal, high or urgent.';
-COMMENT ON COLUMN embedsidecar.tasks.attempt IS 'Tries that failed because of the row itself.';
-COMMENT ON COLUMN embedsidecar.tasks.error_class IS 'What kind of trouble the last try had; NULL: none.';
-COMMENT ON COLUMN embedsidecar.tasks.error_code IS 'Which trouble.';
-COMMENT ON COLUMN embedsidecar.tasks.error_message IS 'In words, without text of the row.';
+COMMENT ON COLUMN embedsidecar.tasks.attempt IS 'Attempts that failed because of the row itself.';
+COMMENT ON COLUMN embedsidecar.tasks.error_class IS 'The class of the last attempt''s error; NULL: none.';
+COMMENT ON COLUMN embedsidecar.tasks.error_code IS 'The code of the error.';
+COMMENT ON COLUMN embedsidecar.tasks.error_message IS 'The error message, without text of the row.';
 COMMENT ON COLUMN embedsidecar.tasks.committed_at IS
-    'When the oldest change that is not satisfied was committed, or a look was asked for.';
-COMMENT ON COLUMN embedsidecar.tasks.created_at IS 'When the task was made.';
+    'When its oldest open change was committed, or the row was queued without a change.';
+COMMENT ON COLUMN embedsidecar.tasks.created_at IS 'When the task was created.';
 COMMENT ON COLUMN embedsidecar.tasks.scheduled_at IS
-    'When it is due, or was, if it waits or has waited for a time, for another try or as someone asked; NULL: at once.';
+    'When it is or was due, if it waits or waited for a retry or a requested time; NULL: it did not wait.';
 COMMENT ON COLUMN embedsidecar.tasks.started_at IS
-    'When the try that runs, or else the last one, began; NULL: none did, or its sidecar was lost.';
-COMMENT ON COLUMN embedsidecar.tasks.finished_at IS 'When the last try ended; NULL: one runs, or none has ended.';
+    'When the present or last attempt began; NULL: none did, or its sidecar was lost.';
+COMMENT ON COLUMN embedsidecar.tasks.finished_at IS 'When the last attempt ended; NULL: one runs, or none has ended.';
 COMMENT ON COLUMN embedsidecar.tasks.leased_by IS 'The sidecar that works on it.';
-COMMENT ON COLUMN embedsidecar.tasks.leased_until IS 'Until when, unless it extends that.';
-COMMENT ON COLUMN embedsidecar.tasks.first_lsn IS
-    'The oldest change that is not satisfied; 0/0: no one knows how old it is.';
-COMMENT ON COLUMN embedsidecar.tasks.last_lsn IS 'The newest.';
+COMMENT ON COLUMN embedsidecar.tasks.leased_until IS 'When the lease expires unless it is extended.';
+COMMENT ON COLUMN embedsidecar.tasks.first_lsn IS 'Its oldest open change; 0/0: not known.';
+COMMENT ON COLUMN embedsidecar.tasks.last_lsn IS 'Its newest change.';
 COMMENT ON COLUMN embedsidecar.tasks.task_id IS 'Its number.';
-COMMENT ON COLUMN embedsidecar.tasks.labels IS 'Names and values of the pipeline.';
+COMMENT ON COLUMN embedsidecar.tasks.labels IS 'The labels of the pipeline.';

@@ -61,7 +61,7 @@ func New(build Build, states []string) *Metrics {
 	}
 	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	labelled{of: m}.with("version", build.Version).with("revision", build.Revision).with("goversion", runtime.Version()).
-		gauge("build_info", "Always 1; the labels tell what is running.").Set(1)
+		gauge("build_info", "Always 1; the labels identify the running program.").Set(1)
 	return m
 }
 
@@ -152,7 +152,7 @@ type labelled struct {
 	names, values []string
 }
 
-// with adds a label.
+// with returns l with one more label.
 func (l labelled) with(name, value string) labelled {
 	return labelled{l.of, append(slices.Clip(l.names), name), append(slices.Clip(l.values), value)}
 }
@@ -268,7 +268,7 @@ func (m *Metrics) Embedder(model, plugin string) *Embedder {
 		Duration:   both.histogram("embedding_duration_seconds", "Time of a call to an embedder or a reranker.", shortTimes),
 		BatchRows:  of.histogram("embedding_batch_rows", "Texts in a call to an embedder or a reranker.", batchSizes),
 		Tokens:     of.counter("embedding_tokens_total", "Tokens seen by the model."),
-		Truncated:  of.counter("embedding_truncated_total", "Texts longer than the model takes, cut at the end."),
+		Truncated:  of.counter("embedding_truncated_total", "Texts cut at the end because they exceed the model's limit."),
 		CacheHits: of.counter("embedding_cache_hits_total",
 			"Vectors reused because the same model had embedded the same text before."),
 		CacheMisses: of.counter("embedding_cache_misses_total", "Texts for which no vector could be reused."),
@@ -289,9 +289,9 @@ type Plugin struct {
 func (m *Metrics) Plugin(name string) *Plugin {
 	of := labelled{of: m}.with("plugin", name)
 	return &Plugin{
-		Restarts:    of.counter("plugin_restarts_total", "Times the plugin's process was started again."),
-		BadAnswers:  of.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed."),
-		CircuitOpen: of.gauge("circuit_open", "1 while the plugin fails so often that nothing is sent to it, else 0."),
+		Restarts:    of.counter("plugin_restarts_total", "Restarts of the plugin's process."),
+		BadAnswers:  of.counter("plugin_bad_answers_total", "Invalid answers of the plugin."),
+		CircuitOpen: of.gauge("circuit_open", "1 while nothing is sent to the plugin because it fails too often, else 0."),
 		of:          of,
 		up:          of.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "version").vec,
 	}
@@ -312,7 +312,7 @@ func (m *Metrics) Pool(name string) Gauges {
 
 // Databases returns the gauges of the number of databases by DatabaseStates.
 func (m *Metrics) Databases() Gauges {
-	return labelled{of: m}.gauges("databases", "Databases of this sidecar by state, where several are configured.", "state",
+	return labelled{of: m}.gauges("databases", "Databases of this sidecar by state, if several are configured.", "state",
 		DatabaseStates)
 }
 

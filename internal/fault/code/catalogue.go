@@ -13,7 +13,7 @@ var catalogue = []Entry{
 		Timeout, "timeout", "the command did not finish within --timeout, or within a limit of its own",
 		"the message names what is missing; wait longer, or see `embedsidecar status`", operations + "#vectors-are-late",
 	},
-	{Interrupted, "interrupted", "a signal ended the command", "run it again: what was done stays done", operations},
+	{Interrupted, "interrupted", "a signal ended the command", "run it again: completed work is kept", operations},
 	{
 		NoMatch, "nothing matched", "no object has that name or key, or no row passes the filter",
 		"check names with `embedsidecar status`, keys with `embedsidecar tasks list`", operations + "#a-row-seems-wrong",
@@ -58,7 +58,7 @@ var catalogue = []Entry{
 		"README.md#your-own-table",
 	},
 	{
-		WALLevel, "wal_level is not logical", "the WAL does not hold enough for logical decoding",
+		WALLevel, "wal_level is not logical", "the WAL does not contain what logical decoding needs",
 		"ALTER SYSTEM SET wal_level = 'logical'; and restart the server. RDS: rds.logical_replication = 1; Cloud SQL: cloudsql.logical_decoding = on; Azure: wal_level = LOGICAL",
 		"README.md#your-own-table",
 	},
@@ -115,7 +115,7 @@ var catalogue = []Entry{
 		operations + "#the-publication-is-missing",
 	},
 	{
-		OldServer, "the server is too old", "PostgreSQL before 14 does not support the protocol that is needed",
+		OldServer, "the server is too old", "PostgreSQL before 14 does not support the replication protocol that embedsidecar needs",
 		"upgrade the server, then run `embedsidecar init --adopt`", "docs/promises.md#limits",
 	},
 	{
@@ -131,7 +131,7 @@ var catalogue = []Entry{
 	},
 	{
 		Join, "a table cannot be joined",
-		"the columns of on are missing or do not compare, the WAL would not tell their old values, several rows match where one is wanted, or the table is a view or partitioned",
+		"the columns of on are missing or cannot be compared, the WAL would not contain their old values, several rows match where only one may, or the table is a view or partitioned",
 		"run the SQL of the hint, or change the join", "docs/joins.md",
 	},
 
@@ -168,11 +168,11 @@ var catalogue = []Entry{
 	},
 
 	{
-		Unreachable, "no server answers", "the server is down, the address is wrong, or a firewall is between",
+		Unreachable, "no server answers", "the server is down, the address is wrong, or a firewall blocks the connection",
 		"check host and port of the URL; `embedsidecar config show --resolved` shows where they come from", unreached,
 	},
 	{
-		Starting, "the server starts or stops", "it accepts no sessions now", "wait; run retries", unreached,
+		Starting, "the server starts or stops", "it does not accept connections now", "wait; run retries", unreached,
 	},
 	{
 		Full, "no connection is free", "max_connections, a limit of the role or of the database, or max_wal_senders is used up",
@@ -195,7 +195,7 @@ var catalogue = []Entry{
 		"give the URL of the primary, or several hosts: postgres://host1,host2/database", unreached,
 	},
 	{
-		Pooler, "the connection goes through a pooler", "a pooler between here and the server does not support replication",
+		Pooler, "the connection goes through a pooler", "a pooler in front of the server does not support replication",
 		"use --stream-url with the address of the server itself", unreached,
 	},
 	{
@@ -208,7 +208,7 @@ var catalogue = []Entry{
 	},
 
 	{
-		Permission, "not permitted", "the role has no privilege for it, or does not own what it would change",
+		Permission, "not permitted", "the role lacks a privilege, or does not own the object that it would change",
 		"let an owner run the statements that the error prints, or all that a pipeline needs: `embedsidecar roles --grants`, run as the owner",
 		"docs/roles.md",
 	},
@@ -240,7 +240,7 @@ var catalogue = []Entry{
 		"wait; the work stays in the queue", operations + "#the-plugin-is-down",
 	},
 	{
-		Crashed, "the embedder died", "the plugin's process ended while it held texts: killed for memory, or by a text",
+		Crashed, "the embedder died", "the plugin's process ended while it processed texts: it ran out of memory, or a text crashed it",
 		"lower --threads or workers.batch_rows, or give it more memory; a row that kills it becomes a dead letter",
 		operations + "#the-plugin-is-down",
 	},

@@ -105,7 +105,7 @@ For doubts about the vectors, and after a change that embedsidecar cannot see.`,
 	Reembed = &Verb{
 		Name: "reembed", Scope: Rows, One: true, Takes: []string{Keys}, SQL: "reembed", Done: "reembed_requested",
 		Would: "reembed_would_be_requested", Button: "Embed again", Arguments: "PIPELINE [KEY...]", MinArgs: 1,
-		Usage: "embed rows again though their texts did not change",
+		Usage: "embed rows again even if their texts did not change",
 		Tells: "These rows are embedded again though their texts did not change. Each costs a call of the model.",
 		Description: `Every row of the pipeline, or the named rows, are sent to the embedder again: no stored or cached vector
 is used. The vectors stay until the new ones arrive. A running sidecar does it; embedsidecar wait --caught-up waits for
@@ -118,17 +118,17 @@ you no longer trust.`,
 		Usage: "retry dead letters, and rows that wait for another try, at once",
 		Tells: "These rows are retried at once, with all their attempts.",
 		Description: `Re-queues the dead letters of these pipelines, of all pipelines, or of the named rows, with all their
-attempts. Rows that wait for their next try are retried at once. Thousands are done in portions: when it is interrupted,
-what was done stays done. --dry-run counts the rows. For dead letters whose cause is fixed.`,
+attempts. Rows that wait for their next try are retried at once. Large numbers are done in portions: after an
+interruption, the finished portions stay done. --dry-run counts the rows. For dead letters whose cause is fixed.`,
 	}
 	Requeue = &Verb{
 		Name: "requeue", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys, At, OlderThan}, SQL: "requeue", Done: "requeued",
 		Button: "Requeue", Arguments: "PIPELINE [KEY...]", MinArgs: 1,
 		Usage: "re-queue rows, or all cancelled rows",
 		Tells: "These rows are compared again. A row that needs nothing is not embedded.",
-		Description: `Without keys it is about cancelled rows; with --older-than about those whose change is older. With --at
-the rows wait until that time, unless they change before. A row that needs nothing is not embedded; embedsidecar reembed
-embeds it anyway. --dry-run counts the rows. For the end of tasks cancel and tasks discard, and for rows that are to be
+		Description: `Without keys it re-queues cancelled rows; with --older-than only those whose change is older. With
+--at the rows wait until that time, unless they change before. A row that needs nothing is not embedded; embedsidecar
+reembed embeds it anyway. --dry-run counts the rows. For the end of tasks cancel and tasks discard, and for rows that are to be
 embedded later.`,
 	}
 	Cancel = &Verb{
@@ -163,10 +163,10 @@ waiting rows only. --dry-run counts the rows. For pipelines that share a model.`
 		Button: "Clear history",
 		Usage:  "delete the history of finished tasks",
 		Tells:  "What explain tells of finished tasks is deleted. Queue, ledger and vectors stay.",
-		Description: `Deletes what explain and the view finished_tasks tell of finished tasks: of these pipelines, or of all,
-those that were removed included; with --older-than what ended before. Queue, ledger and vectors stay. What is old goes
-by itself: history.keep and history.rows. Thousands are deleted in portions. --dry-run counts them. For keys that must
-not stay.`,
+		Description: `Deletes the finished tasks that explain and the view finished_tasks show: of these pipelines, or of
+all, removed ones included; with --older-than only tasks that ended earlier. Queue, ledger and vectors stay. Old history
+is deleted automatically: history.keep and history.rows. Large numbers are deleted in portions. --dry-run counts them.
+For keys that must be deleted.`,
 	}
 )
 

@@ -66,109 +66,109 @@ type Entry struct {
 }
 
 var table = []Entry{
-	{Copied, "this database was restored or copied from that of another server, or the slot is that of another database here; nobody streams it", "`embedsidecar init --adopt` with the pipelines configured; beside the original `--slot` with another name, too ([runbook](operations.md#a-restored-or-copied-database))"},
+	{Copied, "this database is a copy from another server, or the slot belongs to another database on this server; nothing is streamed", "`embedsidecar init --adopt` with the pipelines configured; on the server of the original, also with another `--slot` ([runbook](operations.md#a-restored-or-copied-database))"},
 	{
-		Missing, "the source table was dropped; another one may have its name by now",
-		"bring the table back, and `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)",
+		Missing, "the source table was dropped; another table may have its name now",
+		"restore the table: `embedsidecar init` with the pipeline configured, or the next `run`, then uses it; or remove the pipeline (`embedsidecar uninstall NAME`)",
 	},
 	{
-		Misconfigured, "a column, the key, a privilege, the destination, or what an expression calls is not what was set up; the reason names it",
-		"do what the reason says; the pipeline goes on within 10 s",
+		Misconfigured, "a column, the key, a privilege, the destination, or a function that an expression calls differs from the set-up; the reason names it",
+		"do what the reason says; the pipeline continues within 10 s",
 	},
 	{
-		Unpublished, "the table is not in the publication, or the publication is gone: changes are not seen",
+		Unpublished, "the table is not in the publication, or the publication was dropped: changes are not seen",
 		"as the table's owner: `embedsidecar init`",
 	},
 	{
-		Replaced, "another table has the name that the pipeline was set up under; its rows get no vectors",
-		"rename the tables back, or `embedsidecar init` with the pipeline configured, or the next `run`, moves it to the new one",
+		Replaced, "the pipeline's table name now belongs to another table; the rows of that table get no vectors",
+		"rename the tables back; or move the pipeline to the new table with `embedsidecar init` (with the pipeline configured) or the next `run`",
 	},
 	{
-		NotSetUp, "a sidecar is configured with the pipeline, and could not set it up, or it was taken away since; the reason says " +
-			"which. The others work",
-		"do what the reason says; it is tried again every 30 s",
+		NotSetUp, "a sidecar has the pipeline in its configuration but could not set it up, or the pipeline was removed since; the " +
+			"reason says which. Other pipelines work",
+		"do what the reason says; the sidecar retries every 30 s",
 	},
 	{
-		SlotWaiting, "the replication slot is not made yet, or is being made: then the server waits for every open transaction of the cluster",
-		"let the named transactions end, or end them; `embedsidecar run` makes a slot that nobody makes",
+		SlotWaiting, "the replication slot does not exist yet, or is being created: the server then waits for every open transaction of the cluster",
+		"let the named transactions end, or end them; if no process creates the slot, start `embedsidecar run`",
 	},
 	{
 		SlotLost, "the replication slot is gone or lost: changes are not seen",
-		"`embedsidecar run` creates it again and compares every row; where `on_lost` is `stop`: `embedsidecar run --set slot.on_lost=reconcile`, once",
+		"`embedsidecar run` creates it again and compares every row; if `on_lost` is `stop`: `embedsidecar run --set slot.on_lost=reconcile`, once",
 	},
 	{
 		Paused, "someone paused it (`embedsidecar audit` shows who): changes are queued, nothing is embedded",
-		"`embedsidecar resume NAME...`, or `embedsidecar resume` where all are paused by one switch",
+		"`embedsidecar resume NAME...`, or `embedsidecar resume` if all are paused by one switch",
 	},
 	{
-		OutsideHours, "it is outside of the pipeline's hours (`active`), by the server's clock: changes are queued, nothing is embedded",
-		"wait until they begin; or `embedsidecar resume NAME --for 1h`",
+		OutsideHours, "the pipeline is outside its hours (`active`) by the server's clock: changes are queued, nothing is embedded",
+		"wait until its hours begin; or `embedsidecar resume NAME --for 1h`",
 	},
 	{
 		BudgetSpent, "a `budget` of the pipeline or of its model is spent: changes are queued, nothing is embedded; searches go on",
-		"wait until the next day begins, which the reason names; or raise the budget in the configuration: it goes on at once",
+		"wait until the next day begins (the reason says when), or raise the budget in the configuration: the pipeline then continues at once",
 	},
 	{
-		NoSidecar, "no sidecar runs: changes wait in the slot, and the server keeps WAL for them", "`embedsidecar run`",
+		NoSidecar, "no sidecar runs: changes stay in the slot, and the server keeps WAL for them", "`embedsidecar run`",
 	},
-	{StreamStuck, "a sidecar runs and cannot read the slot; the reason says why", "do what the reason says"},
+	{StreamStuck, "a sidecar runs but cannot read the slot; the reason says why", "do what the reason says"},
 	{
-		StandbyOnly, "every sidecar stands by, because something else holds the slot: changes are not queued",
-		"end what holds the slot",
-	},
-	{
-		Disabled, "the sidecars that run are switched off by `enabled: false`, or stream only (`run --role stream`): changes are queued, nothing is embedded",
-		"start one without it",
+		StandbyOnly, "every sidecar stands by, because another program holds the slot: changes are not queued",
+		"end the program that holds the slot",
 	},
 	{
-		PluginUnknown, "no sidecar that runs knows the plugin or the model of this pipeline",
-		"name it in the configuration of the sidecar, or install it, and start the sidecar again",
+		Disabled, "every running sidecar has `enabled: false` or streams only (`run --role stream`): changes are queued, nothing is embedded",
+		"start a sidecar without either",
 	},
 	{
-		PluginDown, "the plugin does not start, or fails again and again; the reason says how",
+		PluginUnknown, "no running sidecar knows the plugin or the model of this pipeline",
+		"add it to the sidecar's configuration, or install it, then restart the sidecar",
+	},
+	{
+		PluginDown, "the plugin does not start, or keeps failing; the reason says how",
 		"[the plugin is down](operations.md#the-plugin-is-down)",
 	},
 	{
-		OtherModel, "the sidecar's model is not the one that made the vectors: the two must not mix",
-		"start it with the model as it was, or change it: `embedsidecar model change`",
+		OtherModel, "the sidecar's model is not the one that made the vectors: vectors of two models must not be mixed",
+		"start the sidecar with the previous model, or change the model: `embedsidecar model change`",
 	},
 	{
-		Failing, "the last texts of this pipeline all failed, so it rests and tries one now and then",
-		"`embedsidecar tasks list --state failed NAME` shows the errors; mend the cause; it goes on by itself",
+		Failing, "the last texts of this pipeline all failed; the pipeline pauses and retries one from time to time",
+		"`embedsidecar tasks list --state failed NAME` shows the errors; fix the cause; the pipeline then continues by itself",
 	},
 	{
-		Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not loaded it yet",
+		Unacknowledged, "the pipeline or its definition is new, and the streaming sidecar has not loaded it yet",
 		"wait about 10 s",
 	},
 	{
-		Otherwise, "the configuration of a running sidecar differs from how the pipeline is set up; it works as it is set up",
-		"wait while sidecars are replaced: an older configuration is followed when none with the newer one has run for 30 s; otherwise do what the reason says",
+		Otherwise, "a running sidecar's configuration differs from how the pipeline is set up; the pipeline works as it is set up",
+		"wait while sidecars are being replaced: an older configuration applies once no sidecar with the newer one has run for 30 s; otherwise do what the reason says",
 	},
 	{
-		ScanWaiting, "rows are to be compared, as soon as the transactions that were open then have ended",
+		ScanWaiting, "rows will be compared as soon as the transactions that were open at the request have ended",
 		"let the named transactions end, or end them",
 	},
 	{
-		Backfill, "rows that were there before the pipeline are being embedded",
-		"wait; `embedsidecar status --watch` shows how far it is",
+		Backfill, "rows that existed before the pipeline are being embedded",
+		"wait; `embedsidecar status --watch` shows the progress",
 	},
 	{
-		Comparing, "every row is being compared with what was written for it; only those that differ are embedded", "wait",
+		Comparing, "every row is being compared with what was written for it; only rows that differ are embedded", "wait",
 	},
 	{
-		QueueHeld, "changes cannot be queued, because an open transaction has locked their rows in the queue, or the whole queue; other changes are queued",
+		QueueHeld, "changes cannot be queued because an open transaction holds locks on their rows in the queue, or on the whole queue; other changes are queued",
 		"let the named transactions end, or end them",
 	},
 	{Working, "rows are waiting or being embedded", "wait"},
 	{
 		RowsFailed, "all rows are done, except some that could not be embedded",
-		"`embedsidecar tasks list --state failed NAME` names them; mend the row, then `embedsidecar tasks retry NAME`, or `embedsidecar tasks discard NAME`",
+		"`embedsidecar tasks list --state failed NAME` names them; fix the row, then `embedsidecar tasks retry NAME`, or `embedsidecar tasks discard NAME`",
 	},
 	{
 		RowsCancelled, "all rows are done, except some that were cancelled",
 		"nothing; `embedsidecar tasks requeue NAME` queues them again",
 	},
-	{UpToDate, "every row that is known has its vector", "nothing"},
+	{UpToDate, "every known row has its vector", "nothing"},
 }
 
 // Table returns the documentation of the states, in the order of evaluation.
