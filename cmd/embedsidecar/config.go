@@ -36,7 +36,7 @@ func newConfigInit() *command {
 			}
 			f, err := os.OpenFile(env.args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 			if errors.Is(err, fs.ErrExist) {
-				return fail(exitConflict, err, "name another file, or take this one away first")
+				return fail(exitConflict, err, "name another file, or remove this one first")
 			} else if err != nil {
 				return fail(exitUsage, err)
 			}

@@ -171,7 +171,7 @@ func newAdopt() *command {
 
 func (c *adoptCommand) run(ctx context.Context, env *environment) error {
 	if c.o.From == "" {
-		return misuse("adopt wants --from COLUMN or --from TABLE: where the vectors are")
+		return misuse("adopt needs --from COLUMN or --from TABLE: where the vectors are")
 	}
 	c.o.Pipeline, c.o.DryRun, c.o.By, c.o.Key = env.args[0], env.dryRun, verbs.Person(),
 		strings.FieldsFunc(c.key, func(r rune) bool { return r == ',' || r == ' ' })
@@ -314,7 +314,7 @@ func (c *importFromCommand) tell(env *environment, done *app.Imported, failed bo
 	}
 	switch {
 	case failed:
-		env.say("repeat the command when that is mended: what is imported stays")
+		env.say("fix that and repeat the command: imported pipelines stay")
 	case done.Config != "":
 		env.say("the configuration is in %s: embedsidecar run --config %[1]s", c.o.Save)
 	}

@@ -50,14 +50,14 @@ func newRun() *command {
 
 func (c *runCommand) run(ctx context.Context, env *environment) error {
 	if c.once && !env.config.Enabled {
-		return misuse("--once would wait for ever: the sidecar is switched off by %s", env.config.Origin("enabled"))
+		return misuse("--once would never end: the sidecar is disabled by %s", env.config.Origin("enabled"))
 	}
 	roles := []app.Role{app.All, app.Stream, app.Work}
 	if !slices.Contains(roles, app.Role(c.role)) {
 		return misuse("--role: expected all, stream or work, not %q", c.role)
 	}
 	if c.once && c.role != string(app.All) {
-		return misuse("--once would wait for ever where another process does the other half: leave out --role %s", c.role)
+		return misuse("--once would never end while another process does the other half: leave out --role %s", c.role)
 	}
 	err := c.work(ctx, env)
 	if !c.once && exitCode(ctx, err) == exitInterrupted {
