@@ -428,7 +428,7 @@ func TestAsked_WhatEndsTheProgramEachTimeIsRefused(t *testing.T) {
 	d.ends(-1)
 	s.db.MustExecSuper(`UPDATE embedsidecar.request SET tries = 20, counted_at = now() - interval '1 min'`)
 	d = s.start("--config", file)
-	s.has(s.comesTo(id, "refused"), "begun 20 times", "ended each time")
+	s.has(s.comesTo(id, "refused"), "started 20 times", "ended each time")
 	d.end(syscall.SIGTERM, 0)
 }
 

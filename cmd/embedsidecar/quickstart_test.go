@@ -104,7 +104,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 	s.has(stderr, "name another file")
 	stdout, stderr = s.typing(0, "title 3\n", "quickstart", "docs") // there is nothing to ask
 	s.has(stdout, "title ")
-	s.has(stderr, "set up already: this goes on with it")
+	s.has(stderr, "already set up: using it")
 	s.run(0, "uninstall", "--yes", "--drop-embeddings")
 	s.untouched()
 }
