@@ -1,11 +1,11 @@
-# make help lists the targets. CI calls nothing but these (.ci/run).
+# make help lists the targets. CI uses only these targets (.ci/run).
 #
-#   make demo                 from nothing to nearest rows: PostgreSQL, model, 7,500 texts
-#   make test                 everything the tests need, then the tests
+#   make demo                 a complete demo: PostgreSQL, model, 7,500 texts, searches
+#   make test                 fetches what the tests need and runs them
 #
 # Downloads go to ${XDG_CACHE_HOME:-~/.cache}/embedsidecar, outside the clone; root's PostgreSQL goes to /var/cache/embedsidecar,
 # because it runs as another user. PGBIN=/dir uses a PostgreSQL with pgvector of your own instead of a private one.
-# The data of the tests' servers is in /dev/shm where there is plenty of memory, else, or if TMPDIR is set, in the folder for temporary files.
+# Test servers keep their data in /dev/shm if it has enough room and TMPDIR is not set, otherwise in the temporary folder.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -18,50 +18,50 @@ VERSION   ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),unkn
 REVISION  ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS   := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 MODULE    := github.com/embedsidecar/embedsidecar
-# Modules of their own, which no user of the program needs; each reads this tree by its replace.
+# Separate modules that users of the program do not need. Each uses this tree by a replace directive.
 MODULES   := bench examples/demo
 in_modules = for module in $(MODULES); do (cd $$module && $(1)); done
-# Left out: gRPC's own trace pages, which nothing serves, and the writer of manual pages that came with the flags. A megabyte in all.
+# Build tags that leave out unused code (1 MB): gRPC's trace pages and the flag library's manual page writer.
 LEAN      := grpcnotrace,urfave_cli_no_docs
 
 # The version is stamped by LDFLAGS. Go's own stamping would fail in a clone that belongs to another user.
 export GOFLAGS := $(strip $(shell $(GO) env GOFLAGS 2>/dev/null) -buildvcs=false -tags=$(LEAN))
 
-# The servers that tests and demo run on, by major version; 14 to 18 can be had.
+# Major versions of PostgreSQL for tests and demo, from 14 to 18.
 PG_TEST   ?= 15 18
 PG_DEMO   ?= 18
-# A server of your own (PGBIN, or EMBEDSIDECAR_TEST_DSN for a running one) is taken as it is.
+# With your own server (PGBIN, or EMBEDSIDECAR_TEST_DSN for a running one) nothing is fetched.
 own_pg    := $(PGBIN)$(EMBEDSIDECAR_TEST_DSN)
 get_pg     = $(if $(own_pg),:,tools/postgres.sh $(1))
 test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
 last_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))')
 
-# Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
-# CI has vetted them by then.
+# Concurrent packages, and the timeout of one. With two cores, more packages only distort timings.
+# CI runs go vet before the tests.
 TEST_FLAGS ?= -p 2 -timeout 45m $(if $(CI),-vet=off)
-# Those that make test leaves to make test-all, where all packages are tested or SHORT=1.
+# Tests that only make test-all runs. They are skipped if all packages are tested, or with SHORT=1.
 skip       = $(if $(SHORT)$(filter ./...,$(TEST)),$(if $(ALL),,-skip="^($$(grep ^Test testenv/long.txt | paste -sd '|'))\$$"))
-# The longest first, or the last of them would run alone.
+# The longest packages first, so that none of them runs alone at the end.
 TEST      ?= ./internal/engine/sidecar ./internal/e2e ./cmd/embedsidecar ./...
 FUZZTIME  ?= 20s
-# Where tests leave how many outputs they searched for what none may hold. Always the same, or go would know no result from before.
+# Folder for the tests' counts of outputs searched for secrets. Its path is constant, so that go can cache test results.
 CANARY    := $(CACHE)/canary-$(shell pwd | cksum | cut -d' ' -f1)
-# The plugin onnx gets the tokenizers crate where there is cargo; EMBEDSIDECAR_TOKENIZERS=no does without.
+# The plugin onnx includes the tokenizers crate if cargo is installed; EMBEDSIDECAR_TOKENIZERS=no omits it.
 with_tokenizers = tags=$$(tools/build-tokenizers.sh) && export GOFLAGS="$$GOFLAGS$${tags:+,$$tags}" &&
-# For debuggers alone; without it each of some fifty tests and programs is linked in half the time.
+# DWARF is only for debuggers. Without it, the fifty or so test binaries and programs link in half the time.
 no_dwarf   = GOFLAGS="$$GOFLAGS -ldflags=-w"
 KILLS     ?= 200
-# Of make test-long: transactions of the random histories, and rows of the large transaction.
+# For make test-long: random transactions, and rows of the large transaction.
 STEPS     ?= 1000000
 BIG_ROWS  ?= 10000000
-# EVENTS=1 has tests print events as JSON, which tools/faults reads.
+# EVENTS=1 makes tests print JSON events for tools/faults.
 go_test    = $(GO) test $(if $(EVENTS),-json)
 
-# What `make cover` counts: everything but programs, generated code and helpers of tests. The tests of e2e are left out: they take as long as all
-# others and run programs of their own, of which nothing is counted.
+# Packages that `make cover` counts: all but programs, generated code and test helpers. It skips the tests of e2e, which take as long as all
+# others and run separate programs, whose coverage is not counted.
 CORE       = $(shell $(GO) list ./... | grep -v -E '/(cmd|internal/e2e|internal/base/failpoint|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
-# What `make unit-coverage` counts: packages whose decisions are tried beside them, without a server.
+# Packages that `make unit-coverage` counts: those whose logic is tested without a server.
 UNIT      := ./internal/engine/worker ./replication ./internal/status/report ./internal/engine/rows ./replication/slot ./internal/base/limit
 UNIT_MIN  ?= 70
 
@@ -76,15 +76,15 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 MKDOCS      := mkdocs-material==9.8.2
 MKDOCS_VENV := $(CACHE)/mkdocs/venv-$(shell echo $(MKDOCS) | cksum | cut -d' ' -f1)
 
-# The clients for Python of OpenAI and of the Model Context Protocol, which tests talk through.
+# Python clients of OpenAI and of the Model Context Protocol, which tests use.
 OPENAI      := openai==3.52.0 mcp==2.3.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
-# pgai for its SQL, which the import is tried against: without the programs that it would need to run.
+# pgai, only for its SQL, which the import's tests use; without its dependencies.
 PGAI        := --no-deps pgai==0.12.1
 PGAI_VENV   := $(CACHE)/pgai/venv-$(shell echo $(PGAI) | cksum | cut -d' ' -f1)
 
-# Plain psycopg, for the worker in Python that bench-cost measures beside ours.
+# psycopg, for the Python worker that bench-cost compares with.
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
@@ -109,17 +109,17 @@ build-onnx: ## build the plugin onnx, which uses cgo
 image: ## build the container images embedsidecar:core and embedsidecar:onnx, with docker, podman or buildah; TARGETS=core for one, ARCH=arm64
 	@ARCH='$(ARCH)' VERSION='$(VERSION)' REVISION='$(REVISION)' tools/image.sh $(TARGETS)
 
-test-image: image packages ## run the images as people do, with compose and by hand, and break them; under half an hour, as root with podman
+test-image: image packages ## run the images with compose and by hand, and inject faults; under half an hour, as root with podman
 	@tools/test-image.sh
 
-test-image-smoke: ## the image core alone, built and looked at with an engine that is there already, in under three minutes
+test-image-smoke: ## build and check the image core with an installed engine, in under three minutes
 	@EMBEDSIDECAR_NO_INSTALL=1 ARCH= VERSION='$(VERSION)' REVISION='$(REVISION)' tools/image.sh core
 	@EMBEDSIDECAR_NO_INSTALL=1 IMAGES=core CHECKS='static alone' tools/test-image.sh
 
 packages: build runtime model ## make dist/*.deb and dist/*.rpm with systemd's unit, and SHA256SUMS, signed with SIGN_KEY=FILE
 	@tools/package.sh
 
-install-deps: ## install what is missing on this system (as root), or name it
+install-deps: ## install missing packages (as root), or list them
 	@tools/need.sh go cc python git chromium npm
 
 model: ## fetch and convert the default model, all-MiniLM-L6-v2, into the cache
@@ -137,7 +137,7 @@ runtime: ## fetch the ONNX Runtime library into the cache
 python: ## make the Python environment for plugins in Python, in the cache
 	@tools/python-venv.sh >/dev/null
 
-browser: ## get what the dashboard's test in a real browser takes: Chromium, and axe-core in the cache
+browser: ## get what the dashboard's browser test needs: Chromium, and axe-core in the cache
 	@tools/need.sh chromium npm
 	@tools/axe.sh
 
@@ -145,7 +145,7 @@ pg: ## fetch PostgreSQL with pgvector into the cache: PG_TEST="14 15 16 17 18"
 	@tools/need.sh python
 	@tools/postgres.sh $(PG_TEST)
 
-demo: build runtime model ## show it at work on a throw-away server; KEEP=1 leaves it running with its dashboard, BREAK=1 keeps killing the parts meanwhile, DEMO_FLAGS=--help lists more
+demo: build runtime model ## run a demo on a throw-away server; KEEP=1 keeps it running with its dashboard, BREAK=1 kills its parts repeatedly, DEMO_FLAGS=--help lists more
 	@$(if $(PGBIN),:,tools/postgres.sh $(PG_DEMO))
 	@CGO_ENABLED=0 $(GO) build -C examples/demo -trimpath -o $(CURDIR)/bin/demo .
 	@bin/demo $(if $(PGBIN),,--pg $(PG_DEMO)) $(if $(filter-out 0,$(BREAK)),--break) $(if $(filter-out 0,$(KEEP)),--keep) $(DEMO_FLAGS)
@@ -169,22 +169,22 @@ api-clients: build-core ## clients for TypeScript and Python in dist/clients, ge
 	@tools/need.sh go python
 	@folder=$$(tools/clients.sh) && tools/api-clients.sh "$$folder"
 
-test-clients: build api-clients ## applications as they are, with the real Django, Alembic, Prisma, Drizzle, LlamaIndex, LangChain and others, beside a sidecar
+test-clients: build api-clients ## run a sidecar with real clients: Django, Alembic, Prisma, Drizzle, LlamaIndex, LangChain and others
 	@tools/need.sh go python
 	@$(call get_pg,$(lastword $(PG_TEST)))
 	@folder=$$(tools/clients.sh) && EMBEDSIDECAR_CLIENTS=$$folder EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))' $(GO) test -tags clients -count=1 -timeout 30m -v -run '^TestClients' ./internal/e2e ./docs
 
-test-alerts: ## Prometheus' alerts of deploy/prometheus against series that must and must not fire them
+test-alerts: ## test the Prometheus alerts of deploy/prometheus against series that must and must not fire them
 	@tools/need.sh promtool
 	promtool check rules deploy/prometheus/embedsidecar.rules.yml
 	promtool test rules deploy/prometheus/embedsidecar.test.yml
 
-test-without-amx: ## make test-all as on a CPU without AMX, on one that has it
+test-without-amx: ## make test-all with AMX hidden, on a CPU that has it
 	@tools/need.sh go
 	$(GO) build -o bin/hideamx ./tools/hideamx
 	bin/hideamx $(MAKE) test-all
 
-test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
+test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more during redeployments; KILLS=1000 for more
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(go_test) -count=1 -timeout 120m -v -run '^(TestKills|TestFailpoints)' ./internal/e2e
@@ -198,19 +198,19 @@ test-long: ## 1,000,000 random transactions over all shapes of tables, one of 10
 	$(last_env) TMPDIR=$${TMPDIR:-/var/tmp} EMBEDSIDECAR_BIG_ROWS=$(BIG_ROWS) \
 	$(go_test) -count=1 -timeout 600m -v -run '^TestP9_BigTransaction$$' ./internal/e2e
 
-test-life: build runtime model ## the life of a model at size: 20,000 rows changed to another and back under 100 kills, 100,000 vectors adopted and their index measured, a parent of 1,000,000 rows, searches reranked by a model of real size; half an hour
+test-life: build runtime model ## model changes at scale: 20,000 rows to another model and back under 100 kills, 100,000 vectors adopted and their index measured, a parent of 1,000,000 rows, searches reranked by a full-size model; half an hour
 	@$(call get_pg,$(lastword $(PG_TEST)))
 	$(last_env) EMBEDSIDECAR_KILLS=100 EMBEDSIDECAR_REAL_MODEL=1 $(go_test) -count=1 -timeout 120m -v -run '^(TestP3_NoAnswerIsOf|TestSearch_RerankTakes)' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=1000000 $(go_test) -count=1 -timeout 60m -v -run '^TestP9_AParentOfManyRows$$' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=100000 $(go_test) -count=1 -timeout 60m -v -run '^(TestAdopt_VectorsInAColumn|TestIndex_IsBuilt)' ./cmd/embedsidecar
 
-nightly: ## all of it in its long form: race, fuzz, vuln, PostgreSQL 14, 16 and 17 with coverage, kills, test-long; two hours on two cores. Then docs/faults.md tells how it ended. NIGHTLY='race kills' for some
+nightly: ## all tests in their long form: race, fuzz, vuln, PostgreSQL 14, 16 and 17 with coverage, kills, test-long; two hours on two cores. Writes the results to docs/faults.md. NIGHTLY='race kills' for some
 	@tools/nightly.sh
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
 	$(with_tokenizers) EMBEDSIDECAR_MEMORY_TEXTS=200000 $(GO) test -count=1 -timeout 60m -v -run '^TestPlugin_Memory' ./plugins/onnx
 
-soak: ## the long forms of what make test-all does in short: kills, a transaction of 2,000,000 rows, silence
+soak: ## longer versions of tests in make test-all: kills, a transaction of 2,000,000 rows, silence
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./internal/e2e
@@ -222,7 +222,7 @@ test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.comple
 
 comma := ,
 space := $(subst ,, )
-# What tests cover is counted in cover.out, and below COVER_MIN percent it is an error.
+# Coverage is written to cover.out; below COVER_MIN percent it is an error.
 cover   = -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE)))
 covered = awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
 cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
@@ -230,7 +230,7 @@ cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) $(cover) $(filter-out $(MODULE)/internal/e2e,$(shell $(GO) list ./...))
 	@$(covered)
 
-unit-coverage: ## test coverage of the packages that are tried without a server, in seconds; fails where one is below UNIT_MIN percent
+unit-coverage: ## test coverage of the packages that are tested without a server, in seconds; fails if one is below UNIT_MIN percent
 	@tools/need.sh go
 	@GO='$(GO)' tools/unit-coverage.sh $(UNIT_MIN) $(UNIT)
 
@@ -248,14 +248,14 @@ lint-files: $(LINT_VENV)/.complete ## shellcheck, hadolint, yamllint
 	$(LINT_VENV)/bin/hadolint --config .hadolint.yaml Dockerfile
 	$(LINT_VENV)/bin/yamllint --strict .
 
-vuln: ## look for known vulnerabilities in what the programs call; GOVULNDB=file:///FOLDER has a copy of the Go vulnerability database asked
+vuln: ## check for known vulnerabilities in called code; GOVULNDB=file:///FOLDER uses a copy of the Go vulnerability database
 	@tools/need.sh go
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) $(if $(GOVULNDB),-db $(GOVULNDB)) ./...
 
 fmt: $(GOLANGCI) ## format all Go files: gofumpt, imports
 	$(GOLANGCI) fmt ./...
 
-fix: $(GOLANGCI) ## the same, and mend what linters can mend by themselves; what is left is shown
+fix: $(GOLANGCI) ## the same, and apply the linters' automatic fixes; shows what remains
 	$(GOLANGCI) run --fix ./...
 
 $(GOLANGCI):
@@ -297,21 +297,21 @@ fuzz: ## run every fuzz test for FUZZTIME (20s each)
 	echo "$$file $$name"; $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
 	done; done
 
-bench-programs: build runtime model ## build what the benchmarks run, without running it
+bench-programs: build runtime model ## build the programs that the benchmarks run
 	@$(call get_pg,$(PG_DEMO))
 	@CGO_ENABLED=1 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench .
 	@CGO_ENABLED=0 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-notify ./notify
 
-bench-smoke: bench-programs ## measure the main figures in under three minutes; nothing is judged
+bench-smoke: bench-programs ## measure the main figures in under three minutes
 	@bin/bench --smoke $(BENCH_FLAGS)
 
 bench-cost: bench-programs $(PSYCOPG_VENV)/.complete ## count what a row costs: CPU, WAL and time at 30 to 3,000 commits/s; four minutes, bin/cost.json
 	@bin/bench --only cost --python $(PSYCOPG_VENV)/bin/python3 --json bin/cost.json $(BENCH_FLAGS)
 
-bench-isolation: bench-programs ## measure a pipeline beside others whose plugins misbehave, against sound ones; seven minutes
+bench-isolation: bench-programs ## measure a pipeline beside others with misbehaving plugins, compared with sound ones; seven minutes
 	@bin/bench --smoke --only isolation $(BENCH_FLAGS)
 
-bench-scaling: bench-programs ## measure how the remote embedder shares work out to 1, 2 and 4 stub replicas; two minutes
+bench-scaling: bench-programs ## measure how the remote embedder distributes work over 1, 2 and 4 stub replicas; two minutes
 	@bin/bench --smoke --only scaling $(BENCH_FLAGS)
 
 TENANTS ?= databases=1,10,50 schemas=1,10,50,200
@@ -322,14 +322,14 @@ bench-tenants: ## measure what idle tenants cost and how soon active ones are em
 	$(last_env) EMBEDSIDECAR_TENANTS='$(TENANTS)' EMBEDSIDECAR_PICTURE=$(CURDIR)/docs/tenants.svg \
 	$(GO) test -count=1 -timeout 90m -v -run '^TestTenants_Idle' ./internal/e2e
 
-bench-embedder: bench-programs ## the plugin onnx beside a bare loop over ONNX Runtime, and beside sentence-transformers: BENCH_FLAGS='--python FILE --weights FOLDER'
+bench-embedder: bench-programs ## compare the plugin onnx with a bare loop over ONNX Runtime, and with sentence-transformers: BENCH_FLAGS='--python FILE --weights FOLDER'
 	@bin/bench --smoke --only embedder $(BENCH_FLAGS)
 
-generate: ## make the generated files again (the Go side of the plugin contract, the tokenizer's tables)
+generate: ## regenerate the generated files (the Go side of the plugin contract, the tokenizer's tables)
 	@tools/need.sh go python
 	$(GO) generate ./...
 
-verify: lint-light ## fail when generated files, go.mod or go.sum are not what the sources say
+verify: lint-light ## fail if generated files, go.mod or go.sum do not match the sources
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 	$(call in_modules,$(GO) mod tidy -diff)

@@ -2,9 +2,9 @@ package embed
 
 import "context"
 
-// All sends texts in calls of the size the embedder takes.
+// All embeds texts in calls within the embedder's limit.
 func All(ctx context.Context, e Embedder, about Description, kind Kind, texts []string) ([]Result, error) {
-	const most = 256 // texts in one call where the embedder sets no limit
+	const most = 256 // texts in one call if the embedder sets no limit
 	var results []Result
 	for len(texts) > 0 {
 		n, bytes := 0, 0

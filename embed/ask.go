@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// Bulk work gives way to those who wait for an answer. While somebody asks, no bulk call begins; and as long as
-// somebody has asked of late, bulk calls are cut into portions, so that the next one to ask waits for a portion and
-// not for a batch. Nobody asking costs nothing: batches stay whole.
+// Queries have priority over bulk work. No bulk call begins while a query runs. After a query, bulk calls are small for
+// a while, so that the next query waits only for a small call. Without queries, batches stay whole.
 const (
-	// portion is how many texts a bulk call may have while people ask.
+	// portion is the limit of texts in a bulk call after a recent query.
 	portion = 32
-	// askedLately is for how long after a question bulk calls stay small.
+	// askedLately is how long bulk calls stay small after a query.
 	askedLately = 30 * time.Second
-	// bulkYield is for how long bulk work gives way at a time: it goes on, if slowly, under any number of questions.
+	// bulkYield is the longest wait of a bulk call for queries, so that bulk work continues slowly under any number of
+	// them.
 	bulkYield = 500 * time.Millisecond
 )
 
-// gate lets those who ask go first. The zero gate is open.
+// gate lets queries go first. The zero gate is open.
 type gate struct {
 	mu     sync.Mutex
 	asking int
-	last   time.Time     // when somebody last asked
-	idle   chan struct{} // closed when nobody asks any more; nil when nobody does
+	last   time.Time     // time of the last query
+	idle   chan struct{} // closed when the last query ends; nil while there is none
 }
 
-// ask announces a question; the function it returns ends it.
+// ask begins a query; the returned function ends it.
 func (g *gate) ask() (end func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -46,7 +46,7 @@ func (g *gate) ask() (end func()) {
 	}
 }
 
-// giveWay waits until nobody asks, but not for ever. Its error is the context's.
+// giveWay waits until no query runs, at most for bulkYield. Its error is the context's.
 func (g *gate) giveWay(ctx context.Context) error {
 	g.mu.Lock()
 	idle := g.idle
@@ -64,7 +64,7 @@ func (g *gate) giveWay(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// most is how many texts a bulk call may have now.
+// most is the current limit of texts in a bulk call.
 func (g *gate) most(texts int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,8 +74,8 @@ func (g *gate) most(texts int) int {
 	return texts
 }
 
-// Ask embeds texts that somebody waits for: like Embed, but ahead of bulk work. Many texts are asked for in portions,
-// so that others who ask get their turn between them.
+// Ask embeds texts like Embed, but ahead of bulk work. It splits many texts into portions, so that other queries get a
+// turn in between.
 func (s *Service) Ask(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
 	defer s.gate.ask()()
 	return s.embed(ctx, kind, texts, true, func(ctx context.Context, kind Kind, batch []*flight) error {
@@ -83,7 +83,7 @@ func (s *Service) Ask(ctx context.Context, kind Kind, texts []string) ([]Result,
 	})
 }
 
-// bulk sends texts while nobody asks, in portions while somebody may.
+// bulk sends texts while no query runs, in portions after a recent query.
 func (s *Service) bulk(ctx context.Context, kind Kind, batch []*flight) error {
 	return s.portions(ctx, kind, batch, false, func(left int) (int, error) {
 		err := s.gate.giveWay(ctx)
@@ -91,13 +91,12 @@ func (s *Service) bulk(ctx context.Context, kind Kind, batch []*flight) error {
 	})
 }
 
-// suspect sends texts with nothing beside them. It does not give way: those who ask wait for it anyhow, and the
-// longer the later it ends.
+// suspect sends texts while no other call runs. It does not give way: queries have to wait for it anyway.
 func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error {
 	return s.portions(ctx, kind, batch, true, func(left int) (int, error) { return left, ctx.Err() })
 }
 
-// portions sends texts in portions of the size that next returns, each of which finds room for itself.
+// portions sends texts in portions of the size that next returns. Each portion waits for a free call.
 func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int,
 	error),
 ) error {

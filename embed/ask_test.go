@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// held is an embedder whose calls wait to be let go, each by itself.
+// held is an embedder whose calls block until they are released one by one.
 type held struct {
 	mu    sync.Mutex
 	calls []*heldCall // under way, in the order they began
@@ -41,7 +41,7 @@ func (h *held) Embed(ctx context.Context, kind Kind, texts []string) ([]Result, 
 	return results, nil
 }
 
-// release ends the oldest call of this name.
+// release ends the oldest call with this name.
 func (h *held) release(t *testing.T, name string) {
 	t.Helper()
 	h.mu.Lock()
@@ -54,7 +54,7 @@ func (h *held) release(t *testing.T, name string) {
 	h.calls = slices.Delete(h.calls, at, at+1)
 }
 
-// wants checks which calls have begun once everybody waits for something.
+// wants checks which calls have begun once all goroutines are blocked.
 func (h *held) wants(t *testing.T, names ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -94,20 +94,20 @@ func TestAsk_GoesAheadOfBulkWork(t *testing.T) {
 				}
 			})
 		}
-		bulk() // nobody has asked: the batch stays whole
+		bulk() // no query yet: the batch stays whole
 		h.wants(t, "document 100")
 		h.release(t, "document 100")
 		ask()
 		h.wants(t, "document 100", "query 1")
-		bulk() // somebody asks: not one bulk call begins
+		bulk() // a query runs: no bulk call begins
 		h.wants(t, "document 100", "query 1")
 		h.release(t, "query 1")
-		h.wants(t, "document 100", "query 1", "document 32") // and now it begins with a portion
-		ask()                                                // beside that portion, not behind the other three
+		h.wants(t, "document 100", "query 1", "document 32") // now a portion begins
+		ask()                                                // during that portion, not after the other three
 		h.wants(t, "document 100", "query 1", "document 32", "query 1")
 		h.release(t, "document 32")
 		h.wants(t, "document 100", "query 1", "document 32", "query 1")
-		<-time.After(bulkYield) // the question takes for ever: the rows go on all the same
+		<-time.After(bulkYield) // the query never ends, but the rows continue
 		h.wants(t, "document 100", "query 1", "document 32", "query 1", "document 32")
 		h.release(t, "query 1")
 		h.release(t, "document 32")
@@ -163,8 +163,8 @@ func TestEmbed_GivingWayEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A suspect has the embedder for itself. Whoever asks meanwhile waits for that one call and no longer than he likes,
-// and the suspect does not give way to somebody who waits for it.
+// A suspect has the embedder for itself. A query waits for that call, at most until its context ends, and the suspect
+// does not give way to it.
 func TestAsk_WaitsForASuspectNoLongerThanItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,20 +6,19 @@ import (
 	"sync"
 )
 
-// Key names a text to one model.
+// Key identifies a text for one model.
 type Key struct {
 	Kind Kind
 	Hash [sha256.Size]byte // of the text
 }
 
-// Cache remembers answers by their text, up to a number of bytes; the least recently used go first. It is safe for
-// concurrent use.
+// Cache is an LRU cache of answers by text, limited in bytes. It is safe for concurrent use.
 type Cache struct {
 	mu      sync.Mutex
 	limit   int64
 	used    int64
 	entries map[Key]*list.Element
-	order   *list.List // front: used last
+	order   *list.List // front: most recently used
 }
 
 type entry struct {
@@ -27,12 +26,12 @@ type entry struct {
 	answer Result
 }
 
-// entryOverhead is about what an entry costs beside its vector.
+// entryOverhead is the approximate size of an entry without its vector.
 const entryOverhead = 250
 
 func (e *entry) size() int64 { return int64(4*len(e.answer.Vector)) + entryOverhead }
 
-// NewCache returns a Cache of at most limit bytes; 0 remembers nothing.
+// NewCache returns a Cache of at most limit bytes; 0 disables it.
 func NewCache(limit int64) *Cache {
 	return &Cache{limit: limit, entries: map[Key]*list.Element{}, order: list.New()}
 }
@@ -49,7 +48,7 @@ func (c *Cache) Get(key Key) (Result, bool) {
 	return e.Value.(*entry).answer, true //nolint:errcheck,forcetypeassert // only entries are put in
 }
 
-// Put remembers an answer; one that is an error is not remembered, because the next may be another.
+// Put stores an answer. It does not store errors, because the next try may succeed.
 func (c *Cache) Put(key Key, answer Result) {
 	if answer.Err != nil || answer.Vector == nil && !answer.Empty {
 		return
@@ -64,7 +63,7 @@ func (c *Cache) Put(key Key, answer Result) {
 		c.order.MoveToFront(e)
 		return
 	}
-	// A vector may be a slice of a whole call's: keeping it would keep all of that.
+	// Copy it: a vector may be a slice of a whole call's memory, which it would keep alive.
 	fresh.answer.Vector = append([]float32(nil), answer.Vector...)
 	c.entries[key] = c.order.PushFront(fresh)
 	for c.used += fresh.size(); c.used > c.limit; {
@@ -74,7 +73,7 @@ func (c *Cache) Put(key Key, answer Result) {
 	}
 }
 
-// Drop forgets the answer for a text.
+// Drop removes the answer for a text.
 func (c *Cache) Drop(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,13 +84,13 @@ func (c *Cache) Drop(key Key) {
 	}
 }
 
-// CacheSize is how much a Cache holds.
+// CacheSize is the size of a Cache.
 type CacheSize struct {
 	Entries      int
 	Bytes, Limit int64
 }
 
-// Size returns how much the cache holds now.
+// Size returns the current size.
 func (c *Cache) Size() CacheSize {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,7 +2,7 @@ package embed
 
 import "math"
 
-// Cosine returns the cosine of two vectors, 0 when their widths differ.
+// Cosine returns the cosine of two vectors, 0 if their widths differ.
 func Cosine(a, b []float32) float64 {
 	if len(a) != len(b) {
 		return 0

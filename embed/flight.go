@@ -6,26 +6,26 @@ import (
 	"fmt"
 )
 
-// flight is a text on its way through the embedder. Anyone who wants the same text meanwhile waits for it.
+// flight is a text that is being embedded. Other callers with the same text wait for it.
 type flight struct {
 	key    Key
 	text   string
 	answer Result        // valid once landed and done
-	landed bool          // false: the call failed as a whole, and the one who waited has to see for himself
-	urgent bool          // somebody waits for the answer: it is no bulk work
+	landed bool          // false: the call failed, and a caller that waited must retry itself
+	urgent bool          // a query, not bulk work
 	of     *caller       // who sends it
-	done   chan struct{} // closed at its end; nil: nobody can wait for it
+	done   chan struct{} // closed at its end; nil: others cannot wait for it
 }
 
-// A caller sends texts, for which others may wait. Guarded by claiming.
+// caller is a call that sends texts, for which other calls may wait. Guarded by claiming.
 type caller struct {
 	waiting int                     // others
 	left    bool                    // its own context has ended
-	cancel  context.CancelCauseFunc // ends what it sends; nil: its own context does
+	cancel  context.CancelCauseFunc // cancels what it sends; nil: its own context does
 }
 
-// stays returns a context for what a caller sends. It ends with ctx, but not before somebody else who waits for one of
-// the texts has it or gives up, too: it would be paid for twice.
+// stays returns a context for what a caller sends. When ctx ends, it stays alive while other callers wait for one of
+// the texts, so that no text is paid for twice.
 func (s *Service) stays(ctx context.Context, c *caller) (sending context.Context, done func()) {
 	sending, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -41,7 +41,7 @@ func (s *Service) stays(ctx context.Context, c *caller) (sending context.Context
 	}
 }
 
-// stopWaiting is for somebody who waited for texts of others.
+// stopWaiting ends the wait for texts that others send.
 func (s *Service) stopWaiting(texts ...*flight) {
 	s.claiming.Lock()
 	defer s.claiming.Unlock()
@@ -52,14 +52,14 @@ func (s *Service) stopWaiting(texts ...*flight) {
 	}
 }
 
-// sender sends texts to the embedder and lands them.
+// sender sends texts to the embedder and lands their flights.
 type sender func(ctx context.Context, kind Kind, batch []*flight) error
 
-// Embed returns one Result per text, in order. With alone, nothing else is in the embedder meanwhile. An error means
-// that no text was answered; its class is never Data: such a batch is halved until the text is found, whose Result
-// then has the error.
+// Embed returns one Result per text, in order. With alone, no other call runs at the same time. An error means that no
+// text was answered. Its class is never Data: such a batch is halved until the bad text is found, whose Result then has
+// the error.
 //
-// It gives way to Ask.
+// Queries (Ask) have priority over it.
 func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bool) ([]Result, error) {
 	send := s.bulk
 	if alone {
@@ -68,11 +68,11 @@ func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bo
 	return s.embed(ctx, kind, texts, false, send)
 }
 
-// embed answers what is known, has send answer what is not, and waits for what others have sent.
+// embed answers cached texts, sends new ones, and waits for those that other callers have sent.
 func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent bool, send sender) ([]Result, error) {
 	answers, paid, self := make(map[Key]Result, len(texts)), map[Key]bool{}, &caller{}
 	sending := ctx
-	if !urgent { // who asks has no time to stay for others
+	if !urgent { // a query does not stay for other callers
 		var done func()
 		sending, done = s.stays(ctx, self)
 		defer done()
@@ -101,7 +101,7 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 			}
 			sent += len(mine)
 		}
-		// Nothing of ours is under way now, so that two who wait for each other cannot be.
+		// This caller has no flights now, so two callers cannot wait for each other.
 		wanted = wanted[:0]
 		for i, f := range theirs {
 			select {
@@ -124,13 +124,12 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 	for i, key := range keys {
 		results[i] = answers[key]
 		results[i].Sent = paid[key]
-		delete(paid, key) // the same text again came for nothing
+		delete(paid, key) // a repeated text was free
 	}
 	return results, nil
 }
 
-// claim looks for each text among what is remembered, which it puts into answers, and what is under way for others;
-// the rest is the caller's to send.
+// claim puts cached texts into answers, and finds texts that other callers are sending. The caller must send the rest.
 func (s *Service) claim(wanted []*flight, answers map[Key]Result) (mine, theirs []*flight) {
 	s.claiming.Lock()
 	defer s.claiming.Unlock()
@@ -144,7 +143,7 @@ func (s *Service) claim(wanted []*flight, answers map[Key]Result) (mine, theirs 
 			f.done = make(chan struct{})
 			s.flights[f.key] = f
 			mine = append(mine, f)
-		case f.urgent && !other.urgent: // bulk work may be giving way just now, to this very caller
+		case f.urgent && !other.urgent: // the bulk work may be giving way to this query
 			mine = append(mine, f)
 		default:
 			other.of.waiting++
@@ -154,7 +153,7 @@ func (s *Service) claim(wanted []*flight, answers map[Key]Result) (mine, theirs 
 	return mine, theirs
 }
 
-// fly sends texts that the caller has claimed. All of them have ended when it returns.
+// fly sends the texts that the caller has claimed. All their flights have ended when it returns.
 func (s *Service) fly(ctx context.Context, kind Kind, mine []*flight, send sender) error {
 	defer func() {
 		for _, f := range mine {
@@ -167,7 +166,7 @@ func (s *Service) fly(ctx context.Context, kind Kind, mine []*flight, send sende
 	return send(ctx, kind, mine)
 }
 
-// land takes the answer for a text.
+// land records the answer for a text.
 func (s *Service) land(f *flight, answer Result) {
 	switch {
 	case answer.Err != nil:
@@ -184,7 +183,7 @@ func (s *Service) land(f *flight, answer Result) {
 	s.end(f)
 }
 
-// end lets those who wait for a text go on.
+// end wakes the callers that wait for a text.
 func (s *Service) end(f *flight) {
 	if f.done == nil {
 		return

@@ -5,38 +5,37 @@ import (
 	"errors"
 )
 
-// Batcher is what an Embedder implements whose provider may embed documents in batch jobs: within hours, and for less.
+// Batcher is implemented by an Embedder whose provider offers batch jobs for documents, which take hours and cost less.
 // Its methods are for models with Description.Batches. Errors are those of Embed.
 type Batcher interface {
-	// Submit makes a job of texts that have these ids. With an error nobody knows whether there is one: Poll finds it by
-	// the nonce if there is.
+	// Submit makes a job of texts with ids. After an error the job may still exist; Poll then finds it by the nonce.
 	Submit(ctx context.Context, nonce string, ids, texts []string) (Job, error)
-	// Poll tells of a job, by its id or, where that is empty, by its nonce.
+	// Poll returns the state of a job, by its id or, if that is empty, by its nonce.
 	Poll(ctx context.Context, nonce, id string) (Job, error)
-	// Fetch hands on what a job has given, in any order. Some texts may have no result, and ids may be of nobody.
+	// Fetch passes on the results of a job, in any order. Some texts may have no result, and some ids may be unknown.
 	Fetch(ctx context.Context, id string, each func(id string, r Result) error) error
-	// Cancel asks for a job to be given up.
+	// Cancel cancels a job.
 	Cancel(ctx context.Context, id string) error
 }
 
-// Limits of a batch job: those of the contract with plugins.
+// Limits of a batch job, as in the plugin contract.
 const (
 	MaxJobTexts = 50_000
 	MaxJobBytes = 16 << 20
 )
 
-// JobState is how far a batch job is.
+// JobState is the state of a batch job.
 type JobState string
 
 // The states of a job.
 const (
 	JobUnknown JobState = "unknown" // the provider knows no such job
 	JobRunning JobState = "running"
-	JobEnded   JobState = "ended"  // there are results, perhaps not of all texts
+	JobEnded   JobState = "ended"  // results are available, perhaps not for all texts
 	JobFailed  JobState = "failed" // there is none
 )
 
-// Job is a batch job as the provider tells of it.
+// Job is a batch job as reported by its provider.
 type Job struct {
 	ID      string // the provider's; "": not known
 	State   JobState
@@ -46,7 +45,7 @@ type Job struct {
 // ErrNoBatches means that an embedder has no batch jobs.
 var ErrNoBatches = errors.New("the model has no batch jobs")
 
-// Batcher returns what makes batch jobs with the service's embedder.
+// Batcher returns the service's embedder as a Batcher.
 func (s *Service) Batcher(ctx context.Context) (Batcher, error) {
 	d, err := s.Describe(ctx)
 	if err != nil {

@@ -2,7 +2,7 @@ package embed
 
 import "errors"
 
-// TokensOf is how many tokens of a text the answer counts, or about as many where the embedder does not say.
+// TokensOf is the number of tokens of a text, estimated if the embedder does not report it.
 func (r Result) TokensOf(text string) int {
 	const bytesOfToken = 4
 	if r.Tokens > 0 {
@@ -11,7 +11,7 @@ func (r Result) TokensOf(text string) int {
 	return len(text)/bytesOfToken + 1
 }
 
-// Sent is how many tokens the answers count of those texts that had to be sent.
+// Sent is the number of tokens of the texts that were sent.
 func Sent(results []Result, texts []string) (tokens int) {
 	for i := range results {
 		if results[i].Sent {
@@ -21,7 +21,7 @@ func Sent(results []Result, texts []string) (tokens int) {
 	return tokens
 }
 
-// paidError is a failure of a call of which a part was answered, and so paid for.
+// paidError is the error of a call that was partly answered, and so partly paid for.
 type paidError struct {
 	error
 
@@ -37,7 +37,7 @@ func paidFor(err error, tokens int) error {
 	return &paidError{err, tokens}
 }
 
-// Paid returns how many tokens were answered of a call that failed.
+// Paid returns the number of tokens that were answered in a failed call.
 func Paid(err error) int {
 	if paid, is := errors.AsType[*paidError](err); is {
 		return paid.tokens
@@ -45,7 +45,7 @@ func Paid(err error) int {
 	return 0
 }
 
-// tokensOf is what those texts took that were answered.
+// tokensOf is the number of tokens of the answered texts.
 func tokensOf(sent []*flight) (tokens int) {
 	for _, f := range sent {
 		if f.landed && f.answer.Err == nil {

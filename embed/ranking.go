@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Ranks are how many ranks of bulk work there are.
+// Ranks is the number of ranks of bulk work.
 const Ranks = 4
 
 const (
-	// rankPause is how long after its last batch a rank counts as being at work: between two batches it reads rows.
+	// rankPause is how long a rank counts as active after its last batch: between two batches it reads rows.
 	rankPause = 500 * time.Millisecond
-	// lentEvery is how often work of a lower rank has a turn beside that of a higher one: it goes on, if slowly.
+	// lentEvery is how often a lower rank gets a turn while a higher one is active, so that it continues slowly.
 	lentEvery = 15 * time.Second
 )
 
-// ranking orders bulk work that is not urgent by its rank: that of one share, as the ranks of others say nothing to it.
-// Its zero value has seen none.
+// ranking orders the non-urgent bulk work of one share by rank. Ranks of other shares do not count. The zero value is
+// idle.
 type ranking struct {
 	mu    sync.Mutex
-	busy  [Ranks]int       // batches at work
+	busy  [Ranks]int       // running batches
 	ended [Ranks]time.Time // when the last of them ended
-	lent  time.Time        // when a lower rank last had a turn
+	lent  time.Time        // last turn of a lower rank
 }
 
-// ranking returns that of the one whom a context names.
+// ranking returns the ranking of the context's share.
 func (s *Service) ranking(ctx context.Context) *ranking {
 	share, _ := ctx.Value(shareKey{}).(Share)
 	s.mu.Lock()
@@ -36,8 +36,8 @@ func (s *Service) ranking(ctx context.Context) *ranking {
 	return s.rankings[share.Name]
 }
 
-// Outranked reports whether bulk work of a rank is to wait, since a higher rank of the same share is at work. Now and
-// then it is not.
+// Outranked reports whether bulk work of a rank must wait because a higher rank of the same share is active.
+// Periodically it returns false anyway.
 func (s *Service) Outranked(ctx context.Context, rank int) bool {
 	t := s.ranking(ctx)
 	now := time.Now()
@@ -59,7 +59,7 @@ func (s *Service) Outranked(ctx context.Context, rank int) bool {
 	return false
 }
 
-// Begin notes a batch of bulk work of a rank; the function it returns notes its end.
+// Begin records the start of a batch of bulk work; the returned function records its end.
 func (s *Service) Begin(ctx context.Context, rank int) (end func()) {
 	t := s.ranking(ctx)
 	t.mu.Lock()

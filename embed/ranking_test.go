@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestRanking: while a higher rank is at work, lower ones wait, and have a turn now and then; else nobody waits.
+// TestRanking: while a higher rank is active, lower ones wait and get a periodic turn; otherwise none waits.
 func TestRanking(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

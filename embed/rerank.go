@@ -9,18 +9,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Reranker is what an Embedder implements that may have a reranker for a model (Description.Reranks).
+// Reranker is implemented by an Embedder whose model may be a reranker (Description.Reranks).
 type Reranker interface {
-	// Rerank returns one score for each text, in the order given: how well it answers the query, the larger the better.
-	// Each is finite, and only scores for one query compare. Errors are those of Embed.
+	// Rerank returns one finite score for each text, in order: the better a text answers the query, the larger its
+	// score. Scores of different queries are not comparable. Errors are those of Embed.
 	Rerank(ctx context.Context, query string, texts []string) ([]float32, error)
 }
 
-// ErrNoReranker means that a model gives no scores.
+// ErrNoReranker means that a model is not a reranker.
 var ErrNoReranker = errors.New("the model is no reranker: it makes vectors, and no scores")
 
-// Rerank scores texts for someone who waits: ahead of bulk work, in portions, so that others who ask get their turn
-// between them. A text without anything but white space is not sent, and has the score of the worst that was.
+// Rerank scores texts ahead of bulk work, in portions, so that other queries get a turn in between. Blank texts are not
+// sent; they get the worst score of the others.
 func (s *Service) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
 	reranker, ok := s.embedder.(Reranker)
 	if !ok {
@@ -79,7 +79,7 @@ func (s *Service) rerank(ctx context.Context, reranker Reranker, query string, t
 	return nil
 }
 
-// fillWorst gives the texts that were not sent the least of the others' scores.
+// fillWorst gives unsent texts the lowest score of the others.
 func fillWorst(scores []float32, sent []int) {
 	if len(sent) == 0 {
 		return

@@ -14,24 +14,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
-// Stats counts what a Service did. Its fields may be read at any time.
+// Stats are the counters of a Service. Its fields may be read at any time.
 type Stats struct {
 	Calls     atomic.Int64 // to the embedder
-	Texts     atomic.Int64 // sent to the embedder, again when a batch had to be halved
+	Texts     atomic.Int64 // sent to the embedder, including repeats when a batch is halved
 	Missed    atomic.Int64 // texts that had to be sent
-	Saved     atomic.Int64 // texts answered without that: remembered, twice in a batch, or under way for somebody else
+	Saved     atomic.Int64 // texts not sent: cached, repeated in a batch, or being sent by another caller
 	Truncated atomic.Int64
 	Empty     atomic.Int64
 	Failed    atomic.Int64 // texts
 	Tokens    atomic.Int64
 	Errors    atomic.Int64 // whole calls
 	Took      atomic.Int64 // of all calls together, in nanoseconds
-	Asking    atomic.Int64 // calls that are under way
+	Asking    atomic.Int64 // calls under way
 }
 
-// Service embeds texts with one model for any number of callers: it sends a text once, however often and wherever it
-// occurs, also when two callers have it at the same time; it remembers recent answers, finds the text that breaks a
-// batch, and gives the embedder a rest when it is down.
+// Service embeds texts with one model for any number of callers. It sends a text once, even if several callers have it
+// at the same time. It caches recent answers, finds the text that breaks a batch, and backs off when the embedder is
+// down.
 type Service struct {
 	embedder Embedder
 	cache    *Cache
@@ -39,22 +39,22 @@ type Service struct {
 	usual    Usual
 
 	claiming sync.Mutex
-	flights  map[Key]*flight // texts that are with the embedder
+	flights  map[Key]*flight // texts being sent
 
-	// room is taken for one by ordinary calls and as a whole by the call of a suspect, so that a text which kills the
-	// embedder takes no neighbours with it.
+	// room is acquired once by an ordinary call, and completely by the call of a suspect, so that a text that kills the
+	// embedder does not fail other calls.
 	room  *semaphore.Weighted
-	gate  gate   // those who ask go first
-	turns *turns // of those who share it; nil: nobody does
+	gate  gate   // queries go first
+	turns *turns // of the shares; nil: not shared
 
 	mu       sync.Mutex
-	rankings map[string]*ranking // of bulk work of different ranks: of each share, by its name
+	rankings map[string]*ranking // of bulk work, by share
 	failures int
 	failed   error     // the last of them
-	rest     time.Time // no call before this
+	rest     time.Time // no call before this time
 }
 
-// NewService returns a Service that remembers up to cacheBytes of vectors.
+// NewService returns a Service with a cache of up to cacheBytes.
 func NewService(e Embedder, cacheBytes int64) *Service {
 	return &Service{
 		embedder: e, cache: NewCache(cacheBytes), flights: map[Key]*flight{},
@@ -69,33 +69,33 @@ func (s *Service) Describe(ctx context.Context) (Description, error) { return s.
 // Stats returns the live counters.
 func (s *Service) Stats() *Stats { return &s.stats }
 
-// Usual returns how long batches take that have it embed their texts.
+// Usual returns the usual duration of batches.
 func (s *Service) Usual() *Usual { return &s.usual }
 
-// Rest returns how long the embedder should be left alone: 0 unless it failed as a whole of late.
+// Rest returns how long not to call the embedder: 0 unless a whole call failed recently.
 func (s *Service) Rest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(time.Until(s.rest), 0)
 }
 
-// Trouble tells how often in a row the embedder has failed as a whole, and how the last time; zero: it works.
+// Trouble is the number of consecutive failed calls of the embedder, and the last error; zero: it works.
 type Trouble struct {
 	Failures int
 	Err      error
 }
 
-// Trouble returns the embedder's trouble of now.
+// Trouble returns the embedder's current trouble.
 func (s *Service) Trouble() Trouble {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Trouble{s.failures, s.failed}
 }
 
-// The rest between two tries of an embedder that is down.
+// The backoff of an embedder that is down.
 const (
 	firstRest = 200 * time.Millisecond
-	maxRest   = 10 * time.Second // one that is up again is seen to be within this time
+	maxRest   = 10 * time.Second // recovery is noticed within this time
 )
 
 func (s *Service) note(err error) {
@@ -117,13 +117,13 @@ func (s *Service) note(err error) {
 	}
 }
 
-// wholeRoom is more than the calls that there may be at a time.
+// wholeRoom is more than the possible number of concurrent calls.
 const wholeRoom = 1 << 30
 
-// canceled is the code of calls whose caller gave up: they say nothing of the embedder.
+// canceled is the code of calls whose caller gave up, which do not count as failures.
 const canceled = "canceled"
 
-// enter waits until the embedder may be called: with alone, until nobody else does. The caller ends its call with
+// enter waits until the embedder may be called; with alone, until no other call runs. The caller ends its call with
 // leave.
 func (s *Service) enter(ctx context.Context, alone bool) (leave func(), err error) {
 	weight := int64(1)
@@ -136,27 +136,27 @@ func (s *Service) enter(ctx context.Context, alone bool) (leave func(), err erro
 	return func() { s.room.Release(weight) }, nil
 }
 
-// Cached returns the vector of a document if it is remembered. Callers must not change it.
+// Cached returns the vector of a document if it is cached. Callers must not change it.
 func (s *Service) Cached(hash [sha256.Size]byte) ([]float32, bool) {
 	answer, ok := s.cache.Get(Key{Document, hash})
 	return answer.Vector, ok && answer.Vector != nil
 }
 
-// Remember keeps the vector of a document that is known from elsewhere.
+// Remember caches a document's vector from another source.
 func (s *Service) Remember(hash [sha256.Size]byte, vector []float32) {
 	s.cache.Put(Key{Document, hash}, Result{Vector: vector})
 }
 
-// Forget has the next call for a document ask the embedder.
+// Forget removes a document from the cache.
 func (s *Service) Forget(hash [sha256.Size]byte) { s.cache.Drop(Key{Document, hash}) }
 
-// Reused counts texts for which a caller had the vector, so that it did not ask.
+// Reused counts texts whose vectors a caller already had.
 func (s *Service) Reused(texts int) { s.stats.Saved.Add(int64(texts)) }
 
-// Cache returns how much is remembered.
+// Cache returns the size of the cache.
 func (s *Service) Cache() CacheSize { return s.cache.Size() }
 
-// Anew embeds documents without looking at what is remembered, to compare.
+// Anew embeds documents without using the cache, for comparisons.
 func (s *Service) Anew(ctx context.Context, texts []string) ([]Result, error) {
 	leave, err := s.enter(ctx, false)
 	if err != nil {
@@ -177,8 +177,8 @@ func (s *Service) Anew(ctx context.Context, texts []string) ([]Result, error) {
 	return results, nil
 }
 
-// call sends texts, halving a batch that the embedder answers wrongly until the text at fault is alone. Each answer
-// goes to land as soon as it is there: what was paid for is kept, also when another part of the batch fails.
+// call sends texts. It halves a batch with a Data error until the bad text is alone. Each answer lands immediately, so
+// that paid answers are kept if another part of the batch fails.
 func (s *Service) call(ctx context.Context, kind Kind, batch []*flight, land func(*flight, Result)) error {
 	texts := lists.Map(batch, func(f *flight) string { return f.text })
 	s.stats.Calls.Add(1)

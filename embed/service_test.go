@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 )
 
-// script is an Embedder whose vectors are the texts' lengths and whose faults are in the texts.
+// script is an Embedder whose vectors are the texts' lengths; certain texts make it fail.
 type script struct {
 	mu    sync.Mutex
 	calls [][]string
@@ -102,7 +102,7 @@ func TestService_RestsAnEmbedderThatIsDown(t *testing.T) {
 func TestService_ForgetsNoAnswerThatWasPaidFor(t *testing.T) {
 	e := &script{}
 	s := NewService(e, 1<<20)
-	// The second half of the halved batch fails as a whole; the first half has been answered by then.
+	// The second half of the batch fails after the first half has been answered.
 	if _, err := s.Embed(t.Context(), Document, []string{"a", "bb", "liar", "down"}, false); err == nil {
 		t.Fatal("no error")
 	}
@@ -126,12 +126,12 @@ func TestService_RemembersEmptyTextsAndQueries(t *testing.T) {
 			}
 		}
 	}
-	if len(e.calls) != 2 { // a question may be another text to the model
+	if len(e.calls) != 2 { // a query may be a different text for the model
 		t.Errorf("calls %v, want one for each kind", e.calls)
 	}
 }
 
-// heldUp is a script whose calls wait, and whose first calls may fail.
+// heldUp is a script whose calls block, and whose first calls may fail.
 type heldUp struct {
 	script
 	entered chan []string
@@ -186,7 +186,7 @@ func TestService_SendsATextOnceThoughTwoWantItAtATime(t *testing.T) {
 	}
 }
 
-// The failure of one caller's call is not that of another who waited for it.
+// A caller that waited for another's failed call does not fail with it.
 func TestService_WhoWaitedInVainAsksForHimself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &heldUp{entered: make(chan []string, 9), open: make(chan error)}
@@ -209,10 +209,10 @@ func TestService_WhoWaitedInVainAsksForHimself(t *testing.T) {
 		}
 		<-g.entered
 		<-g.entered                                                                    // c
-		g.open <- nil                                                                  // either of the two; both are waiting
+		g.open <- nil                                                                  // one of the two; both are waiting
 		g.open <- &Error{Class: Crash, Code: "crashed", Err: errors.New("it is gone")} // and the other
 		synctest.Wait()
-		if len(g.entered) > 0 { // the first call failed: b is asked for again
+		if len(g.entered) > 0 { // the first call failed: b is sent again
 			g.open <- nil
 		}
 		failed := 0
@@ -227,7 +227,7 @@ func TestService_WhoWaitedInVainAsksForHimself(t *testing.T) {
 	})
 }
 
-// TestP8_ACallThatSomebodyWaitsForIsNotBrokenOff: who began it may give up; the text is not sent again for that.
+// TestP8_ACallThatSomebodyWaitsForIsNotBrokenOff: if the caller that began it gives up, the text is not sent again.
 func TestP8_ACallThatSomebodyWaitsForIsNotBrokenOff(t *testing.T) {
 	for name, c := range map[string]struct{ waits, givesUp bool }{
 		"nobody waits": {}, "somebody waits": {waits: true}, "and gives up": {waits: true, givesUp: true},
@@ -271,7 +271,7 @@ func TestP8_ACallThatSomebodyWaitsForIsNotBrokenOff(t *testing.T) {
 	}
 }
 
-// A text that is suspected waits for nobody who waits for it.
+// A suspect does not wait for callers that wait for it.
 func TestService_SuspectsAndOthersDoNotBlockEachOther(t *testing.T) {
 	e := &script{}
 	s := NewService(e, 0)

@@ -6,17 +6,16 @@ import (
 	"math"
 )
 
-// The vector of a sparse model has a number for each word of a vocabulary, and nearly all of them are zero. It is
-// kept as pairs: the place of each number that is not zero, from 0 and rising, then the number, {place, number,
-// place, number, ...}. So it is a []float32 like any other to all that only keeps vectors, compares them for equality
-// or passes them on; whether one holds pairs or every number is said by Description.Sparse. Places are exact: single
-// precision holds every whole number up to MaxSparseDims.
+// A sparse model's vector has a number for each word of a vocabulary, and nearly all are zero. It is stored as pairs of
+// index (from 0, sorted) and non-zero number: {index, number, index, number, ...}. So code that only stores, compares
+// or passes on vectors can treat it as any []float32. Description.Sparse tells which form a vector has. Indices are
+// exact: single precision holds every whole number up to MaxSparseDims.
 const (
 	MaxSparseDims    = 1 << 24
-	MaxSparseNumbers = 16000 // of one vector; pgvector stores no more
+	MaxSparseNumbers = 16000 // of one vector; pgvector's limit
 )
 
-// Pairs returns the pairs of numbers and their places.
+// Pairs returns the pairs of indices and values.
 func Pairs(indices []uint32, values []float32) []float32 {
 	pairs := make([]float32, 0, 2*len(values))
 	for i, x := range values {
@@ -34,7 +33,7 @@ func SplitPairs(pairs []float32) (indices []uint32, values []float32) {
 	return indices, values
 }
 
-// CheckPairs returns why pairs are no vector of this width, or nil.
+// CheckPairs returns why pairs are not a valid vector of this width, or nil.
 func CheckPairs(pairs []float32, dims int) error {
 	if len(pairs) == 0 || len(pairs)%2 != 0 || len(pairs) > 2*MaxSparseNumbers {
 		return fmt.Errorf("%d numbers are no pairs, want 1 to %d pairs", len(pairs), MaxSparseNumbers)
@@ -53,8 +52,7 @@ func CheckPairs(pairs []float32, dims int) error {
 	return nil
 }
 
-// Likeness tells how near two vectors of the model come to each other for a search: 1 is the same. It is their
-// cosine, or SparseLikeness.
+// Likeness is the similarity of two vectors of the model in a search; 1: equal. It is their cosine, or SparseLikeness.
 func (d Description) Likeness(a, b []float32) float64 {
 	if d.Sparse {
 		return SparseLikeness(a, b)
@@ -79,16 +77,16 @@ func (d Description) Measure() Measure {
 	return ByCosine
 }
 
-// SparseLikeness returns the inner product of two vectors that are pairs, by the square of the longer one's length.
-// Sparse vectors are searched by their inner product, so their length counts: this is their cosine as long as both
-// have the same, and less otherwise.
+// SparseLikeness returns the inner product of two vectors of pairs, divided by the squared length of the longer one.
+// Sparse vectors are searched by inner product, so their length matters: for equal lengths this is the cosine,
+// otherwise it is less.
 func SparseLikeness(a, b []float32) float64 {
 	var dot, aa, bb float64
 	EachPlace(a, b, func(x, y float64) { dot, aa, bb = dot+x*y, aa+x*x, bb+y*y })
 	return dot / max(aa, bb)
 }
 
-// EachPlace calls f with the numbers of two vectors that are pairs, for each place at which one of them is not zero.
+// EachPlace calls f with the numbers of two vectors of pairs, for each index at which at least one is not zero.
 func EachPlace(a, b []float32, f func(x, y float64)) {
 	for len(a) > 1 || len(b) > 1 {
 		switch {

@@ -72,7 +72,7 @@ func TestLikeness_FallsWithTheLengthOfSparseVectors(t *testing.T) {
 			t.Errorf("%v and %v: %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
-	// Dense vectors are searched by their cosine.
+	// Dense vectors are searched by cosine.
 	if got := (Description{Dims: 2}).Likeness([]float32{3, 4}, []float32{0.3, 0.4}); math.Abs(got-1) > 1e-6 {
 		t.Errorf("dense: %v", got)
 	}

@@ -8,30 +8,30 @@ import (
 	"unicode/utf8"
 )
 
-// Tokens are where the tokens of some texts end.
+// Tokens are the ends of the tokens of some texts.
 type Tokens struct {
 	// Ends has, for each text, the offset in bytes after each of its tokens: not decreasing, none beyond the text.
 	Ends [][]int
-	// Around is how many tokens the model puts around every document by itself.
+	// Around is how many tokens the model adds to every document.
 	Around int
 }
 
-// Tokenizer is what an Embedder implements that can tell how its model cuts texts into tokens.
+// Tokenizer is implemented by an Embedder that can report its model's tokens.
 type Tokenizer interface {
-	// Tokenize returns where the tokens of texts end, whole texts, however long. Errors are those of Embed; ErrNoTokens is
-	// among them when the embedder turns out to have no answer.
+	// Tokenize returns the ends of all tokens of texts of any length. Errors are those of Embed, or ErrNoTokens if the
+	// embedder turns out not to support it.
 	Tokenize(ctx context.Context, texts []string) (Tokens, error)
 }
 
-// ErrNoTokens means that an embedder cannot say where tokens end.
+// ErrNoTokens means that an embedder cannot report its model's tokens.
 var ErrNoTokens = errors.New("the embedder does not tell how its model cuts texts into tokens")
 
-// segment is the most bytes of a text that are sent to a Tokenizer as one.
+// segment is the largest part of a text sent to a Tokenizer, in bytes.
 const segment = 32 << 10
 
-// Tokenize returns where the tokens of texts end. Texts of any size are sent in segments, cut at white space; so a
-// token is never longer than a segment. With alone, nothing else is in the embedder meanwhile. When the embedder
-// cannot tell, the error is, or wraps, ErrNoTokens; an error of class Data is about these texts.
+// Tokenize returns the ends of the tokens of texts. Texts are sent in segments, cut at white space, so a token is never
+// longer than a segment. With alone, no other call runs at the same time. If the embedder does not support it, the
+// error is or wraps ErrNoTokens. An error of class Data is caused by these texts.
 func (s *Service) Tokenize(ctx context.Context, texts []string, alone bool) (Tokens, error) {
 	tokenizer, ok := s.embedder.(Tokenizer)
 	if !ok {
@@ -58,7 +58,7 @@ func (s *Service) Tokenize(ctx context.Context, texts []string, alone bool) (Tok
 		}
 	}
 	if len(pieces) == 0 {
-		pieces, places = []string{""}, []place{{-1, 0}} // for how many tokens are put around
+		pieces, places = []string{""}, []place{{-1, 0}} // an empty text, to get Around
 	}
 	leave, err := s.enter(ctx, alone)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Service) Tokenize(ctx context.Context, texts []string, alone bool) (Tok
 		return Tokens{}, err
 	}
 	if err != nil {
-		s.note(err) // only this: that it tells tokens does not prove that it can embed
+		s.note(err) // only errors: success in Tokenize does not prove that it can embed
 		return Tokens{}, err
 	}
 	all := Tokens{Ends: make([][]int, len(texts)), Around: told.Around}
@@ -85,8 +85,8 @@ func (s *Service) Tokenize(ctx context.Context, texts []string, alone bool) (Tok
 	return all, nil
 }
 
-// segmentOf returns the length of the first segment of a text that is not empty: up to white space, or else to a
-// border of characters.
+// segmentOf returns the length of the first segment of a non-empty text: up to white space, or else to a border of
+// characters.
 func segmentOf(text string, most int) int {
 	if len(text) <= most {
 		return len(text)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// letters is a script whose tokens are words, and that keeps what it was asked.
+// letters is a script whose tokens are words, and that records its calls.
 type letters struct {
 	script
 	asked []string
@@ -67,7 +67,7 @@ func TestService_SaysWhenTheEmbedderKnowsNoTokens(t *testing.T) {
 	}
 }
 
-// An embedder may tell tokens well and embed nothing: telling tokens must not end its rest.
+// A successful Tokenize must not end an embedder's backoff.
 func TestService_TokensAreNoSignOfRecovery(t *testing.T) {
 	t.Parallel()
 	s := NewService(&letters{}, 0)

@@ -9,58 +9,57 @@ import (
 	"time"
 )
 
-// Share is who has texts embedded, where several share an embedder: each gets calls by its weight, however many texts
-// the others have.
+// Share identifies one of several users of an embedder. Each share gets calls in proportion to its weight, however many
+// texts the others have.
 type Share struct {
 	Name string
 	Terms
 }
 
-// Terms are what a share has of the embedders. Settings of databases are its fields, and status shows them.
+// Terms are the terms of a share. They are settings of a database, and status shows them.
 type Terms struct {
 	Weight int `json:"weight,omitempty" doc:"Its share of the embedders"`
 }
 
 type shareKey struct{}
 
-// WithShare says whose the texts are that are embedded with a context.
+// WithShare returns a context whose texts belong to a share.
 func WithShare(ctx context.Context, s Share) context.Context {
 	return context.WithValue(ctx, shareKey{}, s)
 }
 
-// lone is how many texts a call of a lone change may have.
+// lone is the limit of texts in a call for a single change.
 const lone = 4
 
-// turns lets shares take turns. It is start-time fair queueing: a share that has had much comes behind one that has had
-// little, and one that is new waits for the calls under way and not for the backlog of others. When all calls are under
-// way, one more may begin that is small, of a share that has none: a lone change waits for nobody, unless another one
-// goes before it.
+// turns schedules the calls of shares by start-time fair queueing: shares that have used less go first. A new share
+// waits for the calls under way, not for the backlog of others. If all calls are under way, one additional small call
+// may begin for a share without any, so that a single change does not wait.
 type turns struct {
 	mu      sync.Mutex
-	free    int // calls that may begin; -1: the one more has, too
+	free    int // free calls; -1: the additional call runs, too
 	now     float64
-	ends    map[string]float64 // by share: when what it has asked for so far would be done
+	ends    map[string]float64 // by share: virtual finish time of its requests so far
 	last    map[string]time.Time
 	running map[string]int // calls under way, by share
 	queue   waiters
 	seq     int
 }
 
-// waiter waits for its turn.
+// waiter is a call that waits for its turn.
 type waiter struct {
 	share string
 	texts int
 	start float64
 	seq   int
-	begun chan struct{} // closed when it is its turn
-	at    int           // in the queue; below 0: not there
+	begun chan struct{} // closed when its turn comes
+	at    int           // index in the queue; below 0: not queued
 }
 
 func newTurns(calls int) *turns {
 	return &turns{free: max(calls, 1), ends: map[string]float64{}, last: map[string]time.Time{}, running: map[string]int{}}
 }
 
-// contended reports whether a share has others beside it: then its calls are small, so that nobody waits long.
+// contended reports whether other shares are active: then calls are small, so that no share waits long.
 func (t *turns) contended(s Share) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +77,7 @@ func (t *turns) contended(s Share) bool {
 	return false
 }
 
-// take waits for the turn of a share, for a call of so many texts. The function it returns ends the call.
+// take waits for the turn of a share for a call of texts texts. The returned function ends the call.
 func (t *turns) take(ctx context.Context, s Share, texts int) (leave func(), err error) {
 	t.mu.Lock()
 	w := &waiter{
@@ -101,7 +100,7 @@ func (t *turns) take(ctx context.Context, s Share, texts int) (leave func(), err
 		heap.Remove(&t.queue, w.at)
 	}
 	t.mu.Unlock()
-	if !waits { // it had begun meanwhile
+	if !waits { // it has begun meanwhile
 		t.leave(s.Name)
 	}
 	return nil, &Error{Class: Transient, Code: canceled, Err: fmt.Errorf("wait for a turn: %w", context.Cause(ctx))}
@@ -117,7 +116,7 @@ func (t *turns) leave(share string) {
 	t.nextLocked()
 }
 
-// nextLocked begins what may begin.
+// nextLocked starts the calls that may begin.
 func (t *turns) nextLocked() {
 	for t.free > 0 && len(t.queue) > 0 {
 		t.beginLocked(t.queue[0])
@@ -144,7 +143,7 @@ func (t *turns) beginLocked(w *waiter) {
 	close(w.begun)
 }
 
-// waiters are those who wait, the next first. It implements heap.Interface.
+// waiters is a heap of waiting calls, the next one first. It implements heap.Interface.
 type waiters []*waiter
 
 func (q waiters) Len() int { return len(q) }
@@ -175,14 +174,14 @@ func (q *waiters) Pop() any {
 	return w
 }
 
-// ShareOut has the shares that contexts name take turns, so many calls at a time. It is called before the first text.
+// ShareOut makes the contexts' shares take turns, with a limit of concurrent calls. Call it before the first text.
 func (s *Service) ShareOut(calls int) *Service {
 	s.turns = newTurns(calls)
 	return s
 }
 
-// turn waits until it is the turn of the one whom a context names, for at most so many texts. It returns how many they
-// are now, and what ends the turn.
+// turn waits for the turn of the context's share, for at most texts texts. It returns the allowed number of texts, and
+// a function that ends the turn.
 func (s *Service) turn(ctx context.Context, texts int) (n int, leave func(), err error) {
 	share, named := ctx.Value(shareKey{}).(Share)
 	if s.turns == nil || !named {

@@ -8,11 +8,11 @@ import (
 	"testing/synctest"
 )
 
-// slow is an Embedder that answers when it is told to.
+// slow is an Embedder that answers when the test releases it.
 type slow struct {
 	script
 	next  chan struct{}
-	order chan string // the first text of each call that has begun
+	order chan string // the first text of each started call
 }
 
 func (s *slow) Embed(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
@@ -21,8 +21,8 @@ func (s *slow) Embed(ctx context.Context, kind Kind, texts []string) ([]Result, 
 	return s.script.Embed(ctx, kind, texts)
 }
 
-// However many texts one share has, another's wait for the calls under way alone; and with a backlog each, they have
-// calls by their weights.
+// A share waits only for the calls under way, however many texts another has. With a backlog each, shares get calls by
+// weight.
 func TestShares_TakeTurnsByWeight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestShares_TakeTurnsByWeight(t *testing.T) {
 	})
 }
 
-// Who gives up waits no more, and takes no turn of others.
+// A caller that gives up stops waiting and takes no turn of others.
 func TestShares_WhoGivesUpTakesNoTurn(t *testing.T) {
 	t.Parallel()
 	q := newTurns(1)
@@ -99,8 +99,8 @@ func TestShares_WhoGivesUpTakesNoTurn(t *testing.T) {
 	}
 }
 
-// A lone change of a share that has no call under way begins beside those of others, which may be large. Further ones
-// wait: of the same share, and of others.
+// A single change of a share without a call under way begins immediately, even if others' large calls run. Further ones
+// wait, of the same share and of others.
 func TestShares_ALoneChangeWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,9 +127,9 @@ func TestShares_ALoneChangeWaitsForNobody(t *testing.T) {
 		if begun["large"] != 2 || begun["lone"] != 1 || begun["other"] != 0 {
 			t.Fatalf("begun: %v", begun)
 		}
-		leave[2]() // that of the lone change
+		leave[2]() // that of the single change
 		synctest.Wait()
-		if begun["large"] != 2 || begun["lone"] != 1 || begun["other"] != 1 { // it has had less
+		if begun["large"] != 2 || begun["lone"] != 1 || begun["other"] != 1 { // it has used less
 			t.Errorf("begun then: %v", begun)
 		}
 		for n := range 8 {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Usual is how long recent batches took, as their callers measured it. It is safe for concurrent use.
+// Usual is the smoothed duration of recent batches, as measured by their callers. It is safe for concurrent use.
 type Usual struct {
-	batch atomic.Int64 // nanoseconds, without what its rows take
-	text  atomic.Int64 // nanoseconds, of what it waited for the embedder: the share of each text
+	batch atomic.Int64 // nanoseconds, without the time of its texts
+	text  atomic.Int64 // nanoseconds of embedding per text
 }
 
-// Note has half of it be the last batch.
+// Note averages the last batch into it, with weight one half.
 func (u *Usual) Note(batch, text time.Duration) {
 	if before, share := u.Get(); before != 0 {
 		batch, text = (before+batch)/2, (share+text)/2

@@ -1,4 +1,4 @@
--- The table of docker-compose.yml: what the image's server runs once, in a new and empty database.
+-- The table of docker-compose.yml. The image's server runs this once, in a new and empty database.
 CREATE EXTENSION IF NOT EXISTS vector;
 
 CREATE TABLE public.packages (

@@ -19,10 +19,10 @@ import hashlib
 import re
 import sys
 
-# Sections that hold parts of other packages rather than things of their own.
+# Sections with parts of other packages.
 EXCLUDED_SECTIONS = {"debug", "doc", "introspection", "kernel", "libdevel", "libs", "localization", "metapackages", "oldlibs", "tasks"}
 
-# Sections with thousands of modules each: this many of them are enough for a fair picture.
+# Sections with thousands of modules: limit of packages per section.
 THINNED_SECTIONS = {
     "cli-mono": 40, "devel": 900, "fonts": 120, "gnu-r": 120, "gnustep": 30, "golang": 120, "haskell": 120, "httpd": 100, "java": 120,
     "javascript": 120, "lisp": 120, "ocaml": 60, "otherosfs": 60, "perl": 160, "php": 100, "python": 260, "ruby": 120, "rust": 80, "tex": 80,
@@ -40,7 +40,7 @@ EXCLUDED_SUMMARIES = re.compile(
     re.IGNORECASE,
 )
 
-# Well-known programs that the demo's questions are about; they are in whatever the rules above say.
+# Well-known programs for the demo's searches; included regardless of the rules above.
 WANTED = {
     "audacity", "blender", "chromium", "curl", "darktable", "emacs", "ffmpeg", "firefox-esr", "gimp", "git", "gnucash", "htop", "imagemagick",
     "inkscape", "krita", "libreoffice", "mariadb-server", "mutt", "nginx", "nmap", "openssh-server", "postgresql", "qgis", "redis-server",
@@ -107,7 +107,7 @@ def choose(found, count):
 
     for name in sorted(WANTED & by_name.keys()):
         take(by_name[name])
-    # Sources in a shuffled order; within one, the package that carries its name first.
+    # Sources in random order; within one, the package with its name first.
     for package in sorted(filter(fits, by_name.values()), key=lambda p: (rank(source(p)), p["Package"] != source(p), p["Package"])):
         full = per_section.get(package["Section"], 0) >= THINNED_SECTIONS.get(package["Section"], sys.maxsize)
         if len(chosen) < count and not full and source(package) not in sources and package["Description"].lower() not in summaries:

@@ -1,5 +1,5 @@
--- Takes the schema embedsidecar back to version 36, with what is in its tables, as a database that a program of that
--- version set up: what later files of sql/tables add goes, and what they take away is there again.
+-- Reverts the schema embedsidecar to version 36 and keeps the data: drops what later files of sql/tables add, and
+-- restores what they drop.
 UPDATE embedsidecar.schema_version SET version = 36;
 DROP TABLE embedsidecar.kept_ledger;
 DROP INDEX embedsidecar.task_code_idx;

@@ -21,11 +21,11 @@ const (
 	cacheEnv  = "EMBEDSIDECAR_PG_DIR"
 )
 
-// defaultMajors are the oldest that Debian's current stable and old stable bring, and the newest there is.
+// defaultMajors are the oldest major of Debian stable and oldstable, and the newest one.
 var defaultMajors = []int{15, 18}
 
-// Majors returns the major versions to test with, oldest first: those of EMBEDSIDECAR_TEST_MAJORS ("14,18"), else the
-// one of EMBEDSIDECAR_TEST_DSN or PGBIN, else 15 and 18. Tests that do not ask for one get the last.
+// Majors returns the major versions to test with, oldest first: those of EMBEDSIDECAR_TEST_MAJORS ("14,18"), or the one
+// of EMBEDSIDECAR_TEST_DSN or PGBIN, or 15 and 18. The last one is the default of tests.
 func Majors(t testing.TB) []int {
 	t.Helper()
 	majors, err := readMajors(context.Background())
@@ -69,7 +69,7 @@ func readMajors(ctx context.Context) ([]int, error) {
 }
 
 // FindServer returns the folder with the programs (initdb, postgres, ...) of a major version with pgvector. Major 0
-// means any: PGBIN's, else the newest that is found. The error of a missing one says what to run.
+// means any: PGBIN's, or the newest one found. If none is found, the error says what to run.
 func FindServer(ctx context.Context, major int) (bin string, found int, err error) {
 	if bin := os.Getenv("PGBIN"); bin != "" {
 		has, err := majorOfPrograms(ctx, bin)
@@ -112,13 +112,13 @@ func FindServer(ctx context.Context, major int) (bin string, found int, err erro
 		[]error{fmt.Errorf("no PostgreSQL %s with pgvector found; run tools/postgres.sh %s, or set PGBIN to a folder with its programs", want, want)}, reasons...)...)
 }
 
-// cacheDirs are where tools/postgres.sh puts servers. Root's is readable for all, so everybody may use it.
+// cacheDirs are the folders where tools/postgres.sh installs servers. Root's is readable by all users.
 func cacheDirs() []string {
 	if dir := os.Getenv(cacheEnv); dir != "" {
 		return []string{dir}
 	}
 	dirs := []string{}
-	if os.Getuid() != 0 { // root's own home is closed to the user that the server runs as
+	if os.Getuid() != 0 { // the server's user cannot read root's home
 		if dir, err := os.UserCacheDir(); err == nil {
 			dirs = append(dirs, filepath.Join(dir, "embedsidecar", "pg"))
 		}

@@ -3,7 +3,7 @@ package testenv
 import (
 	"context"
 	"crypto/rand"
-	_ "embed" // the way back of the schema
+	_ "embed" // for back.sql
 	"errors"
 	"fmt"
 	"strings"
@@ -17,17 +17,17 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// here is in the names of what this process makes on a server, which others may use at the same time or have left
-// things on. The number of a process would not do: each container has its own.
+// here is part of the names of all objects that this process makes on a server, which other processes may share. It is
+// random, because pids are not unique across containers.
 var here = strings.ToLower(rand.Text()[:10])
 
-// counter numbers what this process makes.
+// counter numbers the objects of this process.
 type counter struct{ n atomic.Int64 }
 
 func (c *counter) next() string { return fmt.Sprintf("t_%s_%d", here, c.n.Add(1)) }
 
-// execWithRetry executes a statement until nothing is in its way that passes by itself: a session that has been ended
-// but not gone yet, a look of autovacuum, another process of tests that does the same at this moment.
+// execWithRetry executes a statement and retries temporary conflicts: a terminated session that still exists,
+// autovacuum, or another test process that does the same.
 func execWithRetry(ctx context.Context, conn *pgx.Conn, statement string, args ...any) error {
 	for {
 		_, err := conn.Exec(ctx, statement, args...)
@@ -41,7 +41,7 @@ func execWithRetry(ctx context.Context, conn *pgx.Conn, statement string, args .
 	}
 }
 
-// pause waits, unless ctx ends first: false.
+// pause waits. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -51,8 +51,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Connect uses a server that runs already. The role of the connection string must be a superuser, and wal_level
-// logical. Roles made here log in with a password, which the server's pg_hba.conf must allow.
+// Connect uses a running server. The role of the connection string must be a superuser, and wal_level logical. The
+// server's pg_hba.conf must allow password logins of the roles made here.
 func Connect(ctx context.Context, dsn string) (*Server, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -94,7 +94,7 @@ func Connect(ctx context.Context, dsn string) (*Server, error) {
 	return s, nil
 }
 
-// leave takes away what was made on a server that is not ours.
+// leave drops what was made on an external server.
 func (s *Server) leave() error {
 	s.prepare.Lock()
 	defer s.prepare.Unlock()
@@ -111,7 +111,7 @@ func (s *Server) leave() error {
 	return err
 }
 
-// on does something on a connection of the superuser.
+// on runs do on a connection of the superuser.
 func (s *Server) on(ctx context.Context, database string, do func(conn *pgx.Conn) error) error {
 	return onURL(ctx, s.URL(database, ""), do)
 }
@@ -125,8 +125,8 @@ func onURL(ctx context.Context, url string, do func(conn *pgx.Conn) error) error
 	return do(conn)
 }
 
-// Template returns the name of the database that DB clones, and makes it first if need be: extension vector, schema
-// embedsidecar migrated, all but the extension owned by Owner.
+// Template returns the name of the database that DB clones, and makes it if necessary. It has the extension vector and
+// the migrated schema embedsidecar; Owner owns all but the extension.
 func (s *Server) Template(ctx context.Context) (string, error) {
 	s.prepare.Lock()
 	defer s.prepare.Unlock()
@@ -181,12 +181,12 @@ func (s *Server) extend(ctx context.Context, name string) error {
 	})
 }
 
-// migrate gives a database our schema.
+// migrate creates the schema embedsidecar in a database.
 func (s *Server) migrate(ctx context.Context, name string) error {
 	return onURL(ctx, s.URL(name, Owner), func(conn *pgx.Conn) error { return Migrate(ctx, conn) })
 }
 
-// Migrate makes the schema embedsidecar and brings it to the newest version.
+// Migrate creates the schema embedsidecar in its newest version.
 func Migrate(ctx context.Context, db interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 },
@@ -197,7 +197,7 @@ func Migrate(ctx context.Context, db interface {
 //go:embed back.sql
 var back string
 
-// TakeBack gives the schema embedsidecar the version before again, as its owner.
+// TakeBack reverts the schema embedsidecar to an earlier version (back.sql), as its owner.
 func (d *Database) TakeBack() {
 	d.t.Helper()
 	conn, err := pgx.Connect(d.t.Context(), d.URL(Owner))
@@ -214,8 +214,8 @@ func (d *Database) TakeBack() {
 	})
 }
 
-// NewDatabase makes a database owned by Owner: a clone of the template, or an empty one with nothing but the
-// extension vector, in this encoding; "" is the server's.
+// NewDatabase makes a database owned by Owner: a clone of the template, or an empty one with only the extension vector.
+// encoding "" is the server's.
 func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (string, error) {
 	template, err := s.Template(ctx)
 	if err != nil {
@@ -243,8 +243,8 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (
 	return name, nil
 }
 
-// DropDatabase drops a database with its slots. A slot that streams would keep it alive, even against FORCE, so
-// nobody is let in any more, the walsenders are ended and the slots dropped first.
+// DropDatabase drops a database with its slots. An active slot blocks DROP DATABASE, even with FORCE, so it first
+// forbids connections, terminates the walsenders and drops the slots.
 func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	quoted := pgx.Identifier{name}.Sanitize()
 	err := s.on(ctx, "", func(conn *pgx.Conn) error {
@@ -271,8 +271,7 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 	return wrap.Errorf(err, "drop database %s", name)
 }
 
-// dropSlots drops the slots of a database that are idle, ends the walsenders of the others and tells how many those
-// are.
+// dropSlots drops the inactive slots of a database, terminates the walsenders of the others and returns their number.
 func dropSlots(ctx context.Context, conn *pgx.Conn, database string) (int, error) {
 	rows, _ := conn.Query(ctx, `SELECT slot_name::text, coalesce(active_pid, 0) FROM pg_replication_slots WHERE database = $1`, database)
 	type slot struct {
@@ -290,7 +289,7 @@ func dropSlots(ctx context.Context, conn *pgx.Conn, database string) (int, error
 			statement, arg = `SELECT pg_terminate_backend($1)`, one.PID
 			left++
 		}
-		// taken, or gone, in between
+		// became active or was dropped meanwhile
 		if _, err := conn.Exec(ctx, statement, arg); err != nil && !isState(err, pgerrcode.ObjectInUse,
 			pgerrcode.UndefinedObject) {
 			return 0, err
@@ -299,14 +298,14 @@ func dropSlots(ctx context.Context, conn *pgx.Conn, database string) (int, error
 	return left, nil
 }
 
-// endPrepared rolls back what two-phase tests left behind, since a prepared transaction keeps its database alive.
+// endPrepared rolls back prepared transactions, which block DROP DATABASE.
 func (s *Server) endPrepared(ctx context.Context, admin *pgx.Conn, database string) error {
 	var gids []string
 	if err := admin.QueryRow(ctx, `SELECT coalesce(array_agg(gid), '{}') FROM pg_prepared_xacts WHERE database = $1`,
 		database).Scan(&gids); err != nil || len(gids) == 0 {
 		return err
 	}
-	// ROLLBACK PREPARED works from inside the database only.
+	// ROLLBACK PREPARED only works inside the database.
 	if err := execWithRetry(ctx, admin, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS true",
 		pgx.Identifier{database}.Sanitize())); err != nil {
 		return err

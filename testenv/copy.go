@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Copy makes a second server from the data of this one, which must be stopped: a backup to be restored, or a standby.
-// The copy has the same databases, roles and passwords, stands still until Resume, and then gets a port of its own.
+// Copy makes a second server from the data of this one, which must be stopped, as a backup or a standby. The copy has
+// the same databases, roles and passwords. Resume starts it, on a new port.
 func (s *Server) Copy(ctx context.Context) (*Server, error) {
 	if s.bin == "" {
-		return nil, errors.New("the server is not ours to copy")
+		return nil, errors.New("cannot copy an external server")
 	}
 	if s.running() != nil {
 		return nil, errors.New("copy the server: stop it first")
@@ -35,22 +35,22 @@ func (s *Server) Copy(ctx context.Context) (*Server, error) {
 	return c, nil
 }
 
-// Follow makes a copy that has not been started a streaming standby of the server it was copied from, named by the
-// slot and application name. An empty slot means none.
+// Follow makes an unstarted copy a streaming standby of its original, with this application name and slot. An empty
+// slot means none.
 func (s *Server) Follow(primary *Server, name, slot string) error {
 	u, err := url.Parse(primary.URL("", ""))
 	if err != nil {
 		return fmt.Errorf("follow: %w", err)
 	}
 	u.RawQuery += "&application_name=" + url.QueryEscape(name)
-	// The connection names a database because a standby that synchronises slots needs one.
+	// Slot synchronisation needs a database in the connection string.
 	if err := s.Configure(map[string]string{
 		"primary_conninfo": u.String(), "primary_slot_name": slot, "hot_standby": "on",
 		"hot_standby_feedback": "on",
 	}); err != nil {
 		return err
 	}
-	// A base backup leaves replication slots behind, a copied folder does not.
+	// A base backup does not contain replication slots, but a copied folder does.
 	slots, err := filepath.Glob(filepath.Join(s.data(), "pg_replslot", "*"))
 	if err != nil {
 		return fmt.Errorf("follow: %w", err)
@@ -63,13 +63,13 @@ func (s *Server) Follow(primary *Server, name, slot string) error {
 	return s.signal("standby.signal")
 }
 
-// signal leaves a file that tells the server in which way to start.
+// signal creates a signal file, such as standby.signal.
 func (s *Server) signal(name string) error {
 	file := filepath.Join(s.data(), name)
 	return errors.Join(os.WriteFile(file, nil, 0o600), GiveAway(file))
 }
 
-// Recover has a copy that has not been started begin as a backup that is restored does: on a new timeline.
+// Recover makes an unstarted copy start like a restored backup, on a new timeline.
 func (s *Server) Recover() error {
 	if err := s.Configure(map[string]string{"restore_command": "/bin/false"}); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *Server) Recover() error {
 	return s.signal("recovery.signal")
 }
 
-// Promote makes a standby a server of its own, on a new timeline, and waits until it is.
+// Promote promotes a standby, to a new timeline, and waits until it is done.
 func (s *Server) Promote(ctx context.Context) error {
 	var done bool
 	err := s.on(ctx, "", func(conn *pgx.Conn) error {
@@ -92,8 +92,8 @@ func (s *Server) Promote(ctx context.Context) error {
 	return nil
 }
 
-// Upgrade makes a server of a newer major version from the data of this one, which must be stopped, by pg_upgrade.
-// The new one runs, and has the same databases, roles and passwords.
+// Upgrade makes a server of a newer major version from the data of this one, which must be stopped, by pg_upgrade. The
+// new server is running and has the same databases, roles and passwords.
 func (s *Server) Upgrade(ctx context.Context, major int) (*Server, error) {
 	if s.bin == "" || s.running() != nil {
 		return nil, errors.New("upgrade the server: it is not ours, or runs")
@@ -114,7 +114,7 @@ func (s *Server) upgradeFrom(ctx context.Context, old *Server) error {
 	if err := s.Stop(Fast); err != nil {
 		return err
 	}
-	// Each knows its own password alone, and nobody else can reach the sockets that pg_upgrade makes.
+	// Trust is safe here: only this user can reach the sockets that pg_upgrade makes.
 	for _, server := range []*Server{old, s} {
 		path := filepath.Join(server.data(), "pg_hba.conf")
 		rules, err := os.ReadFile(path)

@@ -20,14 +20,14 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// queryTimeout bounds every statement of the helpers, so that a lock nobody gives back is a failure and not a hang.
+// queryTimeout bounds every statement of the helpers, so that a stuck lock fails the test.
 const queryTimeout = 5 * time.Minute
 
-// Database is a database for one test, dropped at its end with its slots and roles.
+// Database is a database for one test. It is dropped at the test's end, with its slots and roles.
 type Database struct {
 	Name   string
 	Server *Server
-	Pool   *pgxpool.Pool // as Owner, who owns the database and is no superuser
+	Pool   *pgxpool.Pool // as Owner, the owner of the database, not a superuser
 
 	t     testing.TB
 	mu    sync.Mutex
@@ -40,7 +40,7 @@ type Database struct {
 // runRoles are the roles of sql/roles.sql.
 type runRoles struct{ work, stream, reader, operator, searcher string }
 
-// Option changes what DB makes.
+// Option is an option of DB.
 type Option func(*settings)
 
 type settings struct {
@@ -50,22 +50,22 @@ type settings struct {
 	encoding string
 }
 
-// On puts the database on a server of the test's own.
+// On puts the database on the test's own server.
 func On(s *Server) Option { return func(o *settings) { o.server = s } }
 
 // Major puts it on the shared server of this major version.
 func Major(major int) Option { return func(o *settings) { o.major = major } }
 
-// Empty leaves out the schema embedsidecar: what a user has before init.
+// Empty omits the schema embedsidecar: the state before init.
 func Empty() Option { return func(o *settings) { o.empty = true } }
 
-// Encoding makes it Empty and in this encoding, sorted by byte.
+// Encoding makes it Empty, in this encoding and with collation C.
 func Encoding(encoding string) Option {
 	return func(o *settings) { o.empty, o.encoding = true, encoding }
 }
 
-// DB returns a database of this test's own, with the extension vector and the migrated schema embedsidecar, on the
-// shared server of the newest major unless options say otherwise.
+// DB returns a new database for this test, with the extension vector and the migrated schema embedsidecar. By default
+// it is on the shared server of the newest major.
 func DB(t testing.TB, options ...Option) *Database {
 	t.Helper()
 	var o settings
@@ -81,7 +81,7 @@ func DB(t testing.TB, options ...Option) *Database {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log("database", name) // what the server logs and counts names it
+	t.Log("database", name) // for reading the server's log and statistics
 	d := &Database{Name: name, Server: o.server, t: t}
 	t.Cleanup(d.drop)
 	d.Pool = d.pool(Owner)
@@ -114,7 +114,7 @@ func (d *Database) drop() {
 		super.Close()
 	}
 	if d.Server.bin != "" && d.Server.running() == nil {
-		return // its server is stopped, so its data will go with it
+		return // its server is stopped, and will be removed
 	}
 	ctx, cancel := contextFor(startTimeout)
 	defer cancel()
@@ -162,7 +162,7 @@ func (d *Database) Super() *pgxpool.Pool {
 	return d.super
 }
 
-// Move makes the database that of another server: of a standby that was promoted.
+// Move switches to the database on another server, such as a promoted standby.
 func (d *Database) Move(s *Server) {
 	d.t.Helper()
 	d.mu.Lock()
@@ -177,8 +177,7 @@ func (d *Database) Move(s *Server) {
 	d.Pool = d.pool(Owner)
 }
 
-// Twin is the same database on a copy of its server. Its end only closes the connections: the server's data goes with
-// it.
+// Twin is the same database on a copy of its server. At its end only the connections are closed.
 func (d *Database) Twin(s *Server) *Database {
 	d.t.Helper()
 	d.mu.Lock()
@@ -196,8 +195,8 @@ func (d *Database) Twin(s *Server) *Database {
 	return twin
 }
 
-// MustExec runs a statement as Owner and returns how many rows it touched. Without arguments it may be several
-// statements, which are then one transaction.
+// MustExec runs a statement as Owner and returns the number of affected rows. Without arguments it may be several
+// statements, which run in one transaction.
 func (d *Database) MustExec(sql string, args ...any) int64 {
 	d.t.Helper()
 	return d.exec(d.Pool, sql, args)
@@ -257,8 +256,7 @@ func collect[T any](d *Database, sql string, args []any, read pgx.RowToFunc[T]) 
 	return values
 }
 
-// SlotName returns a name for a slot that no other test uses: slots belong to the whole server. The database's end
-// drops it.
+// SlotName returns a unique slot name, since slots belong to the whole server. The slot is dropped with the database.
 func (d *Database) SlotName() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -274,8 +272,7 @@ func (d *Database) Slot() string {
 	return name
 }
 
-// Role makes a role with these attributes beside LOGIN ("REPLICATION", "BYPASSRLS", "") and returns its name. URL
-// logs in as it.
+// Role makes a role with LOGIN and these attributes ("REPLICATION", "BYPASSRLS", "") and returns its name, for URL.
 func (d *Database) Role(attributes string) string {
 	d.t.Helper()
 	name := d.nextRole()
@@ -283,8 +280,8 @@ func (d *Database) Role(attributes string) string {
 	return name
 }
 
-// RunRole makes the two roles of sql/roles.sql, under names of this test's: the one that works, with what these
-// pipelines need, and the one that streams, which StreamRole tells. It returns the name of the first.
+// RunRole makes the two roles of sql/roles.sql, under unique names: the working role, with the privileges that these
+// pipelines need, and the streaming role (StreamRole). It returns the name of the working role.
 func (d *Database) RunRole(pipelines ...pipeline.Pipeline) string {
 	d.t.Helper()
 	r := runRoles{d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole()}
@@ -307,20 +304,19 @@ func (d *Database) lastRoles() runRoles {
 	return d.run
 }
 
-// SQLRoles are the one that reads the views and the one that may act, as the last RunRole made them. They may log in.
+// SQLRoles returns the reader and the operator role of the last RunRole. They may log in.
 func (d *Database) SQLRoles() (reader, operator string) {
 	r := d.lastRoles()
 	return r.reader, r.operator
 }
 
-// SearcherRole is the role that may search by SQL and nothing else of ours, as the last RunRole made it. It may log in,
-// and read no table.
+// SearcherRole returns the role of the last RunRole that may only search by SQL. It may log in, but read no table.
 func (d *Database) SearcherRole() string { return d.lastRoles().searcher }
 
-// StreamRole is the role that may replicate and nothing else, as the last RunRole made it.
+// StreamRole returns the role of the last RunRole that may only replicate.
 func (d *Database) StreamRole() string { return d.lastRoles().stream }
 
-// Grant gives a role what sql/roles.sql says a pipeline needs.
+// Grant grants a role the privileges that a pipeline needs, as in sql/roles.sql.
 func (d *Database) Grant(role string, p pipeline.Pipeline) {
 	d.t.Helper()
 	into := cmp.Or(p.IntoSchema, p.Schema)
@@ -344,7 +340,7 @@ func (d *Database) Grant(role string, p pipeline.Pipeline) {
 		pgx.Identifier{p.IntoColumn}.Sanitize(), p.Source(), role))
 }
 
-// columnList names columns, each once: GRANT takes none twice.
+// columnList lists columns without duplicates, which GRANT refuses.
 func columnList(names []string) string {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	return strings.Join(lists.Map(names, func(name string) string { return pgx.Identifier{name}.Sanitize() }), ", ")
@@ -364,7 +360,7 @@ func isState(err error, states ...string) bool {
 	return errors.As(err, &pgErr) && slices.Contains(states, pgErr.Code)
 }
 
-// short is the beginning of a statement, for failures.
+// short is the beginning of a statement, for failure messages.
 func short(sql string) string {
 	sql = strings.Join(strings.Fields(sql), " ")
 	if runes := []rune(sql); len(runes) > 120 {

@@ -12,15 +12,15 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// pooler does to clients what PgBouncer does with pool_mode = transaction: each transaction may run in another
-// session, start-up parameters it does not know are refused, and so is replication. Anybody may log in.
+// pooler imitates PgBouncer with pool_mode = transaction: each transaction may run in another session, and unknown
+// start-up parameters and replication are refused. It accepts every login.
 type pooler struct {
 	servers chan *pgconn.HijackedConn // free sessions
 	clients sync.WaitGroup
 }
 
-// StartPooler opens a number of sessions at the URL of a role and shares them, until the test's end. It returns the
-// URL by which they are had.
+// StartPooler opens a number of sessions at the URL of a role and shares them until the test's end. It returns the
+// pooler's URL.
 func StartPooler(t testing.TB, to string, sessions int) string {
 	t.Helper()
 	p := &pooler{servers: make(chan *pgconn.HijackedConn, sessions)}
@@ -107,7 +107,7 @@ func greet(client net.Conn, backend *pgproto3.Backend) bool {
 	}
 }
 
-// serve passes a client's messages to whichever session is free, and keeps it until the transaction ends.
+// serve passes a client's messages to a free session, which it keeps until the transaction ends.
 func (p *pooler) serve(ctx context.Context, client net.Conn) {
 	backend := pgproto3.NewBackend(client, client)
 	if !greet(client, backend) {
@@ -116,7 +116,7 @@ func (p *pooler) serve(ctx context.Context, client net.Conn) {
 	var server *pgconn.HijackedConn
 	defer func() {
 		if server != nil {
-			_ = server.Conn.Close() // in mid-transaction: it goes with the client
+			_ = server.Conn.Close() // a session inside a transaction is closed with its client
 		}
 	}()
 	for {

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// reservation keeps a port of 127.0.0.1 for its holder, who may listen on it, stop and listen again: meanwhile nobody
-// else is given it, neither by the system nor by another process that asks here. Nobody listens on it otherwise, so
-// connecting to it is refused.
+// reservation reserves a port of 127.0.0.1. Its holder may listen, stop and listen again; neither the system nor
+// another process that uses this package gives the port to others meanwhile. While the holder does not listen,
+// connections are refused.
 type reservation struct {
 	port int
 	free func() error
@@ -22,7 +22,7 @@ type reservation struct {
 // Addr returns host:port.
 func (r *reservation) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
 
-// Close gives the port back. Of nil it does nothing.
+// Close releases the port. On nil it does nothing.
 func (r *reservation) Close() error {
 	if r == nil {
 		return nil
@@ -30,12 +30,12 @@ func (r *reservation) Close() error {
 	return r.free()
 }
 
-// reserve takes a port, below those that the system hands out by itself if there is room there.
+// reserve reserves a port, if possible below the ephemeral ports.
 func reserve(ctx context.Context) (r *reservation, err error) {
 	const tries = 1000
 	lowest, highest := 20000, 32000
 	if first, ok := firstEphemeral(); ok && first < highest {
-		highest = max(first, lowest+1000) // a machine that hands out nearly all: better one of those than none
+		highest = max(first, lowest+1000) // nearly all ports are ephemeral: use one of those
 	}
 	for range tries {
 		if r, err = reservePort(ctx, lowest+rand.IntN(highest-lowest)); err == nil {
@@ -45,7 +45,7 @@ func reserve(ctx context.Context) (r *reservation, err error) {
 	return nil, fmt.Errorf("no port from %d to %d is free: %w", lowest, highest, err)
 }
 
-// Nowhere returns an address, host:port, where nobody listens until the test ends.
+// Nowhere returns an address, host:port, on which nothing listens until the test ends.
 func Nowhere(t testing.TB) string {
 	t.Helper()
 	r, err := reserve(t.Context())
@@ -56,12 +56,12 @@ func Nowhere(t testing.TB) string {
 	return r.Addr()
 }
 
-// hangUp stops listening at once. Closing alone does not where a child process is about to be started: it has a copy of
-// the socket until it runs its own program, and takes connections in meanwhile.
+// hangUp stops listening immediately. Close alone is not enough: a child process has a copy of the socket until it
+// executes its program, and connections are accepted meanwhile.
 func hangUp(l net.Listener) error {
 	socket, err := l.(*net.TCPListener).SyscallConn()
 	if err == nil {
-		err = socket.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RD) }) // not everywhere possible
+		err = socket.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_RD) }) // not supported everywhere
 	}
 	return errors.Join(err, l.Close())
 }

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// reservePort binds a socket that never listens. Bound without SO_REUSEADDR it has the port alone; with it, set
-// afterwards, those that have it too may listen on the port, as servers do, while the system goes on giving it to
-// nobody. A system that only calls itself Linux may see that in another way: there the port is free and no more.
+// reservePort binds a socket that never listens. Bound without SO_REUSEADDR, it has the port exclusively. SO_REUSEADDR
+// is set afterwards, so that sockets with the same option, as servers have, may listen on the port, but the system does
+// not assign it. If a Linux emulation behaves differently, the port is only free, not reserved.
 func reservePort(ctx context.Context, port int) (*reservation, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -32,7 +32,7 @@ func reservePort(ctx context.Context, port int) (*reservation, error) {
 	return &reservation{port: port, free: func() error { return nil }}, r.Close()
 }
 
-// firstEphemeral returns the first port that the system hands out by itself.
+// firstEphemeral returns the first ephemeral port.
 func firstEphemeral() (port int, ok bool) {
 	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {

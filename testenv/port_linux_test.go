@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A socket that somebody else holds, too, as a child process does that was just forked, takes no more connections.
+// A socket of which a forked child still has a copy accepts no more connections.
 func TestHangUp_EndsCopiesOfTheSocket(t *testing.T) {
 	t.Parallel()
 	l, err := listen(t.Context(), "127.0.0.1:0")

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// reservePort only looks whether the port is free: elsewhere a bound socket would keep its holder out as well.
+// reservePort only checks that the port is free: on other systems a bound socket would also block its holder.
 func reservePort(ctx context.Context, port int) (*reservation, error) {
 	l, err := listen(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

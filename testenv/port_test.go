@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A port is its holder's while nobody listens on it, while somebody does, and after that.
+// A port stays reserved before, while and after its holder listens.
 func TestReserve_KeepsThePortForItsHolder(t *testing.T) {
 	t.Parallel()
 	r, err := reserve(t.Context())

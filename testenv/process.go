@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// Process is a running program and its end.
+// Process is a started program.
 type Process struct {
 	Done <-chan struct{} // closed at the end
 
@@ -21,8 +21,8 @@ type Process struct {
 	err error // set before Done is closed
 }
 
-// StartProcess starts a program that ends when this process does. The kernel watches the thread that started it, not
-// the process, so that thread is kept for as long as the program runs.
+// StartProcess starts a program that ends with this process. The kernel watches the thread that started it, so that
+// thread is kept until the program ends.
 func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	done := make(chan struct{})
 	p := &Process{cmd: cmd, Done: done}
@@ -53,16 +53,16 @@ func StartProcess(cmd *exec.Cmd) (*Process, error) {
 // Signal sends a signal to it.
 func (p *Process) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// PID is its number.
+// PID returns its process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// ExitCode is its exit status once it has ended; -1 when a signal ended it.
+// ExitCode returns its exit status after it has ended; -1 if a signal ended it.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
 const dirPrefix = "embedsidecar-pg-"
 
-// makeDir makes a folder that the server's user owns and can reach, locked for as long as this process lives. It is in
-// memory if it need not be on a disk: a test's database is a thousand files that are gone a moment later.
+// makeDir makes a folder that the server's user owns and can reach, locked while this process lives. Unless onDisk is
+// set, it is in memory if possible, because a test's database has a thousand short-lived files.
 func makeDir(onDisk bool) (string, *os.File, error) {
 	parent := memoryDir()
 	if onDisk || parent == "" {
@@ -72,7 +72,7 @@ func makeDir(onDisk bool) (string, *os.File, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	// It gets its name when it is locked: a folder with a lock that nobody holds is an abandoned one, however new.
+	// The lock file is renamed after it is locked: a folder with an unlocked lock file counts as abandoned.
 	lock, err := lockFile(filepath.Join(dir, newLockName), os.O_CREATE)
 	if err == nil {
 		err = errors.Join(os.Rename(filepath.Join(dir, newLockName), filepath.Join(dir, lockName)), GiveAway(dir))
@@ -83,7 +83,7 @@ func makeDir(onDisk bool) (string, *os.File, error) {
 	return dir, lock, nil
 }
 
-// tempDir is where temporary files belong, unless the server's user cannot get there.
+// tempDir is the folder for temporary files, if the server's user can reach it.
 func tempDir() string {
 	dir := os.TempDir()
 	if os.Getuid() != 0 {
@@ -100,15 +100,15 @@ func tempDir() string {
 	}
 }
 
-// sharedMemory is where Linux has a folder for files in memory.
+// sharedMemory is Linux's folder for files in memory.
 const sharedMemory = "/dev/shm"
 
-// roomInMemory is what must be free for servers to live in memory: those of two packages at a time take a gigabyte or
-// two.
+// roomInMemory is the free memory required for servers in memory: those of two concurrent packages need one or two
+// gigabytes.
 const roomInMemory = 6 << 30
 
-// memoryDir is the folder for servers in memory; "" where there is none or too little of it, as in most containers, or
-// where TMPDIR says another place.
+// memoryDir is the folder for servers in memory; "" if there is none, it has too little room, as in most containers, or
+// TMPDIR is set.
 func memoryDir() string {
 	if os.Getenv("TMPDIR") != "" || freeMemory(sharedMemory) < roomInMemory {
 		return ""
@@ -132,8 +132,8 @@ func lockFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// removeAbandoned removes folders of servers whose process was killed. Those of living processes are locked, and a
-// server that is about to die still has a postmaster.pid.
+// removeAbandoned removes folders of servers whose process was killed. It skips folders that are locked by a living
+// process or have a postmaster.pid of a dying server.
 func removeAbandoned() {
 	onDisk, _ := filepath.Glob(filepath.Join(tempDir(), dirPrefix+"*")) // the pattern is a good one
 	inMemory, _ := filepath.Glob(filepath.Join(sharedMemory, dirPrefix+"*"))
@@ -143,7 +143,7 @@ func removeAbandoned() {
 			continue
 		}
 		if !serverLives(dir) {
-			_ = os.RemoveAll(dir) // another user's stays; it is not in our way
+			_ = os.RemoveAll(dir) // another user's folder stays, which does no harm
 		}
 		_ = lock.Close()
 	}
@@ -159,18 +159,17 @@ func serverLives(dir string) bool {
 	return err == nil && Running(pid)
 }
 
-// Running reports whether a process is there and more than a zombie: in containers it may be that nobody ever reaps
-// those.
+// Running reports whether a process exists and is not a zombie, since some containers never reap zombies.
 func Running(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil { // another system's, or gone
+	if err != nil { // not Linux, or ended
 		return syscall.Kill(pid, 0) == nil
 	}
 	state := strings.TrimSpace(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
-// serverUser is who servers run as: nobody when we are root.
+// serverUser is the user of servers: nobody if this process runs as root.
 func serverUser() (uid, gid int, other bool) {
 	if os.Getuid() != 0 {
 		return 0, 0, false
@@ -185,7 +184,7 @@ func serverUser() (uid, gid int, other bool) {
 	return 65534, 65534, true
 }
 
-// GiveAway makes a file or folder the property of who runs as Unprivileged.
+// GiveAway changes the owner of a file or folder to the user of Unprivileged.
 func GiveAway(path string) error {
 	uid, gid, other := serverUser()
 	if !other {
@@ -194,7 +193,7 @@ func GiveAway(path string) error {
 	return os.Chown(path, uid, gid)
 }
 
-// Unprivileged lets a program run as a user who is not root: nobody when we are root, and else ourselves.
+// Unprivileged makes a program run as nobody if this process runs as root.
 func Unprivileged() *syscall.SysProcAttr {
 	uid, gid, other := serverUser()
 	if !other {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithUs makes the kernel stop a server at once when this process ends, even by SIGKILL.
+// dieWithUs makes the kernel stop a server when this process ends, even by SIGKILL.
 func dieWithUs(cmd *exec.Cmd) { cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT }
 
-// freeMemory tells how many bytes of memory the files of a folder may still take; 0 if they are not in memory.
+// freeMemory returns the free bytes of a folder in memory; 0 if the folder is not in memory.
 func freeMemory(folder string) uint64 {
 	var stat unix.Statfs_t
 	if unix.Statfs(folder, &stat) != nil || stat.Type != unix.TMPFS_MAGIC ||

@@ -4,9 +4,9 @@ package testenv
 
 import "os/exec"
 
-// dieWithUs does nothing here: other systems have no signal for a parent's death. Servers of a killed test must be
-// stopped by hand there.
+// dieWithUs does nothing: other systems have no signal for a parent's death. Servers of a killed test must be stopped
+// by hand.
 func dieWithUs(*exec.Cmd) {}
 
-// freeMemory tells that no folder is in memory here.
+// freeMemory returns 0: no folder counts as in memory.
 func freeMemory(string) uint64 { return 0 }

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// Direction is the way bytes go through a Proxy.
+// Direction is the direction of bytes through a Proxy.
 type Direction int
 
-// The two ways.
+// The two directions.
 const (
 	ToServer Direction = iota
 	ToClient
 )
 
-// Proxy is a TCP proxy in front of a server that breaks connections on demand. It starts out healthy; every fault
-// holds for all connections until it is taken back. Safe for concurrent use.
+// Proxy is a TCP proxy that breaks connections on demand. It starts healthy; every fault applies to all connections
+// until it is reverted. It is safe for concurrent use.
 type Proxy struct {
 	addr     string
 	reserved *reservation
@@ -34,8 +34,8 @@ type Proxy struct {
 	stalled  [2]bool
 	changed  chan struct{} // closed and replaced when stalled changes
 	delay    time.Duration
-	most     int      // bytes passed on at a time
-	left     [2]int64 // bytes until everything is cut; negative: no limit
+	most     int      // limit of bytes passed on at a time
+	left     [2]int64 // bytes until all connections are cut; negative: no limit
 	passed   [2]int64
 	accepted int64
 	closed   bool
@@ -54,8 +54,7 @@ const (
 	dialTimeout = 5 * time.Minute
 )
 
-// StartProxy listens on a free port of 127.0.0.1 and passes everything on to target, host:port. The test's end closes
-// it.
+// StartProxy listens on a free port of 127.0.0.1 and forwards to target, host:port. It is closed at the test's end.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p, err := NewProxy(target)
@@ -88,7 +87,7 @@ func NewProxy(target string) (*Proxy, error) {
 // Addr returns where the proxy listens, host:port.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Connections returns how many connections are open, and how many were ever taken.
+// Connections returns the number of open connections, and of all connections so far.
 func (p *Proxy) Connections() (open int, ever int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +108,7 @@ func (p *Proxy) SetTarget(target string) {
 	p.target = target
 }
 
-// Cut resets all open connections at once (RST, not FIN). New ones are taken.
+// Cut resets all open connections (RST, not FIN). New ones are accepted.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	links := p.links
@@ -120,20 +119,20 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// CutAfter resets all connections when n more bytes have gone in a direction, counted over all connections: in the
-// middle of a message unless n happens to be its end. It acts once.
+// CutAfter resets all connections once, after n more bytes in a direction, counted over all connections. This is
+// usually in the middle of a message.
 func (p *Proxy) CutAfter(d Direction, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.left[d] = n
 }
 
-// Stall passes nothing on in these directions (none named: both) and keeps connections open, as a network does that
-// swallows everything. New connections are taken and stall, too. What was held comes through after Resume.
+// Stall stops forwarding in these directions (none named: both) and keeps connections open, like a network that drops
+// all packets. New connections are accepted and also stall. Resume forwards the held bytes.
 func (p *Proxy) Stall(directions ...Direction) { p.setStalled(true, directions) }
 
-// Vanish passes nothing on any more through the connections that are open, which stay so, as when the host of the
-// server is gone. New ones are served.
+// Vanish stops forwarding on open connections for good but keeps them open, as if the server's host were gone. New ones
+// work.
 func (p *Proxy) Vanish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +141,7 @@ func (p *Proxy) Vanish() {
 	}
 }
 
-// Resume takes back Stall and Delay.
+// Resume reverts Stall and Delay.
 func (p *Proxy) Resume() {
 	p.Delay(0, 0)
 	p.setStalled(false, nil)
@@ -161,8 +160,8 @@ func (p *Proxy) setStalled(stalled bool, directions []Direction) {
 	p.changed = make(chan struct{})
 }
 
-// Delay holds everything for a while, at most so many bytes at a time (0: as they come): Delay(500ms, 0) is a slow
-// network, Delay(1ms, 1) drips.
+// Delay delays all data, forwarding at most most bytes at a time (0: no limit): Delay(500ms, 0) is a slow network,
+// Delay(1ms, 1) sends single bytes.
 func (p *Proxy) Delay(d time.Duration, most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +182,7 @@ func (p *Proxy) Refuse() {
 	}
 }
 
-// Accept takes back Refuse.
+// Accept reverts Refuse.
 func (p *Proxy) Accept() error {
 	p.mu.Lock()
 	refusing := p.listener == nil && !p.closed
@@ -221,14 +220,14 @@ func (p *Proxy) serve(l net.Listener) {
 				if errors.Is(err, net.ErrClosed) {
 					return
 				}
-				continue // the client went away before it was taken
+				continue // the client left before it was accepted
 			}
 			p.wg.Go(func() { p.join(client.(*net.TCPConn)) })
 		}
 	})
 }
 
-// join connects a client with the server and passes bytes on until one of them ends.
+// join connects a client to the server and forwards bytes until one of them ends.
 func (p *Proxy) join(client *net.TCPConn) {
 	p.mu.Lock()
 	target := p.target
@@ -261,7 +260,7 @@ func (p *Proxy) join(client *net.TCPConn) {
 	p.mu.Unlock()
 }
 
-// pump passes bytes on in one direction. The end of a side is passed on like bytes, a reset resets the other side.
+// pump forwards bytes in one direction. It also forwards the end of a stream, and resets the other side after a reset.
 func (p *Proxy) pump(l *link, d Direction, from, to *net.TCPConn) {
 	buffer := make([]byte, wholeChunk)
 	for {
@@ -301,7 +300,7 @@ func (p *Proxy) size() int {
 	return p.most
 }
 
-// hold waits as long as Stall and Delay say. False: the connection ended meanwhile.
+// hold waits as Stall and Delay require. It returns false if the connection ended meanwhile.
 func (p *Proxy) hold(l *link, d Direction) bool {
 	p.mu.Lock()
 	delay := p.delay
@@ -328,7 +327,7 @@ func (p *Proxy) hold(l *link, d Direction) bool {
 	}
 }
 
-// count tells how many of n bytes may pass and whether everything is cut after them.
+// count returns how many of n bytes may pass, and whether all connections are cut after them.
 func (p *Proxy) count(d Direction, n int) (pass int, cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -155,7 +155,7 @@ func TestProxy_DelaysAndDrips(t *testing.T) {
 	start := time.Now()
 	say(t, conn, "123456")
 	hear(t, conn, "123456")
-	if took := time.Since(start); took < 40*time.Millisecond { // three pieces there, the first back
+	if took := time.Since(start); took < 40*time.Millisecond { // three pieces to the server, one back
 		t.Errorf("took %s, want at least 40ms", took)
 	}
 	p.Delay(0, 0)

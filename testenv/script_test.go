@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// script runs tools/postgres.sh with nothing in its environment but a path and what is given.
+// script runs tools/postgres.sh with only PATH and env in its environment.
 func script(t *testing.T, env []string, args ...string) (string, error) {
 	t.Helper()
 	path, err := filepath.Abs("../tools/postgres.sh")

@@ -27,64 +27,64 @@ import (
 )
 
 const (
-	// of initdb and start, and of a database; a busy disk takes seconds, a busy machine more
+	// of initdb, server start and CREATE DATABASE; generous, for busy machines
 	startTimeout = 5 * time.Minute
 	stopTimeout  = 3 * time.Minute
 
-	// Superuser is the first role of a server that Start made.
+	// Superuser is the initial role of a server that Start made.
 	Superuser = "postgres"
-	// Owner owns the databases that DB makes and what lies in them. It may replicate, and is no superuser.
+	// Owner owns the databases that DB makes and their objects. It may replicate, and is not a superuser.
 	Owner = "embedsidecar_owner"
 )
 
-// Mode is how a server is made to stop.
+// Mode is a shutdown mode.
 type Mode int
 
-// The ways to stop, friendliest first.
+// The modes, the gentlest first.
 const (
 	Fast      Mode = iota // ends sessions, writes a checkpoint: what restarts and upgrades do
 	Immediate             // no checkpoint: recovery at the next start
-	Killed                // SIGKILL, as by the kernel when memory ran out
+	Killed                // SIGKILL, as by the OOM killer
 )
 
-// Options says what server Start makes. The zero value is usable.
+// Options are options of Start. The zero value is usable.
 type Options struct {
 	Major  int               // 0: PGBIN's, else the newest there is
-	Config map[string]string // settings beyond those of this package, which already suit logical replication
+	Config map[string]string // further settings; the defaults already allow logical replication
 	Port   int               // 0: a free one
-	Fsync  bool              // off by default: a killed process loses nothing by it, only a killed machine
+	Fsync  bool              // off by default: without it only a crash of the machine loses data
 }
 
-// Server is a PostgreSQL server for tests. Its methods are safe for concurrent use, but for Stop, Resume, Restart and
-// Close, which one goroutine at a time may call.
+// Server is a PostgreSQL server for tests. Its methods are safe for concurrent use, except Stop, Resume, Restart and
+// Close.
 type Server struct {
 	major    int
 	host     string
 	port     int
 	admin    string // a superuser
 	password string // of the superuser
-	roleWord string // password of every role made here
-	database string // where the superuser connects when no database is named
+	roleWord string // password of every role that this package makes
+	database string // the superuser's default database
 	params   string // of the connection string
 
-	bin  string // "" for a server that was there before
-	dir  string // of ours: holds data and server.log
+	bin  string // "" for an external server
+	dir  string // folder with data and server.log
 	lock *os.File
 
-	reserved *reservation // of the port; nil: not yet, or the port was named
+	reserved *reservation // of the port; nil: not yet, or the port was given
 
 	mu      sync.Mutex
 	process *Process // nil while stopped
 
-	copies    bool       // databases are copied as files: the WAL, which every slot reads, has nothing of them
+	copies    bool       // databases are cloned with FILE_COPY, which writes little WAL for slots to read
 	prepare   sync.Mutex // guards making the template
 	template  string
 	databases counter
 }
 
-// Start makes a server with one superuser on a port of 127.0.0.1 and waits until it takes connections. Run as root,
-// it lives as "nobody", because PostgreSQL refuses root. Close removes it with all its data; it ends with this
-// process anyway.
+// Start makes a server with one superuser on a port of 127.0.0.1 and waits until it accepts connections. If this
+// process runs as root, the server runs as "nobody", because PostgreSQL refuses root. Close removes it with all its
+// data. It also ends with this process.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	bin, major, err := FindServer(ctx, o.Major)
 	if err != nil {
@@ -99,7 +99,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		major: major, host: "127.0.0.1", admin: Superuser, password: canary.Secret + rand.Text(), roleWord: canary.Secret +
 			rand.Text(), database: "postgres",
 		params: "sslmode=disable", bin: bin, dir: dir, lock: lock, port: o.Port,
-		copies: major >= 15 && !o.Fsync, // 14 knows no other way; it takes checkpoints, which cost where they are synced
+		copies: major >= 15 && !o.Fsync, // 14 has no STRATEGY option; FILE_COPY makes checkpoints, which are slow with fsync
 	}
 	if err := s.create(ctx, o); err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -110,7 +110,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Own starts a server that no other test uses: it may be stopped, restarted and configured. It ends with the test.
+// Own starts a server for this test only, which may be stopped, restarted and configured. It ends with the test.
 func Own(t testing.TB, o Options) *Server {
 	t.Helper()
 	s, err := Start(t.Context(), o)
@@ -133,7 +133,7 @@ func (s *Server) create(ctx context.Context, o Options) error {
 	if err := GiveAway(passwords); err != nil {
 		return err
 	}
-	// Passwords, not trust: everybody on this machine can reach the port, and a superuser can run programs.
+	// Passwords, not trust: every user of this machine can reach the port, and a superuser can run programs.
 	initdb := s.command(ctx, "initdb", "-N", "-D", s.data(), "-U", Superuser, "-A", "scram-sha-256", "--pwfile", passwords,
 		"-E", "UTF8", "--locale", "C.UTF-8")
 	if out, err := initdb.CombinedOutput(); err != nil {
@@ -141,12 +141,12 @@ func (s *Server) create(ctx context.Context, o Options) error {
 	}
 	config := map[string]string{
 		"listen_addresses": "127.0.0.1",
-		// A path of a socket may have 107 bytes, and temporary folders are longer on some systems.
+		// The path of a socket is limited to 107 bytes, and temporary folders can be longer.
 		"unix_socket_directories": "",
-		// Not in /dev/shm, of which a container has 64 MB: a killed server would leave its share there for ever.
+		// Not in /dev/shm, which has 64 MB in a container: a killed server would leave its segments there.
 		"dynamic_shared_memory_type": "mmap",
 		"wal_level":                  "logical",
-		// As many as parallel tests may come to need, however many CPUs let them run at a time.
+		// Enough for all parallel tests on any number of CPUs.
 		"max_wal_senders":           "200",
 		"max_replication_slots":     "200",
 		"max_connections":           "600",
@@ -158,7 +158,7 @@ func (s *Server) create(ctx context.Context, o Options) error {
 		"log_line_prefix":           "%m [%p] %q%u@%d ",
 	}
 	if s.major >= 16 {
-		config["scram_iterations"] = "1" // the password is random; tests make connections by the hundred
+		config["scram_iterations"] = "1" // the password is random, and tests make hundreds of connections
 	}
 	if !o.Fsync {
 		config["fsync"] = "off"
@@ -169,7 +169,7 @@ func (s *Server) create(ctx context.Context, o Options) error {
 	return s.Configure(config)
 }
 
-// Configure adds settings that hold from the next start on, or from pg_reload_conf() where the server allows that.
+// Configure adds settings. They apply after the next start, or after pg_reload_conf() if the server allows that.
 func (s *Server) Configure(config map[string]string) error {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(config)) {
@@ -183,7 +183,7 @@ func (s *Server) Configure(config map[string]string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Crash kills a server and starts it again: what it had not flushed is lost.
+// Crash kills a server and restarts it. Unflushed data is lost.
 func (s *Server) Crash(ctx context.Context) error {
 	if err := s.Stop(Killed); err != nil {
 		return err
@@ -191,10 +191,10 @@ func (s *Server) Crash(ctx context.Context) error {
 	return s.Resume(ctx)
 }
 
-// Resume starts a server that was stopped, on the port that it had before, and waits until it takes connections.
+// Resume starts a stopped server on its former port, and waits until it accepts connections.
 func (s *Server) Resume(ctx context.Context) error {
 	if s.bin == "" {
-		return errors.New("the server is not ours to start")
+		return errors.New("cannot start an external server")
 	}
 	if s.running() != nil {
 		return errors.New("the server runs already")
@@ -208,7 +208,7 @@ func (s *Server) Resume(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("find a free port: %w", err)
 			}
-			_ = s.reserved.Close() // one that somebody else had taken all the same
+			_ = s.reserved.Close() // another process has taken the port anyway
 			s.port, s.reserved = reserved.port, reserved
 		}
 		err := s.launch(ctx)
@@ -219,8 +219,8 @@ func (s *Server) Resume(ctx context.Context) error {
 	}
 }
 
-// mayPass reports whether a start that did not work may work when it is tried again: somebody else was given the free
-// port, or the last processes of a killed server are still there.
+// mayPass reports whether a failed start may be retried: another process took the free port, or the last processes of a
+// killed server still exist.
 func mayPass(err error, newPort bool) bool {
 	return strings.Contains(err.Error(), "Address already in use") && newPort ||
 		strings.Contains(err.Error(), "pre-existing shared memory block") || strings.Contains(err.Error(),
@@ -264,12 +264,12 @@ func (s *Server) launch(ctx context.Context) error {
 	}
 }
 
-// Stop stops the server and waits for its end; Resume starts it again. Stopping a stopped server does nothing.
+// Stop stops the server and waits for its end; Resume restarts it. It does nothing if the server is stopped.
 func (s *Server) Stop(mode Mode) error {
 	p := s.running()
 	if p == nil {
 		if s.bin == "" {
-			return errors.New("the server is not ours to stop")
+			return errors.New("cannot stop an external server")
 		}
 		return nil
 	}
@@ -290,7 +290,7 @@ func (s *Server) Stop(mode Mode) error {
 	}
 }
 
-// Restart stops the server and starts it again.
+// Restart restarts the server.
 func (s *Server) Restart(ctx context.Context, mode Mode) error {
 	if err := s.Stop(mode); err != nil {
 		return err
@@ -298,8 +298,7 @@ func (s *Server) Restart(ctx context.Context, mode Mode) error {
 	return s.Resume(ctx)
 }
 
-// Close ends the server and removes its data. A server that was there before stays, without the roles and databases
-// made here.
+// Close ends the server and removes its data. An external server stays, without the roles and databases made here.
 func (s *Server) Close() error {
 	if s.bin == "" {
 		return s.leave()
@@ -321,12 +320,11 @@ func (s *Server) Addr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.
 // Log returns the path of the server's log.
 func (s *Server) Log() string { return filepath.Join(s.dir, "server.log") }
 
-// breakdown is a line of a server's log that tells that one of its processes ended as none should, for which all
-// others lose their connections. DETAIL, the line after it, names the statement.
+// breakdown matches a log line about a crashed server process, after which all sessions lose their connections. The
+// next line, DETAIL, has the statement.
 var breakdown = regexp.MustCompile(`(?m)^.*(?: PANIC: |was terminated by signal |all server processes terminated).*$`)
 
-// Broke returns an error that tells what a server's log says of its own breakdowns, and what came before the first;
-// nil: there was none.
+// Broke returns an error with the crashes in a server's log, and the lines before the first; nil: none.
 func (s *Server) Broke() error {
 	if s.bin == "" {
 		return nil
@@ -340,7 +338,7 @@ func (s *Server) Broke() error {
 		return nil
 	}
 	const before, after = 2000, 2000
-	return fmt.Errorf("PostgreSQL %d broke down:\n...%s", s.major, log[max(0, at[0]-before):min(len(log), at[1]+after)])
+	return fmt.Errorf("PostgreSQL %d crashed:\n...%s", s.major, log[max(0, at[0]-before):min(len(log), at[1]+after)])
 }
 
 // Bin returns the folder with the server's programs: psql, pg_recvlogical, ...
@@ -392,16 +390,16 @@ func (s *Server) command(ctx context.Context, program string, args ...string) *e
 	return asServer(ctx, filepath.Join(s.bin, program), args...)
 }
 
-// asServer makes a command that runs as the user that servers run as.
+// asServer makes a command that runs as the servers' user.
 func asServer(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Dir = "/" // our own folder may be closed to that user
+	cmd.Dir = "/" // that user may not be able to enter our working directory
 	cmd.Env = []string{"LC_ALL=C.UTF-8", "PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = Unprivileged()
 	return cmd
 }
 
-// logFrom returns the end of the log after an offset.
+// logFrom returns the log after an offset.
 func (s *Server) logFrom(offset int64) string {
 	b, err := os.ReadFile(s.Log())
 	if err != nil {

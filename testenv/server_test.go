@@ -29,7 +29,7 @@ const (
 
 func queryMessage(sql string) *pgproto3.Query { return &pgproto3.Query{String: sql} }
 
-// child is what this binary does as a process of its own: it starts a server, says where it is, and waits to be killed.
+// child is a child process of the test: it starts a server, prints its address, and waits to be killed.
 func child(string) int {
 	s, err := testenv.Start(context.Background(), testenv.Options{})
 	if err != nil {
@@ -40,8 +40,7 @@ func child(string) int {
 	select {}
 }
 
-// A server that breaks down fails tests that have nothing to do with it, each with a lost connection:
-// its log knows why.
+// A server crash fails unrelated tests with lost connections; the server's log has the reason.
 func TestServer_TellsWhyItBrokeDown(t *testing.T) {
 	t.Parallel()
 	s, err := testenv.Start(t.Context(), testenv.Options{})
@@ -137,7 +136,7 @@ func TestServer_AsksForAPassword(t *testing.T) {
 	t.Parallel()
 	s := testenv.Shared(t, 0)
 	if os.Getenv("EMBEDSIDECAR_TEST_DSN") != "" {
-		return // that server's rules are not ours
+		return // an external server has other rules
 	}
 	conn, err := pgx.Connect(t.Context(), "postgres://postgres:guess@"+s.Addr()+"/postgres?sslmode=disable")
 	if err == nil {
@@ -173,13 +172,13 @@ func TestServer_DiesWithItsProcess(t *testing.T) {
 	testenv.Eventually(t, waitLimit, func() (bool, string) {
 		return !testenv.Running(pid), fmt.Sprintf("server %d is still there", pid)
 	})
-	// What it left on the disk goes with the next start.
+	// The next start removes what it left on the disk.
 	s, err := testenv.Start(t.Context(), testenv.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	testenv.Eventually(t, waitLimit, func() (bool, string) { // another process's start may be at it, too
+	testenv.Eventually(t, waitLimit, func() (bool, string) { // another process's start may do it concurrently
 		_, err := os.Stat(dir)
 		return errors.Is(err, os.ErrNotExist), fmt.Sprintf("%s is still there (%v)", dir, err)
 	})
@@ -225,7 +224,7 @@ func TestEventually_WaitsAndThenShowsTheState(t *testing.T) {
 	}
 }
 
-// failing takes a failure as a test would, but does not fail.
+// failing records a failure but does not fail.
 type failing struct {
 	testing.TB
 	said string

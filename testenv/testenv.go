@@ -1,6 +1,6 @@
-// Package testenv gives tests and the demo a real PostgreSQL: throw-away servers, a migrated database per test, a TCP
-// proxy that breaks connections, and a way to wait. It never touches a server or a database that it did not make, and
-// leaves nothing behind: servers die with the process that started them, however that ends.
+// Package testenv provides a real PostgreSQL for tests and the demo: throw-away servers, a migrated database per test,
+// a TCP proxy that breaks connections, and helpers for waiting. It does not touch databases that it did not make, and
+// leaves nothing behind: servers die with the process that started them.
 //
 // A test binary that uses it ends its TestMain with Main, which stops the shared servers and reports leaked goroutines:
 //
@@ -12,9 +12,9 @@
 //		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, embedding vector(3))`)
 //	}
 //
-// The servers come from EMBEDSIDECAR_TEST_DSN (a running server, with a superuser), else PGBIN (a folder with the
-// programs), else what tools/postgres.sh put into the cache, else the system's own PostgreSQL if it has pgvector. A
-// test never skips because one is missing: it fails and says what to run.
+// The servers come from EMBEDSIDECAR_TEST_DSN (a running server, with a superuser), or PGBIN (a folder with the
+// programs), or the cache of tools/postgres.sh, or the system's PostgreSQL if it has pgvector. If none is found, a test
+// fails and says what to run; it never skips.
 package testenv
 
 import (
@@ -37,8 +37,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
 )
 
-// Main runs the tests of a binary, stops the shared servers and looks for goroutines left behind. The result is the
-// exit status. Goroutines that options ignore may stay.
+// Main runs the tests of a binary, stops the shared servers and checks for leaked goroutines, except those that options
+// ignore. It returns the exit status.
 func Main(m *testing.M, options ...goleak.Option) int {
 	plain()
 	if err := cmp.Or(fewerCases(), atATime()); err != nil {
@@ -57,7 +57,7 @@ func Main(m *testing.M, options ...goleak.Option) int {
 		}
 	}
 	if status != 0 {
-		return status // a failed test leaves goroutines, and they would hide the reason
+		return status // a failed test leaves goroutines, which would hide the reason
 	}
 	if err := leak.Find(options...); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
@@ -66,8 +66,7 @@ func Main(m *testing.M, options ...goleak.Option) int {
 	return 0
 }
 
-// plain takes the variables out of the environment that clients of Postgres read: they are about the servers of
-// anyone who runs the tests, and not about those of the tests.
+// plain unsets the environment variables of libpq: they concern the user's own servers.
 func plain() {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") && name != "PGBIN" {
@@ -76,8 +75,8 @@ func plain() {
 	}
 }
 
-// atATime sets how many parallel tests run at a time, unless -parallel says it: two for each CPU, since tests mostly
-// wait for something, up to four. More would want more connections, slots and memory than their server has.
+// atATime sets the number of parallel tests, unless -parallel is given: two for each CPU, since tests mostly wait, but
+// at most four. More would need more connections, slots and memory than the server has.
 func atATime() error {
 	tests := min(2*runtime.GOMAXPROCS(0), 4)
 	flag.Parse()
@@ -89,7 +88,7 @@ func atATime() error {
 	return flag.Set("test.parallel", strconv.Itoa(tests))
 }
 
-// shared are the servers that all tests of this binary use, by major.
+// shared are the servers of all tests of this binary, by major.
 var shared = struct {
 	mu      sync.Mutex
 	servers map[int]func() (*Server, error)
@@ -99,8 +98,8 @@ var shared = struct {
 // call starts it, Main stops it. Tests that restart a server, fill its disk, hold transactions open or change its
 // settings start their own instead.
 //
-// Its defaults are unfriendly on purpose (DateStyle, TimeZone, IntervalStyle, bytea_output, extra_float_digits): what
-// depends on them fails here and not at a user's.
+// Its defaults are unusual on purpose (DateStyle, TimeZone, IntervalStyle, bytea_output, extra_float_digits), so that
+// code that depends on them fails in tests.
 func Shared(t testing.TB, major int) *Server {
 	t.Helper()
 	if major == 0 {
@@ -130,8 +129,8 @@ func startShared(major int) (*Server, error) {
 	return Start(ctx, Options{Major: major, Config: unfriendly})
 }
 
-// fewerCases has a property of package rapid that asks a server tried with fewer cases than one in memory, unless
-// -rapid.checks or EMBEDSIDECAR_CHECKS says otherwise.
+// fewerCases reduces the number of cases of rapid properties, which use a server here, unless -rapid.checks or
+// EMBEDSIDECAR_CHECKS is set.
 func fewerCases() error {
 	f := flag.Lookup("rapid.checks")
 	if f == nil {
@@ -140,7 +139,7 @@ func fewerCases() error {
 	return f.Value.Set(cmp.Or(os.Getenv(checks), "30"))
 }
 
-// unfriendly are legal defaults that few expect.
+// unfriendly are valid but unusual settings.
 var unfriendly = map[string]string{
 	"datestyle":          "SQL, DMY",
 	"timezone":           "Asia/Kathmandu",
@@ -161,7 +160,7 @@ func stopShared() (err error) {
 	return err
 }
 
-// EachMajor runs a test once per major of Majors, for what differs between them: replication and write-back.
+// EachMajor runs a test once per major of Majors, for features that differ between them: replication and write-back.
 func EachMajor(t *testing.T, test func(t *testing.T, major int)) {
 	t.Helper()
 	for _, major := range Majors(t) {
@@ -169,14 +168,14 @@ func EachMajor(t *testing.T, test func(t *testing.T, major int)) {
 	}
 }
 
-// checks is the variable that says how many cases of a property are tried.
+// checks is the variable for the number of cases of a property.
 const checks = "EMBEDSIDECAR_CHECKS"
 
-// each is the variable that has every test of InTurn run on each of Majors.
+// each is the variable that makes every InTurn test run on each of Majors.
 const each = "EMBEDSIDECAR_EACH"
 
-// InTurn runs a test on one of Majors, each turn on another, so that all have their share: a long one, or one of what
-// does not differ between them. It runs on each where the variable that makes it longer is set, or EMBEDSIDECAR_EACH.
+// InTurn runs a test on one of Majors, selected by turn, to distribute tests that are long or do not depend on the
+// major. It runs on each of them if the variable longer or EMBEDSIDECAR_EACH is set.
 func InTurn(t *testing.T, turn int, longer string, test func(t *testing.T, major int)) {
 	t.Helper()
 	if os.Getenv(longer) != "" || os.Getenv(each) != "" {
@@ -202,8 +201,7 @@ func FromEnvironment(t testing.TB, name string, usual int) int {
 	return n
 }
 
-// Eventually polls until a condition holds. After timeout it fails the test with the last state that the condition
-// told.
+// Eventually polls until a condition holds. After timeout it fails the test with the last state from the condition.
 func Eventually(t testing.TB, timeout time.Duration, condition func() (done bool, state string)) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)
@@ -221,19 +219,19 @@ func Eventually(t testing.TB, timeout time.Duration, condition func() (done bool
 	}
 }
 
-// OpenAI returns a Python that has OpenAI's client, as make test puts it into the cache.
+// OpenAI returns a Python with OpenAI's client, which make test puts into the cache.
 func OpenAI(tb testing.TB) string {
 	tb.Helper()
 	return Python(tb, "openai")
 }
 
-// Python returns a Python that has a client, as make test puts it into the cache.
+// Python returns a Python with a client, which make test puts into the cache.
 func Python(tb testing.TB, client string) string {
 	tb.Helper()
 	return filepath.Join(installed(tb, "openai", client), "..", "..", "..", "..", "bin", "python3")
 }
 
-// Pgai returns the SQL that makes the schema of pgai 0.12.1, from the package that make test puts into the cache.
+// Pgai returns the SQL of pgai 0.12.1's schema, from the package that make test puts into the cache.
 func Pgai(tb testing.TB) string {
 	tb.Helper()
 	sql, err := os.ReadFile(installed(tb, "pgai", "pgai/data/ai.sql"))
@@ -243,7 +241,7 @@ func Pgai(tb testing.TB) string {
 	return strings.NewReplacer("@extschema:vector@", "public", "__version__", "0.12.1").Replace(string(sql))
 }
 
-// installed returns the path of what a package for Python has installed.
+// installed returns the path of an installed Python package.
 func installed(tb testing.TB, environment, name string) string {
 	tb.Helper()
 	// as the Makefile has it

@@ -23,7 +23,7 @@ func TestUninstall_ThenTheQuickStartAgain(t *testing.T) {
 	s.run(0, "uninstall", "--yes")
 	s.db.MustExec("DELETE FROM docs WHERE id <= 5; UPDATE docs SET title = NULL, body = NULL WHERE id = 6; UPDATE docs SET body = 'other' WHERE id = 7; INSERT INTO docs VALUES (41, 'new', '')")
 	_, stderr := s.run(0, start...)
-	s.has(stderr, "taken up again")
+	s.has(stderr, "taken over from an earlier set-up")
 	s.run(0, "verify", "--deep", "100")
 	// no orphans, and no vector for the row without text
 	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding"); n != 35 {

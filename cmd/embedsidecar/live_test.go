@@ -235,7 +235,7 @@ func TestPlan_AChangedIgnoreIsPricedOnce(t *testing.T) {
 	other := s.configured(liveDocs)
 	stdout, _ := s.run(0, "plan", "--config", other, "-o", "json")
 	told := decoded[control.Configured](t, stdout)
-	if len(told.Costs) != 0 || !strings.Contains(strings.Join(told.Warnings, "\n"), "did not count until now: 1") {
+	if len(told.Costs) != 0 || !strings.Contains(strings.Join(told.Warnings, "\n"), "last edit was ignored: 1") {
 		t.Errorf("plan: %+v", told)
 	}
 	d.end(syscall.SIGTERM, 0)

@@ -270,7 +270,7 @@ func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	becomes("invalid " + ours)
 	stdout, _ := s.run(0, "status")
 	s.has(stdout, "INDEX", "invalid", "! public.docs: the build of index "+ours+
-		" was broken off: REINDEX INDEX CONCURRENTLY")
+		" was interrupted: REINDEX INDEX CONCURRENTLY")
 	stdout, _ = s.run(0, "status", "-o", "yaml")
 	s.has(stdout, "state: invalid")
 	release()

@@ -270,7 +270,7 @@ func TestP10_ASlowSetUpSaysWhatItWaitsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := s.background("init", "--pipeline", "docs: title, body -> embedding", "--log-format", "json")
-	s.has(d.logged("the set-up takes long", "waits_for"), "slow one")
+	s.has(d.logged("set-up is waiting", "waits_for"), "slow one")
 	if _, err := conn.Exec(t.Context(), `COMMIT`); err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ func TestTasks_Finished(t *testing.T) {
 		t.Errorf("exported: %s", stdout)
 	}
 	_, stderr := s.run(exitUsage, "tasks", "list", "--state", "finished", "--state", "todo")
-	s.has(stderr, "without those of other states")
+	s.has(stderr, "cannot be combined with other states")
 	s.run(exitUsage, "tasks", "list", "--state", "finished", "--class", "data")
 	s.run(0, "tasks", "clear-history", "docs")
 	if got := len(s.tasks("--state", "finished")); got != 0 {

@@ -33,7 +33,7 @@ pipelines:
 	s.run(0, "verify")
 	s.db.MustExec(`UPDATE events SET payload = 'no json' WHERE id = 7`)
 	stdout, stderr := s.run(exitFailed, "verify")
-	s.has(stdout+stderr, "events, row 7: its text or filter fails: SQLSTATE 22P02", "not as they should be: events")
+	s.has(stdout+stderr, "events, row 7: its text or filter fails: SQLSTATE 22P02", "verification failed: events")
 	for _, flag := range []string{"--hybrid", "--quiet"} { // that row has the vector of its old text
 		stdout, _ = s.run(0, "search", "events", "text 3", "-k", "20", flag, "-o", "json")
 		if hits := decoded[[]search.Hit](t, stdout); len(hits) < 19 {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// The strategies Character and Recursive cut as the text splitters of LangChain do, which many other programs use:
-// sizes are in characters, and chunks are filled one after the other.
+// The strategies Character and Recursive cut like LangChain's text splitters, which many programs use: sizes are in
+// characters, and chunks are filled one after the other.
 
 // piece is a part of a text between two separators.
 type piece struct{ start, end, size int } // size in characters
@@ -15,8 +15,8 @@ type piece struct{ start, end, size int } // size in characters
 // splitter cuts one text by characters.
 type splitter struct {
 	text   string
-	size   int // most characters of a chunk, where a separator allows it
-	repeat int // most characters that a chunk repeats of the one before
+	size   int // limit of characters in a chunk, if separators allow it
+	repeat int // limit of characters that a chunk repeats of the one before
 	chunks []Chunk
 }
 
@@ -43,8 +43,8 @@ func first(list []string) string {
 	return list[0]
 }
 
-// split returns the parts of a range that are not empty; with keep each begins with the separator before it. The empty
-// separator stands between any two characters.
+// split returns the non-empty parts of a range; with keep, each begins with the separator before it. The empty
+// separator splits between any two characters.
 func (c *splitter) split(start, end int, separator string, keep bool) (list []piece) {
 	add := func(from, to int) {
 		if from < to {
@@ -74,7 +74,7 @@ func (c *splitter) split(start, end int, separator string, keep bool) (list []pi
 	}
 }
 
-// recurse cuts a range by the first separator that it holds; what is too long then, by those after it.
+// recurse cuts a range by the first separator that occurs in it, and parts that are still too long by the next ones.
 func (c *splitter) recurse(start, end int, separators []string) {
 	separator, rest := "", []string(nil)
 	if len(separators) > 0 {
@@ -106,7 +106,7 @@ func (c *splitter) recurse(start, end int, separators []string) {
 	c.fill(small, 0)
 }
 
-// fill makes chunks of pieces, as many in each as fit; between two of them stands a separator of so many characters.
+// fill makes chunks of as many pieces as fit; between is the number of characters of the separator.
 func (c *splitter) fill(pieces []piece, between int) {
 	first, total := 0, 0 // of the chunk that is being filled
 	sep := func(n int) int {
@@ -130,7 +130,7 @@ func (c *splitter) fill(pieces []piece, between int) {
 	}
 }
 
-// add adds a chunk, without the white space around it if strip says so, and none that has nothing else.
+// add adds a chunk, with strip without surrounding white space. It skips blank chunks.
 func (c *splitter) add(start, end int, strip bool) {
 	if strip {
 		end = start + len(strings.TrimRightFunc(c.text[start:end], blank))
@@ -141,10 +141,10 @@ func (c *splitter) add(start, end int, strip bool) {
 	}
 }
 
-// blank reports whether Python takes a character for white space.
+// blank reports whether Python treats a character as white space.
 func blank(r rune) bool { return unicode.IsSpace(r) || '\x1c' <= r && r <= '\x1f' }
 
-// collapse makes one separator of each run of them.
+// collapse replaces each run of separators by one.
 func collapse(text, separator string) string {
 	var b strings.Builder
 	for i, part := range strings.Split(text, separator) {

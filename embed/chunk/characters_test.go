@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCut_CutsAsLangChainDoes compares 1,000 texts with what the library itself makes of them (testdata/langchain.py).
+// TestCut_CutsAsLangChainDoes compares the chunks of 1,000 texts with those of LangChain (testdata/langchain.py).
 func TestCut_CutsAsLangChainDoes(t *testing.T) {
 	t.Parallel()
 	file, err := os.Open("testdata/langchain.json.gz")
@@ -40,7 +40,7 @@ func TestCut_CutsAsLangChainDoes(t *testing.T) {
 		for _, k := range chunks {
 			got = append(got, k.Of(c.Text))
 		}
-		// Nothing is embedded of white space.
+		// White space is not embedded.
 		want := slices.DeleteFunc(c.Chunks, func(s string) bool { return strings.TrimFunc(s, blank) == "" })
 		if !slices.Equal(got, want) {
 			t.Fatalf("case %d: %s, %d characters, overlap %d, separators %q of\n%q\ngives %q\nwant  %q", i, c.Strategy, c.Size,

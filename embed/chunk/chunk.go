@@ -1,11 +1,10 @@
-// Package chunk cuts a text into chunks that a model reads whole. It is pure: the same text, tokens and settings
-// always give the same chunks.
+// Package chunk cuts a text into chunks that fit into a model's token limit. It is pure: the same text, tokens and
+// settings always give the same chunks.
 //
-// An edit moves no border that it does not touch. A text is cut where it is made up of parts anyway (sections,
-// paragraphs, code blocks); a part that fits is a chunk, whatever stands before and after it, so that it may be moved
-// at no cost. Where parts have to be cut or joined, the order in which that happens follows from the words beside
-// each border and not from their place in the text: an edit changes its own chunk and, at worst, a few beside it.
-// Filling chunks one after the other would move every border behind the edit.
+// An edit keeps the borders elsewhere in the text. A text is cut between its parts (sections, paragraphs, code blocks).
+// A part that fits is a chunk by itself, so it can be moved without embedding it again. If parts have to be cut or
+// joined, the order depends on the words beside each border, not on their position. So an edit changes its own chunk
+// and, at worst, a few next to it. Filling chunks one after the other would move every border after the edit.
 package chunk
 
 import (
@@ -23,7 +22,7 @@ type Strategy string
 const (
 	None      Strategy = "none"      // nowhere: the whole text is one chunk
 	Tokens    Strategy = "tokens"    // between two words
-	Sentences Strategy = "sentences" // between paragraphs; a paragraph that is too long between sentences
+	Sentences Strategy = "sentences" // between paragraphs, and inside long ones between sentences
 	Markdown  Strategy = "markdown"  // between headings, paragraphs, lists, tables and code blocks
 	Character Strategy = "character" // at a separator, as LangChain's CharacterTextSplitter does
 	Recursive Strategy = "recursive" // at the first of several separators, as RecursiveCharacterTextSplitter does
@@ -32,36 +31,35 @@ const (
 // Settings say how to cut.
 type Settings struct {
 	Strategy Strategy
-	Tokens   int // most tokens in what is embedded of a chunk, its context line included
-	Overlap  int // most tokens repeated from the chunk before, where a paragraph, table or code block had to be cut
-	// of Character and Recursive, where Overlap is in characters, too: most characters of the text of a chunk
+	Tokens   int // limit of tokens embedded for a chunk, including its context line
+	Overlap  int // limit of tokens repeated from the previous chunk, if a paragraph, table or code block had to be cut
+	// for Character and Recursive: limit of characters in a chunk; Overlap is then in characters, too
 	Characters int
 	Separators []string // in the order in which they are tried; Character has one
-	Between    string   // what stands between a context and its chunk; "": an empty line
+	Between    string   // text between a context and its chunk; "": an empty line
 }
 
-// Within returns the settings for a model that reads so many tokens (0: any number) and has some of its own around a
-// text.
+// Within returns the settings for a model with a limit of maxTokens (0: none) that adds around tokens to a text.
 func (s Settings) Within(maxTokens, around int) Settings {
-	const least = 8 // whatever the model describes
+	const least = 8 // even if the model's limit is lower
 	if maxTokens > 0 {
 		s.Tokens = max(least, min(s.Tokens, maxTokens-around))
 	}
 	return s
 }
 
-// Text is a text, or a title, and where its tokens end.
+// Text is a text or a title with the ends of its tokens.
 type Text struct {
 	Text string
-	Ends []int // offset in bytes after each token, not decreasing
+	Ends []int // byte offset after each token, not decreasing
 }
 
 // Chunk is a piece of a text: the bytes from Start up to End, both at borders of characters.
 type Chunk struct {
 	Start, End int
-	Context    string // for the model to read first, as one line: title and headings; may be empty
-	Between    string // what stands between the two; "": an empty line
-	Joined     string // a separator of which a run counts as one; "": none
+	Context    string // title and headings, embedded before the text; one line, may be empty
+	Between    string // text between context and chunk; "": an empty line
+	Joined     string // a separator whose runs count as one; "": none
 }
 
 // Of is the text of the chunk, without its context.
@@ -73,7 +71,7 @@ func (c Chunk) Of(text string) string {
 	return own
 }
 
-// Embedded is what is embedded of a chunk of the text.
+// Embedded returns what is embedded for a chunk of the text.
 func (c Chunk) Embedded(text string) string {
 	if c.Context == "" && c.Between == "" {
 		return c.Of(text)
@@ -81,25 +79,25 @@ func (c Chunk) Embedded(text string) string {
 	return c.Context + cmp.Or(c.Between, "\n\n") + c.Of(text)
 }
 
-// shares of the limit.
+// Shares of the token limit.
 const (
 	contextShare = 4 // a context line has at most a quarter
 	smallShare   = 4 // a part with less than a quarter is joined to its neighbours
 )
 
-// Try is Cut, and keeps a panic of a parser to the text that caused it: what was panicked with may hold the text.
+// Try is Cut, but returns an error if a parser panics. The panic's value is not part of the error, because it may
+// contain the text.
 func Try(s Settings, text, title Text) (chunks []Chunk, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("cutting it into chunks failed (%T)", p)
+			err = fmt.Errorf("cannot cut it into chunks (%T)", p)
 		}
 	}()
 	return Cut(s, text, title), nil
 }
 
-// Cut cuts a text. Chunks come in order and hold all of the text but white space around them; they overlap only as
-// the settings say. None is empty or nothing but white space. A chunk has more tokens than the limit only if a single
-// character has.
+// Cut cuts a text. Chunks are in order and cover the whole text except white space around them; they overlap only as
+// the settings say. No chunk is blank. A chunk exceeds the token limit only if a single character does.
 //
 // The title, which may be empty, begins the context line of every chunk; the headings above the chunk follow with
 // Markdown. With Character and Recursive the context is the title as it is.
@@ -149,7 +147,7 @@ func (c *cutter) chunks(groups []group) []Chunk {
 	return chunks
 }
 
-// trim leaves white space out on both sides. What Markdown makes of a line depends on its indentation, which is kept.
+// trim removes white space on both sides. It keeps a line's indentation, which is significant in Markdown.
 func (c *cutter) trim(start, end int) (int, int) {
 	end = start + len(strings.TrimRightFunc(c.text[start:end], unicode.IsSpace))
 	content := end - len(strings.TrimLeftFunc(c.text[start:end], unicode.IsSpace))
@@ -162,8 +160,8 @@ func (c *cutter) trim(start, end int) (int, int) {
 	return content, end
 }
 
-// overlap returns where a chunk that begins with a unit begins when it repeats the end of what stands before: whole
-// units if one fits, or else words.
+// overlap returns the start of a chunk that also repeats the end of the text before its first unit: whole units if one
+// fits, or else words.
 func (c *cutter) overlap(at int) int {
 	start := c.units[at].start
 	from := start

@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
 )
 
-// words tells where words end: a tokenizer that people can count along with.
+// words is a tokenizer whose tokens are words.
 func words(text string) []int {
 	var ends []int
 	inside := false
@@ -32,7 +32,7 @@ func cut(s chunk.Settings, text, title string) []chunk.Chunk {
 	return chunk.Cut(s, chunk.Text{Text: text, Ends: words(text)}, chunk.Text{Text: title, Ends: words(title)})
 }
 
-// embedded returns what is embedded of each chunk.
+// embedded returns what is embedded for each chunk.
 func embedded(s chunk.Settings, text, title string) []string {
 	var list []string
 	for _, c := range cut(s, text, title) {
@@ -57,7 +57,7 @@ func prose(r *rand.Rand, n int) string {
 	return strings.Join(list, " ")
 }
 
-// check makes sure of what holds for all chunks of all texts.
+// check checks what must hold for all chunks of all texts.
 func check(t *testing.T, s chunk.Settings, text, title string) []chunk.Chunk {
 	t.Helper()
 	chunks := cut(s, text, title)
@@ -165,7 +165,7 @@ func TestCut_MovedParagraphChangesNothing(t *testing.T) {
 			s := chunk.Settings{Strategy: strategy, Tokens: 128, Overlap: 16}
 			var paragraphs []string
 			for range 40 {
-				paragraphs = append(paragraphs, prose(r, 4+r.IntN(20))) // some have to be cut
+				paragraphs = append(paragraphs, prose(r, 4+r.IntN(20))) // some must be cut
 			}
 			before := embedded(s, strings.Join(paragraphs, "\n\n"), "")
 			from, to := r.IntN(40), r.IntN(40)
@@ -177,7 +177,7 @@ func TestCut_MovedParagraphChangesNothing(t *testing.T) {
 	}
 }
 
-// fresh counts the texts that were not there before.
+// fresh counts the texts in after that are not in before.
 func fresh(before, after []string) int {
 	known := map[string]bool{}
 	for _, text := range before {

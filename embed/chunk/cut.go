@@ -9,23 +9,24 @@ import (
 	"github.com/clipperhouse/uax29/v2/sentences"
 )
 
-// border is what stands between a unit and the one before it, the weakest first: the order in which units are joined.
+// border is the kind of border between a unit and the one before it. Units are joined in this order, at the weakest
+// borders first.
 type border int8
 
 const (
-	heading  border = iota // after a heading: it goes with what follows
+	heading  border = iota // after a heading, which belongs to what follows
 	token                  // inside a word
 	word                   // between words
 	sentence               // between sentences, or lines of code
-	item                   // between items of a list, rows of a table, or parts of code with an empty line between
-	part                   // between parts that stand for themselves: paragraphs, lists, tables, code blocks
+	item                   // between items of a list, rows of a table, or parts of code separated by an empty line
+	part                   // between parts: paragraphs, lists, tables, code blocks
 	hard                   // before a heading, and at the beginning: never joined
 )
 
 // inner reports whether a border is inside a part that had to be cut.
 func inner(b border) bool { return b >= token && b <= item }
 
-// unit is a piece of text that is not cut any further.
+// unit is a piece of text that is not cut further.
 type unit struct {
 	start, end int
 	border     border // before it
@@ -41,8 +42,8 @@ type cutter struct {
 	titles   int // tokens of the title
 	units    []unit
 	sections []section
-	next     border // before the next unit, if it is a stronger one than that which the unit asks for
-	above    int    // where the headings begin that stand right before the present part
+	next     border // the least border before the next unit
+	above    int    // start of the headings directly before the current part
 }
 
 func newCutter(s Settings, text, title Text) *cutter {
@@ -52,11 +53,11 @@ func newCutter(s Settings, text, title Text) *cutter {
 	return c
 }
 
-// longest is how many bytes may go without counting as a token: a model may take a word of any length, or white
-// space, for one or none.
+// longest is how many bytes at most count as one token: for some models a long word or white space is one token, or
+// none.
 const longest = 32
 
-// spread returns where tokens end, moved to borders of characters, with more of them where there are none for long.
+// spread returns the ends of tokens, moved to borders of characters. It adds more in long stretches without any.
 func spread(t Text) []int {
 	ends := make([]int, 0, len(t.Ends)+len(t.Text)/longest/4)
 	last := 0
@@ -75,7 +76,7 @@ func spread(t Text) []int {
 	return ends
 }
 
-// align moves an offset on to the next border of characters.
+// align moves an offset forward to the next border of characters.
 func align(text string, at int) int {
 	for at < len(text) && !utf8.RuneStart(text[at]) {
 		at++
@@ -91,7 +92,7 @@ func (c *cutter) before(at int) int {
 	return n
 }
 
-// limit is the most tokens for the text of a chunk of the present section.
+// limit is the token limit of a chunk's text in the current section.
 func (c *cutter) limit() int { return c.sections[len(c.sections)-1].limit }
 
 // emit adds a unit.
@@ -103,7 +104,7 @@ func (c *cutter) emit(start, end int, b border) {
 	c.next = heading
 }
 
-// way is how a piece that is too long is cut.
+// way is a way to cut a piece that is too long.
 type way int8
 
 const (
@@ -113,9 +114,9 @@ const (
 	byToken
 )
 
-// divide adds the units of a piece: one if it fits, or else those of its pieces.
+// divide adds a piece as one unit if it fits, or else divides it further.
 func (c *cutter) divide(w way, start, end int, b border) {
-	if w != byWord || b != word { // the strategy tokens has no parts, only words
+	if w != byWord || b != word { // the strategy Tokens cuts between words only
 		if c.whole(start, end, b) {
 			c.emit(start, end, b)
 			return
@@ -144,7 +145,7 @@ func (c *cutter) divide(w way, start, end int, b border) {
 	}
 }
 
-// whole reports whether a piece after such a border fits: with the headings before it, or with an overlap.
+// whole reports whether a piece fits into a chunk, with the headings before it or with an overlap.
 func (c *cutter) whole(start, end int, b border) bool {
 	switch {
 	case b == heading:
@@ -165,7 +166,7 @@ func (c *cutter) each(start, end int, first, others border, next func(string) in
 	}
 }
 
-// eachToken adds a unit for each token of a word. The last takes what follows it.
+// eachToken adds a unit for each token of a word. The last one includes what follows.
 func (c *cutter) eachToken(start, end int, b border) {
 	for i := c.before(start); start < end; i++ {
 		stop := end
@@ -209,7 +210,7 @@ func nextWord(text string) int {
 	return len(text)
 }
 
-// emptyLineBefore reports whether the line before a line holds nothing.
+// emptyLineBefore reports whether the previous line is empty.
 func (c *cutter) emptyLineBefore(start int) bool {
 	if start == 0 {
 		return false
@@ -218,7 +219,7 @@ func (c *cutter) emptyLineBefore(start int) bool {
 	return strings.TrimSpace(before[strings.LastIndexByte(before, '\n')+1:]) == ""
 }
 
-// paragraphs adds the units of a text without markup: parts are what empty lines separate.
+// paragraphs adds the units of a text without markup. Its parts are separated by empty lines.
 func (c *cutter) paragraphs() {
 	c.section(nil)
 	start, blank := 0, false

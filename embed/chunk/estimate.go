@@ -2,12 +2,11 @@ package chunk
 
 import "unicode"
 
-// perToken is how many ASCII letters and digits of one word are counted as a token.
+// perToken is how many ASCII letters and digits of a word count as one token.
 const perToken = 4
 
-// Estimate returns about where the tokens of a text end, for models whose tokenizer is not at hand. It rather counts
-// too many than too few: a token for each four letters or digits of a word, for each other sign, and for each letter
-// outside ASCII.
+// Estimate returns the estimated ends of the tokens of a text, for models without a known tokenizer. It tends to
+// overestimate: it counts a token for every four ASCII letters or digits of a word, and for each other character.
 func Estimate(text string) []int {
 	ends := make([]int, 0, len(text)/perToken+1)
 	run := 0 // letters since the last end

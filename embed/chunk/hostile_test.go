@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
 )
 
-// What a row may hold must not keep a worker busy for minutes, however it is made.
+// No text may keep a worker busy for minutes.
 func TestCut_HostileTextsTakeLittleTime(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 10
@@ -47,7 +47,7 @@ func TestCut_HostileTextsTakeLittleTime(t *testing.T) {
 	}
 }
 
-// worked is the time that this process has had of the CPUs: how long it had to wait for them says nothing.
+// worked is the CPU time of this process. Wall time would include waiting for a CPU.
 func worked(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage

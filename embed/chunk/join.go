@@ -8,16 +8,16 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// group is units that became one chunk: the first and the last of them.
+// group is the first and the last of the units of a chunk.
 type group struct{ first, last int }
 
-// beside is how many bytes on each side of a border its turn depends on.
+// beside is how many bytes on each side of a border determine its order.
 const beside = 64
 
-// join joins neighbouring units as long as they fit, the weakest borders first, and those of one kind in an order
-// that follows from the words beside them: as good as random, yet the same wherever the words stand. Parts are joined
-// only where one is small, and not with a piece of one that was cut. When it ends, no two pieces of a part that was
-// cut would fit together.
+// join joins neighbouring units as long as they fit, at the weakest borders first. The order of borders of one kind is
+// a hash of the words beside them: pseudo-random, but independent of their position. Parts are joined only if one of
+// them is small, and not with a piece of a part that was cut. At the end no two neighbouring pieces of such a part
+// would fit together.
 func (c *cutter) join() []group {
 	type turn struct {
 		border border
@@ -33,7 +33,7 @@ func (c *cutter) join() []group {
 	slices.SortFunc(turns, func(x, y turn) int {
 		return cmp.Or(cmp.Compare(x.border, y.border), cmp.Compare(x.order, y.order), cmp.Compare(x.unit, y.unit))
 	})
-	// first of the group that ends with a unit, and last of the one that begins with it
+	// first: of the group that ends with a unit. last: of the group that begins with it.
 	first, last := make([]int, len(c.units)), make([]int, len(c.units))
 	for i := range c.units {
 		first[i], last[i] = i, i
@@ -65,14 +65,14 @@ func (c *cutter) fits(left, right group, b border) bool {
 	return l+r <= limit
 }
 
-// fragment reports whether a group is a piece of a part that had to be cut.
+// fragment reports whether a group is a piece of a part that was cut.
 func (c *cutter) fragment(g group) bool {
 	return inner(c.units[g.first].border) || g.last+1 < len(c.units) && inner(c.units[g.last+1].border)
 }
 
 func (c *cutter) size(g group) int { return c.tokens(c.units[g.first].start, c.units[g.last].end) }
 
-// order is when the border before a unit has its turn.
+// order is the position of the border before a unit in the order of joining.
 func (c *cutter) order(i int) uint64 {
 	before := strings.TrimSpace(c.text[c.units[i-1].start:c.units[i].start])
 	after := strings.TrimSpace(c.text[c.units[i].start:c.units[i].end])

@@ -12,7 +12,7 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// blocks reads the blocks of Markdown, tables included, and nothing inside a line.
+// blocks parses the blocks of Markdown, including tables, but not inline markup.
 var blocks = parser.NewParser(
 	parser.WithBlockParsers(parser.DefaultBlockParsers()...),
 	parser.WithParagraphTransformers(util.Prioritized(extension.NewTableParagraphTransformer(), 200)),
@@ -28,7 +28,7 @@ func (c *cutter) markdown() {
 	root := blocks.Parse(text.NewReader([]byte(c.text)))
 	nodes := c.children(root, 0, len(c.text))
 	if len(nodes) == 0 || nodes[0].start > 0 {
-		c.section(nil) // what stands before the first block is no block: white space
+		c.section(nil) // only white space can precede the first block
 		end := len(c.text)
 		if len(nodes) > 0 {
 			end = nodes[0].start
@@ -65,11 +65,11 @@ func (c *cutter) markdown() {
 	}
 }
 
-// mostMarkers is how many bytes of marks of lists and quotes a line may begin with. Parsing takes time with their
+// mostMarkers is the limit of list and quote marks at the start of a line, in bytes. The time to parse grows with their
 // square.
 const mostMarkers = 256
 
-// nested reports whether a text is more nested than anybody can mean.
+// nested reports whether a text is nested too deeply to be parsed.
 func nested(text string) bool {
 	for line := range strings.Lines(text) {
 		if marks := len(line) - len(strings.TrimLeft(line, " \t>-+*.)0123456789")); marks > mostMarkers {
@@ -79,7 +79,7 @@ func nested(text string) bool {
 	return false
 }
 
-// deepest is how far lists and quotes inside one another are followed.
+// deepest is how many levels of nested lists and quotes are followed.
 const deepest = 16
 
 // block adds the units of a block.
@@ -110,13 +110,13 @@ func (c *cutter) block(n block, b border, depth int) {
 	}
 }
 
-// block is a block with the lines it takes up, the empty ones behind it included.
+// block is a block with its range of lines, including empty ones after it.
 type block struct {
 	node       ast.Node
 	start, end int
 }
 
-// children returns the blocks in a node that takes up a range of lines. Those that begin on one line are one block.
+// children returns the blocks in a node with a range of lines. Those that begin on the same line are one block.
 func (c *cutter) children(n ast.Node, start, end int) []block {
 	var list []block
 	for child := n.FirstChild(); child != nil; child = child.NextSibling() {

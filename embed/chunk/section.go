@@ -6,23 +6,23 @@ import (
 	"unicode"
 )
 
-// joint stands between the parts of a context line.
+// joint separates the parts of a context line.
 const joint = " > "
 
-// jointTokens is what a joint, or the empty line after a context, may cost with any tokenizer.
+// jointTokens is the token cost of a joint, or of the empty line after a context, with any tokenizer.
 const jointTokens = 2
 
-// title is a heading: its place, its depth from 1, its text on one line and how many tokens that has.
+// title is a heading: its position, its depth from 1, its text on one line and the number of its tokens.
 type title struct {
 	start, level, tokens int
 	text                 string
 }
 
-// section is what stands under a heading.
+// section is the text under a heading.
 type section struct {
 	title string
-	path  []title // headings above and the section's own, outermost first, as many as fit
-	limit int     // tokens for the text of a chunk
+	path  []title // enclosing headings and the section's own, outermost first, as many as fit
+	limit int     // token limit of a chunk's text
 }
 
 // section begins a section. The units that follow belong to it.
@@ -31,7 +31,7 @@ func (c *cutter) section(path []title) {
 	if c.title != "" {
 		cost = c.titles + jointTokens
 	}
-	for i, t := range slices.Backward(path) { // the innermost say most
+	for i, t := range slices.Backward(path) { // the innermost are most specific
 		with := cost + t.tokens + jointTokens
 		if with > c.settings.Tokens/contextShare {
 			path = path[i+1:]
@@ -42,8 +42,8 @@ func (c *cutter) section(path []title) {
 	c.sections = append(c.sections, section{title: c.title, path: path, limit: max(1, c.settings.Tokens-cost)})
 }
 
-// context returns the context line of a chunk: title and headings, but those that are in the chunk, and what says the
-// same as the part before it, as the first heading of an article often does.
+// context returns the context line of a chunk: title and headings. It omits headings inside the chunk, and those equal
+// to the part before, such as a first heading that repeats the title.
 func (s *section) context(first, last unit) string {
 	var parts []string
 	if s.title != "" {
@@ -58,7 +58,7 @@ func (s *section) context(first, last unit) string {
 	return strings.Join(parts, joint)
 }
 
-// shorten makes one line of a title, cut after a word so that it has at most so many tokens, and counts them.
+// shorten puts a title on one line, cut after a word to at most most tokens, and returns their number.
 func shorten(t Text, most int) (string, int) {
 	c := cutter{text: t.Text, ends: spread(t)}
 	end := len(t.Text)

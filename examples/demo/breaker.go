@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// faults are the ways to break something, in the order in which they are taken.
+// faults are the kinds of faults, in the order in which they are used.
 var faults = []struct {
 	what string
 	do   func(ctx context.Context, d *demo) error
@@ -28,7 +28,7 @@ var faults = []struct {
 	}},
 }
 
-// suffer breaks something every two to four seconds.
+// suffer injects a fault every two to four seconds.
 func (d *demo) suffer(ctx context.Context) error {
 	const shortest, spread = 2 * time.Second, 2 * time.Second
 	for i := range d.o.faults {
@@ -44,7 +44,7 @@ func (d *demo) suffer(ctx context.Context) error {
 	return nil
 }
 
-// killPlugin kills the plugin; where it is just being started again, that is waited for.
+// killPlugin kills the plugin. If the plugin is being restarted, it waits.
 func (d *demo) killPlugin(ctx context.Context) error {
 	const timeout = time.Minute
 	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); {

@@ -23,7 +23,7 @@ const (
 	table    = "public.packages"
 )
 
-// questions are what is searched for at the end.
+// questions are the final searches.
 var questions = []string{"tool to edit photos", "play music in the terminal", "database server"}
 
 // demo is one run of it.
@@ -39,7 +39,7 @@ type demo struct {
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
 
-// show runs the demo and cleans up, however it ends.
+// show runs the demo and always cleans up.
 func show(ctx context.Context, o options, out io.Writer) (err error) {
 	d := &demo{o: o, out: out}
 	texts, err := readTexts(o.texts)
@@ -54,11 +54,11 @@ func show(ctx context.Context, o options, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	d.say("== a throw-away PostgreSQL")
-	// Its settings are the usual ones: it also waits for the disk at each commit.
+	// Fsync is on, as on a production server.
 	if d.server, err = testenv.Start(ctx, testenv.Options{Major: o.pg, Fsync: true}); err != nil {
 		return fmt.Errorf("start a throw-away PostgreSQL: %w", err)
 	}
-	//nolint:contextcheck // it ends the server also after ctx has ended
+	// nolint:contextcheck // it stops the server even if ctx has ended
 	defer func() { err = errors.Join(err, d.server.Close()) }()
 	password := rand.Text()
 	if err := d.makeDatabase(ctx, password, texts[:d.loaded]); err != nil {
@@ -80,7 +80,7 @@ func show(ctx context.Context, o options, out io.Writer) (err error) {
 	return d.perform(ctx)
 }
 
-// perform is what there is to see.
+// perform runs the steps of the demo.
 func (d *demo) perform(ctx context.Context) error {
 	steps := []func(context.Context) error{d.fill, d.quiet, d.verify, d.search}
 	if d.o.broken {
@@ -97,7 +97,7 @@ func (d *demo) perform(ctx context.Context) error {
 	return nil
 }
 
-// makeDatabase makes a role that is no superuser and owns a database with pgvector and the texts.
+// makeDatabase makes a database with pgvector and the texts, owned by a role that is not a superuser.
 func (d *demo) makeDatabase(ctx context.Context, password string, texts []pkg) error {
 	dsn := url.URL{Scheme: "postgres", User: url.UserPassword(role, password), Host: d.server.Addr(), Path: "/" + database}
 	d.dsn = dsn.String()
@@ -152,7 +152,7 @@ func (d *demo) fill(ctx context.Context) error {
 	return nil
 }
 
-// atWork waits until the sidecar has set everything up.
+// atWork waits until the sidecar has finished its setup.
 func (d *demo) atWork(ctx context.Context) error {
 	const every, limit = 50 * time.Millisecond, 5 * time.Minute // a busy machine takes minutes to open the model
 	for since := time.Now(); time.Since(since) < limit; {
@@ -194,7 +194,7 @@ func (d *demo) follow(ctx context.Context) error {
 		case err == nil && vectors != last:
 			last, since = vectors, time.Now()
 			d.say("  %d of %d vectors", vectors, rows)
-		case time.Since(since) > limit: // before the sidecar has made the column, or while the server is away, it fails
+		case time.Since(since) > limit: // the query fails before the sidecar has made the column, or while the server is down
 			return errors.Join(fmt.Errorf("nothing was embedded for %s", limit), err)
 		}
 		if err == nil && open == 0 {
@@ -206,7 +206,7 @@ func (d *demo) follow(ctx context.Context) error {
 	}
 }
 
-// quiet measures changes that find the sidecar with nothing else to do.
+// quiet measures changes while the sidecar is otherwise idle.
 func (d *demo) quiet(ctx context.Context) error {
 	const every, changes = 30 * time.Millisecond, 150
 	d.say("\n== everything has its vector; %d more changes, one every %s", changes, every)
@@ -217,7 +217,7 @@ func (d *demo) quiet(ctx context.Context) error {
 	return nil
 }
 
-// verify compares the vectors with the rows and, with --break, embeds a sample again. Its exit status judges.
+// verify compares the vectors with the rows and, with --break, embeds a sample again. Its exit status decides.
 func (d *demo) verify(ctx context.Context) error {
 	args := []string{"verify"}
 	if d.o.broken {
@@ -226,7 +226,7 @@ func (d *demo) verify(ctx context.Context) error {
 	return d.sidecar.shown(ctx, args...)
 }
 
-// search asks the questions.
+// search runs the searches.
 func (d *demo) search(ctx context.Context) error {
 	d.say("\n== the three nearest rows")
 	for _, question := range questions {
@@ -237,7 +237,7 @@ func (d *demo) search(ctx context.Context) error {
 	return nil
 }
 
-// keep leaves all of it running, and shows its dashboard, until it is interrupted.
+// keep keeps everything running, with the dashboard, until an interrupt.
 func (d *demo) keep(ctx context.Context) error {
 	d.say("\n== the dashboard, at the address below; interrupt to end all of it")
 	cmd := exec.CommandContext(ctx, d.sidecar.program, "dashboard", "--row-text")
@@ -246,7 +246,7 @@ func (d *demo) keep(ctx context.Context) error {
 	return cmd.Run()
 }
 
-// withConn runs f on a connection of its own.
+// withConn runs f on a new connection.
 func withConn(ctx context.Context, dsn string, f func(conn *pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -255,7 +255,7 @@ func withConn(ctx context.Context, dsn string, f func(conn *pgx.Conn) error) err
 	return errors.Join(f(conn), conn.Close(context.WithoutCancel(ctx)))
 }
 
-// pause reports whether the time is over and ctx is not.
+// pause waits. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

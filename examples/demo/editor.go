@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// editor changes rows as an application would, one transaction at a time, and measures how long after each commit the
-// vector of the new text can be read.
+// editor changes rows as an application does, one transaction at a time, and measures the time from each commit until
+// the new vector is visible.
 type editor struct {
 	dsn     string
-	tough   bool // the server comes and goes: try again
+	tough   bool // retry, because the server is killed
 	rng     *rand.Rand
 	loaded  []pkg // in the table
 	reserve []pkg // to be inserted
@@ -23,7 +23,7 @@ type editor struct {
 	counts  counts
 }
 
-// counts says what was done.
+// counts are the numbers of changes.
 type counts struct{ edited, inserted, deleted int }
 
 func (c counts) String() string {
@@ -37,8 +37,8 @@ func newEditor(dsn string, loaded, reserve []pkg, tough bool) *editor {
 	}
 }
 
-// run makes a change, waits for its vector, waits a little and begins again, until it has made enough changes (0: no
-// end) or ctx ends, which is no error.
+// run repeatedly makes a change and waits for its vector, until it has made enough changes (0: no limit) or ctx ends,
+// which is not an error.
 func (e *editor) run(ctx context.Context, every time.Duration, enough int) error {
 	for done := 0; (enough == 0 || done < enough) && pause(ctx, every); done++ {
 		err := withConn(ctx, e.dsn, func(conn *pgx.Conn) error { return e.change(ctx, conn) })
@@ -49,7 +49,7 @@ func (e *editor) run(ctx context.Context, every time.Duration, enough int) error
 	return nil
 }
 
-// change makes one change, of a kind drawn by chance.
+// change makes one change of a random kind.
 func (e *editor) change(ctx context.Context, conn *pgx.Conn) error {
 	at := e.rng.IntN(len(e.loaded))
 	row := e.loaded[at]
@@ -73,13 +73,13 @@ func (e *editor) change(ctx context.Context, conn *pgx.Conn) error {
 		row.summary+", "+other.summary)
 }
 
-// arrived reports whether a row has the vector of its present text. The hash is computed here, from the row: the
-// sidecar is asked only which text the vector is of, which it writes in the same transaction.
+// arrived reports whether a row has the vector of its current text. It computes the hash from the row and compares it
+// with the text hash that the sidecar writes in the same transaction as the vector.
 const arrived = `SELECT NOT EXISTS (SELECT FROM public.packages WHERE id = $1) OR EXISTS (
 	SELECT FROM public.packages AS p JOIN embedsidecar.ledger AS l ON l.row_key = p.id::text
 	WHERE p.id = $1 AND p.embedding IS NOT NULL AND l.text_hash = sha256(convert_to(p.name || E'\n\n' || p.summary, 'UTF8')))`
 
-// measured makes a change and waits until its vector is there.
+// measured makes a change and waits for its vector.
 func (e *editor) measured(ctx context.Context, conn *pgx.Conn, id int32, sql string, args ...any) error {
 	const every, limit = time.Millisecond, 5 * time.Minute
 	if _, err := conn.Exec(ctx, sql, args...); err != nil {
@@ -97,10 +97,10 @@ func (e *editor) measured(ctx context.Context, conn *pgx.Conn, id int32, sql str
 			return ctx.Err()
 		}
 	}
-	return errors.New("the vector of a changed row did not come within " + limit.String())
+	return errors.New("no vector of a changed row within " + limit.String())
 }
 
-// latency describes how long the vectors took that came since the last call.
+// latency describes the latency of vectors since the last call.
 func (e *editor) latency() string {
 	took := e.took
 	e.took = nil

@@ -1,9 +1,9 @@
-// Command demo shows embedsidecar at work, from nothing: it starts a throw-away PostgreSQL, loads thousands of one-line
-// descriptions of Debian packages, runs the sidecar with plain flags, edits, inserts and deletes rows meanwhile, prints
-// how long their vectors took, and searches for three questions. Then it cleans up.
+// Command demo demonstrates embedsidecar. It starts a throw-away PostgreSQL, loads thousands of one-line descriptions
+// of Debian packages, and runs the sidecar with plain flags. Meanwhile it edits, inserts and deletes rows and prints
+// the latency of their vectors. Then it runs three searches and cleans up.
 //
-// With --break it kills the sidecar, the plugin and the server again and again while they work, and ends with
-// `embedsidecar verify --deep`: nothing may be missing, stale or orphaned. `make demo` builds what it needs and runs it.
+// With --break it repeatedly kills the sidecar, the plugin and the server, and ends with `embedsidecar verify --deep`:
+// no vector may be missing, stale or orphaned. `make demo` builds what it needs and runs it.
 package main
 
 import (
@@ -38,7 +38,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once, and what it started with it
+	context.AfterFunc(ctx, stop) // a second signal ends the program and its children immediately
 	err = show(ctx, o, stdout)
 	switch {
 	case ctx.Err() != nil:

@@ -19,7 +19,7 @@ type pkg struct {
 	name, section, summary string
 }
 
-// The table is the one of docker-compose.yml, but for the vectors' column: the sidecar makes that.
+// createTable is the table of docker-compose.yml without the vector column, which the sidecar makes.
 const createTable = `CREATE TABLE public.packages (
     id      integer PRIMARY KEY,
     name    text NOT NULL,
@@ -27,8 +27,7 @@ const createTable = `CREATE TABLE public.packages (
     summary text NOT NULL
 )`
 
-// readTexts reads the CSV in an order that is no order, but always the same: what is loaded and what is inserted
-// later are both of all kinds.
+// readTexts reads the CSV in a fixed pseudo-random order, so that loaded and later inserted rows are both mixed.
 func readTexts(path string) ([]pkg, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 type sidecar struct {
 	program string
 	environ []string
-	mark    string // a variable that all its processes have
+	mark    string // an environment variable of all its processes
 	out     io.Writer
 	log     *os.File
 	current *testenv.Process
@@ -44,7 +44,7 @@ func newSidecar(program, dir, url, password string, out io.Writer) (*sidecar, er
 	return s, nil
 }
 
-// cleanEnviron leaves out what would configure the sidecar otherwise than the command line that is shown.
+// cleanEnviron removes variables that would override the shown command line.
 func cleanEnviron(environ []string) []string {
 	kept := []string{"EMBEDSIDECAR_PLUGIN", "EMBEDSIDECAR_MODEL", "EMBEDSIDECAR_ONNXRUNTIME", "EMBEDSIDECAR_THREADS"}
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
@@ -53,7 +53,7 @@ func cleanEnviron(environ []string) []string {
 	})
 }
 
-// start starts `embedsidecar run`. It is ended in order, not by ctx.
+// start starts `embedsidecar run`. stop ends it, not ctx.
 func (s *sidecar) start(ctx context.Context) (err error) {
 	args := []string{"run", "--table", table, "--columns", "name,summary", "--into", "embedding", "--set", "lease=5s"}
 	s.starts++
@@ -66,14 +66,14 @@ func (s *sidecar) start(ctx context.Context) (err error) {
 	return err
 }
 
-// kill ends it by SIGKILL.
+// kill kills it by SIGKILL.
 func (s *sidecar) kill() error {
 	err := s.current.Signal(syscall.SIGKILL)
 	<-s.current.Done
 	return err
 }
 
-// stop ends it as an init system would, and makes sure that none of its processes is left.
+// stop ends it as an init system does, and checks that none of its processes is left.
 func (s *sidecar) stop() error {
 	const timeout = time.Minute
 	if s.current == nil {
@@ -100,7 +100,7 @@ func (s *sidecar) stop() error {
 	return s.log.Close()
 }
 
-// shown runs another command of the program after showing its command line, and prints its answer.
+// shown prints a command line of the program, runs it and prints its output.
 func (s *sidecar) shown(ctx context.Context, args ...string) error {
 	fmt.Fprintf(s.out, "  embedsidecar %s\n", strings.Join(args, " "))
 	answer, err := s.command(ctx, args...)
@@ -110,7 +110,7 @@ func (s *sidecar) shown(ctx context.Context, args ...string) error {
 	return err
 }
 
-// command runs another command of the program, which finds the database in its environment.
+// command runs another command of the program, with the database in its environment.
 func (s *sidecar) command(ctx context.Context, args ...string) (stdout []byte, err error) {
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, s.program, args...)
@@ -122,9 +122,9 @@ func (s *sidecar) command(ctx context.Context, args ...string) (stdout []byte, e
 	return out.Bytes(), err
 }
 
-// processes returns the processes that have the mark, other than the sidecar: its plugins, and what they left.
+// processes returns the processes with the mark, except the sidecar: its plugins and their children.
 func (s *sidecar) processes() []int {
-	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is a good one
+	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is valid
 	var found []int
 	for _, file := range files {
 		environ, err := os.ReadFile(file) // fails for other users' processes and for those that just ended

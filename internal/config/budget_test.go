@@ -42,7 +42,7 @@ func TestLoad_BudgetsThatSayNothing(t *testing.T) {
 		{", budget: {money: 5}", "", "models[0].budget: money needs the price of the model"},
 		{"", ", budget: {money_per_day: 5}", "pipelines[0].budget: money needs the price of the model"},
 		{"", ", budget: {zone: Europe/Berlin}", "zone alone limits nothing"},
-		{"", ", budget: {tokens: 5, zone: 'no zone!'}", `"no zone!" is no name of a time zone`},
+		{"", ", budget: {tokens: 5, zone: 'no zone!'}", `"no zone!" is not the name of a time zone`},
 		{"", ", budget: {tokens: 0}", "expected a number from 1"},
 		{"", ", budget: {tokens: 1.5}", "expected a whole number"},
 		{", price: 1", ", budget: {money: -1}", "expected an amount of money"},

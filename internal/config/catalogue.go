@@ -52,7 +52,7 @@ func ReadCatalogue(path string) ([]Plugin, error) {
 	}
 	const others = 0o022
 	if err == nil && mode.Perm()&others != 0 {
-		err = fmt.Errorf("others than its owner may write it (%s), and so choose what is run here: chmod go-w %s", mode.Perm(), path)
+		err = fmt.Errorf("users other than its owner can write it (%s), and so control what runs here: chmod go-w %s", mode.Perm(), path)
 	}
 	if err == nil && mode != 0 {
 		err = owned.Check(path)

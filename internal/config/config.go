@@ -130,6 +130,7 @@ type Tenants struct {
 	Look           time.Duration // how often at least
 }
 
+// Publication configures the publication.
 type Publication struct {
 	Name        string
 	ColumnLists bool // needs PostgreSQL 15
@@ -231,6 +232,7 @@ type Search struct {
 	Rerank          string // the model that reranks; "": none
 }
 
+// Log configures the log.
 type Log struct {
 	Level  slog.Level
 	Format string

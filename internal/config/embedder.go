@@ -38,6 +38,7 @@ type Embedder struct {
 	Env map[string]string
 }
 
+// PriceOf returns the price of a model.
 func (c *Config) PriceOf(name string) pipeline.Price {
 	if m := c.model(name); m != nil {
 		return pipeline.Price{Million: m.Price, Batch: cmp.Or(m.BatchPrice, m.Price/2), Currency: c.Currency}
@@ -83,6 +84,7 @@ func (c *Config) Known(plugin, model string) error {
 	return nil
 }
 
+// ModelNames returns the names of the configured models.
 func (c *Config) ModelNames() []string {
 	return lists.Map(c.Models, func(v Model) string { return v.Name })
 }
@@ -102,7 +104,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if m != nil {
 		if e.Plugin != "" && !c.samePlugin(e.Plugin, m.Plugin) && e.Plugin != c.byContent(find.Model, m.Plugin, folder) {
 			// The model's settings, above all its key, are only for the plugin of its entry.
-			return e, mistake(fmt.Sprintf("model %q is one of plugin %q, as the configuration has it, not of plugin %q", model,
+			return e, mistake(fmt.Sprintf("model %q is configured for plugin %q, not for plugin %q", model,
 				m.Plugin, e.Plugin))
 		}
 		e.ModelSHA256 = m.SHA256

@@ -159,12 +159,12 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 		case err != nil:
 			continue
 		case !info.Mode().IsRegular():
-			return "", mistake(fmt.Sprintf("plugin %q: %s is no file", name, path))
+			return "", mistake(fmt.Sprintf("plugin %q: %s is not a file", name, path))
 		case info.Mode().Perm()&0o111 == 0:
 			return "", mistake(fmt.Sprintf("plugin %q: %s is not executable: run chmod +x on it", name, path))
 		}
 		if err := owned.Check(path); err != nil {
-			return "", mistake(fmt.Sprintf("plugin %q: others choose what is run here: %s", name, err))
+			return "", mistake(fmt.Sprintf("plugin %q: other users control what runs here: %s", name, err))
 		}
 		return filepath.Abs(path)
 	}
@@ -250,7 +250,7 @@ func (f Finder) Library(library *manifest.Library, path string) (string, error) 
 // ownLibrary returns the absolute path of a library, if no other user can change it: its code runs in the plugin.
 func ownLibrary(path string) (string, error) {
 	if err := owned.Check(path); err != nil {
-		return "", mistake(fmt.Sprintf("others choose what is loaded here: %s", err))
+		return "", mistake(fmt.Sprintf("other users control what is loaded here: %s", err))
 	}
 	return filepath.Abs(path)
 }

@@ -56,7 +56,7 @@ func TestFinder_Plugin(t *testing.T) {
 			t.Errorf("Plugin(%q, %q) = %q, %v, want %q", test.name, test.dir, got, err, test.want)
 		}
 	}
-	for name, want := range map[string]string{"flat": "is not executable", "dir": "is no file"} {
+	for name, want := range map[string]string{"flat": "is not executable", "dir": "is not a file"} {
 		if _, err := f.Plugin(name, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Plugin(%q): %v, want %q", name, err, want)
 		}

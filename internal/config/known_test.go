@@ -228,7 +228,7 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 		}
 		for i, err := range uses() {
 			if refused := err != nil && (strings.Contains(err.Error(), "every user of this machine") ||
-				strings.Contains(err.Error(), "others than its owner")); refused != slices.Contains(tt.refused, i) || !refused && err != nil {
+				strings.Contains(err.Error(), "users other than its owner")); refused != slices.Contains(tt.refused, i) || !refused && err != nil {
 				t.Errorf("%s with mode %s: use %d: %v", tt.path, tt.mode, i, err)
 			}
 		}

@@ -46,7 +46,7 @@ func PipelineFlags() []string {
 // Reload loads a configuration again from its file. It does not read a pipe or a socket, which could block forever.
 func Reload(src Source, file string) (cfg *Config, warnings []string, err error) {
 	if info, err := os.Stat(file); err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
-		return nil, nil, mistake(file + ": it is no file that can be read again")
+		return nil, nil, mistake(file + ": it is not a file that can be read again")
 	}
 	return Load(src)
 }
@@ -133,7 +133,7 @@ func (l *loader) file() {
 		l.fail(place, "", fmt.Errorf("read the configuration: %w", err))
 		return
 	}
-	l.chosenBy("what is run here, by the configuration", name, mode)
+	l.chosenBy("what runs here, by the configuration", name, mode)
 	l.cfg.file = name
 	r := &reader{name: name, put: l.cfg.put, lookup: func(variable string) (string, bool) {
 		value, ok := l.env[variable]
@@ -149,7 +149,7 @@ func (l *loader) file() {
 // into a container look like this, without other users.
 func (l *loader) chosenBy(what, name string, mode fs.FileMode) {
 	if others, ok := errors.AsType[*owned.Error](owned.Check(name)); ok && mode != 0 {
-		l.warnings = append(l.warnings, "others choose "+what+": "+others.Error())
+		l.warnings = append(l.warnings, "other users control "+what+": "+others.Error())
 	}
 }
 
@@ -340,7 +340,7 @@ func (l *loader) secret(path, file string, field *string) {
 		l.fail(l.cfg.Origin(path), path, fmt.Errorf("read the connection string: %w", err))
 		return
 	}
-	l.chosenBy("the database that is worked, by "+path, file, mode)
+	l.chosenBy("the database, by "+path, file, mode)
 	*field = strings.TrimSpace(string(data))
 }
 

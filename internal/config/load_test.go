@@ -408,7 +408,7 @@ func TestLoad_FileForms(t *testing.T) {
 		"second document begins": "slot: {name: x}\n---\nslot: {name: y}\n",
 		"already defined":        "slot: {name: x}\nslot: {name: y}\n",
 		"not UTF-8":              "slot: {name: \"\xff\"}\n",
-		"no valid YAML":          "slot: {name: x\n",
+		"not valid YAML":         "slot: {name: x\n",
 		"inside { }":             "database: {url: ${DATABASE_URL}}\n",
 		"found a list":           "slot: [x]\n",
 		"found a single value: its keys are failover, name, on_lost": "slot: x\n",
@@ -417,7 +417,7 @@ func TestLoad_FileForms(t *testing.T) {
 		"no value":                "slot:\n  name:\n",
 		"expected a value":        "pipelines: [{columns: [[a]]}]\n",
 		"${ without }":            "instance: ${HOME\n",
-		"is no variable":          "instance: \"${A B}\"\n",
+		"is not a variable":       "instance: \"${A B}\"\n",
 	}
 	for want, content := range bad {
 		_, _, err := Load(Source{Flags: map[string][]string{"config": {write(t, content)}}})

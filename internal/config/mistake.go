@@ -49,6 +49,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// Hints returns what to do, if that is known.
 func (e *Error) Hints() []string {
 	if e.Hint == "" {
 		return nil
@@ -96,7 +97,7 @@ func expand(s string, lookup func(string) (string, bool)) (string, error) {
 		}
 		name, fallback, hasDefault := strings.Cut(body, ":-")
 		if !isVariable(name) {
-			return "", fmt.Errorf("%q is no variable: expected ${NAME} or ${NAME:-default}", "${"+body+"}")
+			return "", fmt.Errorf("%q is not a variable: expected ${NAME} or ${NAME:-default}", "${"+body+"}")
 		}
 		value, set := lookup(name)
 		switch {

@@ -91,7 +91,7 @@ func (m *ModelSettings) put(s *manifest.Setting, values []string) error {
 	switch s.Type { //nolint:exhaustive // the others are single values
 	case manifest.Variable:
 		if !isVariable(values[0]) {
-			return errors.New("expected the name of a variable: the key itself does not belong into this file")
+			return errors.New("expected the name of a variable: the key itself must not be in this file")
 		}
 		m.From[s.Variable] = values[0]
 		return nil

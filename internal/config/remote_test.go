@@ -120,7 +120,7 @@ func TestRemoteModelsThatAreWrong(t *testing.T) {
 	for model, want := range map[string]string{
 		`{name: m, dialect: openai, api_key_env: NOT_SET}`:                   "the environment variable NOT_SET is not set",
 		`{name: m, dialect: openai, api_key_env: HOME, api_key_file: /k}`:    "it excludes api_key_file",
-		`{name: m, dialect: openai, api_key_env: "sk-canary 34"}`:            "the key itself does not belong into this file",
+		`{name: m, dialect: openai, api_key_env: "sk-canary 34"}`:            "the key itself must not be in this file",
 		`{name: m, dialect: openai, api_key: sk-canary}`:                     `unknown key "api_key"`,
 		`{name: m, plugin: onnx, dialect: openai}`:                           "it belongs to models of the plugin remote",
 		`{name: m, dialect: tei, urls: ["http://10.0.0.1,http://10.0.0.2"]}`: "without white space and commas",

@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
+// Several reports whether there may be more than one database.
 func (c *Config) Several() bool { return len(c.Databases) > 0 }
 
 // For returns the configuration of one of several databases.

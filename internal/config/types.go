@@ -236,7 +236,7 @@ var itemTypes = map[string]func(string) (string, error){
 	"idents":    func(v string) (string, error) { return parseIdent("", v) },
 	"patterns":  parsePattern,
 	"texts":     func(v string) (string, error) { return v, nil },
-	"variables": func(v string) (string, error) { return v, when(!isVariable(v), "%q is no name of a variable", v) },
+	"variables": func(v string) (string, error) { return v, when(!isVariable(v), "%q is not the name of a variable", v) },
 }
 
 // putList parses the items of a list and sets the field of its owner.
@@ -452,5 +452,5 @@ func parseBasePath(v string) (string, error) {
 // parsePattern reads a pattern of schema names.
 func parsePattern(v string) (string, error) {
 	return v, when(v == "" || invalidAt(v) >= 0 || strings.ContainsAny(v, "\"%") || len(strings.Trim(v, "*")) > maxIdent,
-		"expected a pattern of names as they are stored, without quotes, in which * stands for any text and ? for any sign, not %q", v)
+		"expected a pattern of names as they are stored, without quotes, in which * stands for any text and ? for any character, not %q", v)
 }

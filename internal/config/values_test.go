@@ -140,8 +140,8 @@ func TestExpand(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"${UNSET}": "UNSET is not set", "${": "without }", "${1A}": "no variable",
-		"${}": "no variable", "${A:?x}": "no variable",
+		"${UNSET}": "UNSET is not set", "${": "without }", "${1A}": "not a variable",
+		"${}": "not a variable", "${A:?x}": "not a variable",
 	} {
 		if _, err := expand(in, lookup); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("expand(%q): %v, want %q", in, err, want)

@@ -131,7 +131,7 @@ func (r *reader) syntax(err error) {
 		r.problems = append(r.problems, Problem{Place: r.name, Message: redactText(err.Error())})
 		return
 	}
-	message := "the file is no valid YAML: " + located.GetMessage()
+	message := "the file is not valid YAML: " + located.GetMessage()
 	if n := located.GetToken().Position.Line; n > 0 && n <= len(r.lines) && flowVariable.MatchString(r.lines[n-1]) &&
 		strings.ContainsAny(r.lines[n-1], "{[") {
 		message += "; inside { } and [ ] a variable needs quotes: \"${NAME}\""
@@ -325,7 +325,7 @@ func (r *reader) sequence(n *ast.SequenceNode, path string, p *place, depth int)
 // unwrap follows anchors, aliases and tags to the node with the content.
 func (r *reader) unwrap(node ast.Node, path string) (ast.Node, bool) {
 	if r.nodes++; r.nodes > maxNodes {
-		r.fail(path, nil, "the file says too much, with its aliases")
+		r.fail(path, nil, "the aliases of the file expand to too much")
 		return nil, false
 	}
 	for range maxDepth {

@@ -40,7 +40,7 @@ func Blockers(ctx context.Context, db Reader, before string) ([]Blocker, error) 
 func QueueHolders(ctx context.Context, db Reader) ([]Blocker, error) {
 	const most = 10
 	list, err := Collect(ctx, db, "queue_holders", pgx.RowToStructByPos[Blocker], pgx.StrictNamedArgs{"most": most})
-	return list, wrap.Errorf(err, "list who holds the queue")
+	return list, wrap.Errorf(err, "list blockers of the queue")
 }
 
 // LockHolders describes the other sessions and prepared transactions that hold a lock on one of the tables, at most

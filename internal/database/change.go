@@ -17,7 +17,7 @@ const (
 	roomForLong = 4 << 20
 )
 
-var errChange = errors.New("a change in the stream is not what pgoutput writes")
+var errChange = errors.New("a change in the stream is not in pgoutput's format")
 
 // change is a frame with a row change whose long values are hashed while they are read. Other parts are copied.
 type change struct {
@@ -47,7 +47,7 @@ func (c *change) shorten(r *bufio.Reader) error {
 				return err
 			}
 		case c.rest == 0:
-			binary.BigEndian.PutUint32(c.short[1:], uint32(len(c.short)-1)) //nolint:gosec // it is short
+			binary.BigEndian.PutUint32(c.short[1:], uint32(len(c.short)-1)) //nolint:gosec // fits: the frame was shortened
 			return nil
 		default: // the kind of a tuple and its columns
 			h, err := c.peek(r, 3)

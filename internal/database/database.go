@@ -348,7 +348,7 @@ func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
 	var before *string
 	err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+
 		"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END").Scan(&before)
-	return wrap.Errorf(err, "restrict what may stand in the place of tables")
+	return wrap.Errorf(err, "refuse views in place of tables")
 }
 
 // The setting of tablesOnly.

@@ -46,8 +46,10 @@ type Error struct {
 
 func (e *Error) Error() string { return "connect to database: " + e.Err.Error() }
 
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Hints returns what to do.
 func (e *Error) Hints() []string { return e.Hint }
 
 // Owners are the owners that --trust-owner would have to name.
@@ -77,7 +79,7 @@ func unreadable(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		e.Err, e.Hint = fmt.Errorf("read a file that the URL names: %w", path), nil
 	} else if strings.Contains(err.Error(), "sslmode is invalid") {
-		e.Err = errors.New("the URL's sslmode is none of disable, allow, prefer, require, verify-ca and verify-full")
+		e.Err = errors.New("the URL's sslmode is not disable, allow, prefer, require, verify-ca or verify-full")
 		e.Hint = nil
 	}
 	return e

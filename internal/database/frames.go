@@ -69,7 +69,7 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Read implements io.Reader. An error, such as a timeout, loses nothing: the next Read goes on where this one stopped.
+// Read implements io.Reader. An error, such as a timeout, loses nothing: the next Read continues there.
 func (f *frames) Read(p []byte) (int, error) {
 	for {
 		switch {

@@ -40,7 +40,7 @@ func Trusted(conn *pgx.Conn) []string {
 func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Stranger, error) {
 	args := pgx.StrictNamedArgs{"trusted": Trusted(conn), "tables": append([]uint32{}, tables...)}
 	found, err := Collect(ctx, conn, "strangers", pgx.RowToStructByName[Stranger], args)
-	return found, wrap.Errorf(err, "look for objects of strangers")
+	return found, wrap.Errorf(err, "look for objects of untrusted roles")
 }
 
 // InWords joins the strangers' objects into one text, and returns the roles that could use them.
@@ -70,7 +70,7 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	}
 	return &Error{
 		Kind: Untrusted, Err: fmt.Errorf(
-			"it is not safe for role %q to use what is in the schema embedsidecar of this database: %s", role, text),
+			"it is not safe for role %q to use the schema embedsidecar of this database: %s", role, text),
 		Hint: trustHint(role, owners, major), Trust: owners,
 	}
 }
@@ -95,7 +95,7 @@ func unmasked(conn *pgx.Conn, role string) error {
 	user := conn.Config().User
 	return &Error{
 		Kind: Untrusted, Err: fmt.Errorf(
-			"sessions of role %q work as %q in this database, as its owner wants it, and functions of %[2]q could use all "+
+			"sessions of role %q run as %q in this database, because its owner set that, and functions of %[2]q could use all "+
 				"privileges of %[1]q", user, role),
 		Hint: []string{
 			"connect as " + role + ", or undo it: ALTER DATABASE " + Quote(conn.Config().Database) + " RESET role;",

@@ -28,7 +28,7 @@ func (b Budget) Mistake(price float64) string {
 	case price == 0 && (b.MoneyPerDay > 0 || b.Money > 0):
 		return "money needs the price of the model: models: [{name: ..., price: ...}]; or give tokens"
 	case b.DayIn != "" && !isZone(b.DayIn):
-		return fmt.Sprintf("zone: %q is no name of a time zone, such as Europe/Berlin", b.DayIn)
+		return fmt.Sprintf("zone: %q is not the name of a time zone, such as Europe/Berlin", b.DayIn)
 	}
 	return ""
 }

@@ -55,7 +55,7 @@ func parseHours(s string) (windows []window, zone string, err error) {
 	if n := len(last); n > 1 && !strings.Contains(last[n-1], ":") {
 		zone, last = last[n-1], last[:n-1]
 		if !isZone(zone) {
-			return nil, "", fmt.Errorf("%q is no name of a time zone, such as Europe/Berlin", zone)
+			return nil, "", fmt.Errorf("%q is not the name of a time zone, such as Europe/Berlin", zone)
 		}
 	}
 	parts[len(parts)-1] = strings.Join(last, " ")

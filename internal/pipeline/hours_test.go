@@ -50,7 +50,7 @@ func TestParseHours_OneSpelling(t *testing.T) {
 		"funday 22:00-06:00":               "a weekday or two",
 		"mon-fri-sat 22:00-06:00":          "a weekday or two",
 		"22:00-06:00 'x'; DROP TABLE docs": "such as 22:00-06:00",
-		"22:00-06:00 'x'":                  "no name of a time zone",
+		"22:00-06:00 'x'":                  "not the name of a time zone",
 		"manual, 22:00-06:00":              "such as 22:00-06:00",
 		"22:00-06:00,":                     "such as 22:00-06:00",
 	} {

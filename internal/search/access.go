@@ -16,7 +16,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Access limits what a caller may see who searches through a connection of the program.
+// Access limits what a caller may see through a connection of the program.
 type Access struct {
 	Columns []string // columns that the caller's filter may use; nil: all
 	Fixed   Filters  // conditions in addition to the caller's, on any column
@@ -37,8 +37,8 @@ func (e *RowSecurityError) Error() string {
 // Hints returns the hints of the error.
 func (*RowSecurityError) Hints() []string {
 	return []string{
-		"give the token a database role that the policies hold for: embedsidecar token create NAME --database-role ROLE",
-		"or let everyone who may query see every row: search: {row_security: ignore} in the pipeline's configuration",
+		"give the token a database role that the policies apply to: embedsidecar token create NAME --database-role ROLE",
+		"or let every client see every row: search: {row_security: ignore} in the pipeline's configuration",
 	}
 }
 
@@ -69,7 +69,7 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 	}
 	// The program's sessions have it off, so that a policy cannot silently hide rows from the worker.
 	if _, err := tx.Exec(ctx, "SET LOCAL row_security = on"); err != nil {
-		return fmt.Errorf("have policies hold: %w", err)
+		return fmt.Errorf("enable row security: %w", err)
 	}
 	if err := a.become(ctx, tx); err != nil {
 		return err

@@ -57,7 +57,7 @@ func Across(r *Request, pipelines []*pipeline.Pipeline,
 		}
 		for place, h := range hits {
 			if size += len(h.Columns) + len(h.Text); size > mostReturned {
-				return nil, bad("these rows hold more than %d MiB: ask for fewer rows, columns or pipelines", mostReturned>>20)
+				return nil, bad("the rows exceed %d MiB: request fewer rows, columns or pipelines", mostReturned>>20)
 			}
 			score := 1 / float64(fusion+place+1)
 			same := row{p.OID, h.Key}

@@ -87,7 +87,7 @@ func serves(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 	rows, err := tx.Query(ctx, "SELECT "+p.VectorOf("v")+" FROM "+p.VectorTable()+" AS v LIMIT 0",
 		pgx.QueryExecModeExec) // a statement prepared earlier would return the earlier resolution
 	if err != nil {
-		return fmt.Errorf("look at the vectors: %w", err)
+		return fmt.Errorf("check the vectors: %w", err)
 	}
 	rows.Close()
 	fields := rows.FieldDescriptions()
@@ -95,7 +95,7 @@ func serves(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 	case database.HasCode(err, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn):
 		return ErrSwitched
 	case err != nil:
-		return fmt.Errorf("look at the vectors: %w", err)
+		return fmt.Errorf("check the vectors: %w", err)
 	case len(fields) != 1 || fields[0].TableOID != table,
 		p.InSource() && fields[0].TableAttributeNumber != uint16(p.IntoNumber): //nolint:gosec // at most 1,600
 		return ErrSwitched
@@ -122,7 +122,7 @@ func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withT
 	)
 	_, err = pgx.ForEachRow(read, []any{&place, &h.Key, &h.Columns, &h.Text, &h.Chunk, &h.Highlight}, func() error {
 		if size += len(h.Columns); size > mostReturned {
-			return bad("columns: these rows hold more than %d MiB of them: ask for fewer rows or columns", mostReturned>>20)
+			return bad("columns: their values exceed %d MiB: request fewer rows or columns", mostReturned>>20)
 		}
 		c := rows[place-1]
 		h.Distance, h.Score, h.Highlight = c.distance, c.score, marked(h.Highlight)
@@ -278,10 +278,10 @@ func (s *statement) halve(ctx context.Context, tx pgx.Tx, in part) ([]part, erro
 	if in.places == nil {
 		rows, err := tx.Query(ctx, placesSQL(s.p, in))
 		if err != nil {
-			return nil, fmt.Errorf("look for rows: %w", err)
+			return nil, fmt.Errorf("look up rows: %w", err)
 		}
 		if in.places, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-			return nil, fmt.Errorf("look for rows: %w", err)
+			return nil, fmt.Errorf("look up rows: %w", err)
 		}
 	}
 	if len(in.places) < 2 { //nolint:mnd // a row alone

@@ -100,7 +100,7 @@ func (f *Filters) UnmarshalJSON(b []byte) error {
 			return err
 		}
 		if len(*f) == MaxConditions {
-			return fmt.Errorf("a filter may name %d columns", MaxConditions)
+			return fmt.Errorf("a filter may name at most %d columns", MaxConditions)
 		}
 		var one Filter
 		if err := decoder.Decode(&one); err != nil {
@@ -137,7 +137,7 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 		}
 	}
 	if len(*f) == 0 {
-		return errors.New("a filter has no operator for a column: " + operatorNames)
+		return errors.New("a filter has no operator for a column; operators are " + operatorNames)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (f *Filter) read(operator string, first json.Token, decoder *json.Decoder) 
 	list, c := first == json.Delim('['), Condition{Operator: operator}
 	switch {
 	case !known:
-		return fmt.Errorf("a filter has no operator %q: there are %s", wording.Cut(operator, 40), operatorNames)
+		return fmt.Errorf("a filter has no operator %q; operators are %s", wording.Cut(operator, 40), operatorNames)
 	case operator != "" && list != (operator == "$in" || operator == opNotIn):
 		return errors.New("a filter: $in and $nin take a list, other operators one value")
 	case operator == "$eq" || operator == "$in":
@@ -170,7 +170,7 @@ func (f *Filter) read(operator string, first json.Token, decoder *json.Decoder) 
 		_, err = decoder.Token() // its end
 	}
 	if err == nil && c.Null && than != equals {
-		err = fmt.Errorf("a filter: nothing is more or less than null, so %s takes a value", operator)
+		err = fmt.Errorf("a filter: %s cannot compare with null", operator)
 	}
 	*f = append(*f, c)
 	return err
@@ -231,7 +231,7 @@ func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pip
 		return nil, nil
 	}
 	if len(filter) > MaxConditions {
-		return nil, bad("a filter may name %d columns, not %d", MaxConditions, len(filter))
+		return nil, bad("a filter may name at most %d columns, not %d", MaxConditions, len(filter))
 	}
 	columns, err := filterables(ctx, tx, p)
 	if err != nil {
@@ -262,8 +262,8 @@ func shared(p *pipeline.Pipeline, columns []filterable, access *Access, what str
 	for _, c := range columns {
 		if slices.Contains(asked, c.Name) && barred(c) {
 			return nil, &BadRequestError{
-				Problem: fmt.Sprintf("%s: column %q of %s is none to filter by or to return", what, c.Name, p.Source()),
-				Hint:    []string{"the pipeline's configuration may name more: search: {filterable: [" + c.Name + "]}"},
+				Problem: fmt.Sprintf("%s: column %q of %s cannot be used in a filter or returned", what, c.Name, p.Source()),
+				Hint:    []string{"allow it in the pipeline's configuration: search: {filterable: [" + c.Name + "]}"},
 			}
 		}
 	}
@@ -289,13 +289,13 @@ func (f Filter) check(c filterable) error {
 	case len(c.Operators) != comparisons:
 		return bad("filter: column %q is of type %s, whose values cannot be compared", c.Name, c.Type)
 	case len(texts) > MaxValues:
-		return bad("filter: column %q has %d values, %d are possible", c.Name, len(texts), MaxValues)
+		return bad("filter: column %q has %d values, more than %d", c.Name, len(texts), MaxValues)
 	case len(f) == 0, slices.ContainsFunc(f, func(c Condition) bool { return len(c.Values) == 0 && !c.Null }):
 		return bad("filter: column %q has no value to compare with", c.Name)
 	case slices.ContainsFunc(texts, func(v string) bool { return strings.ContainsRune(v, 0) || !utf8.ValidString(v) }):
-		return bad("filter: column %q: a value cannot hold a NUL character, nor anything but UTF-8", c.Name)
+		return bad("filter: column %q: a value must be UTF-8 without NUL characters", c.Name)
 	case len(texts) > 0 && slices.ContainsFunc(f, func(c Condition) bool { return c.Operator == "" && c.Null }):
-		return bad("filter: column %q: null goes without other values", c.Name)
+		return bad("filter: column %q: null cannot be combined with other values", c.Name)
 	}
 	return nil
 }
@@ -366,7 +366,7 @@ func fitsKey(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []stri
 	}
 	at, err := fits(ctx, tx, &fitting)
 	if database.Judge(err) == database.Data {
-		return bad("key: what is given for column %q does not fit its type, %s", p.Key[at].Name, p.Key[at].Type)
+		return bad("key: the value for column %q does not fit its type, %s", p.Key[at].Name, p.Key[at].Type)
 	}
 	return err
 }
@@ -397,7 +397,7 @@ func lexemes(ctx context.Context, tx pgx.Tx, language, text string) (query strin
 		'\', '\\'), '''', '''''') || '''', ' | ')::pg_catalog.tsquery::text, '')
 		FROM pg_catalog.unnest(pg_catalog.to_tsvector(`+language+`, $1::text)) AS w`, text).Scan(&query)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.ProgramLimitExceeded {
-		return "", bad("text: it has too many words to search for")
+		return "", bad("text: too many words to search for")
 	}
 	return query, wrap.Errorf(err, "read the words of the question")
 }

@@ -132,7 +132,7 @@ func TestFind_BlamesNobodyForWhatHeDidNotGive(t *testing.T) {
 		err := ask()
 		want := map[string]string{
 			"filter": `filter: a value for column "tenant" does not fit its type, integer`,
-			"key":    `key: what is given for column "id" does not fit its type, bigint`,
+			"key":    `key: the value for column "id" does not fit its type, bigint`,
 		}[name]
 		if wrong, ok := errors.AsType[*search.BadRequestError](err); !ok || wrong.Problem != want {
 			t.Errorf("%s: got %v, want %q", name, err, want)

@@ -61,7 +61,7 @@ func (r *Request) Check() error {
 		return bad("rerank: expected a number of candidates from %d (the rows that are wanted) to %d, not %d", r.Offset+r.Rows,
 			MaxReranked, r.Rerank)
 	case len(r.Columns) > MaxConditions:
-		return bad("columns: %d are possible, not %d", MaxConditions, len(r.Columns))
+		return bad("columns: expected at most %d, not %d", MaxConditions, len(r.Columns))
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func Within[T any](ctx context.Context, limit time.Duration, look func(ctx conte
 	}
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		err = &UnavailableError{Problem: fmt.Sprintf("the database did not answer the search within %s: retry later; "+
-			"if searches take that long there, an index makes them faster", limit)}
+			"if searches often take that long, create an index", limit)}
 	}
 	return found, err
 }
@@ -219,13 +219,13 @@ func Find(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) ([]Hit, e
 func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Request) ([]Hit, error) {
 	values, err := pipeline.SplitKey(key, len(p.Key))
 	if err != nil {
-		return nil, bad("%q is no key of %s: it has %d columns", key, p.Source(), len(p.Key))
+		return nil, bad("%q is not a key of %s, which has %d key columns", key, p.Source(), len(p.Key))
 	}
 	if r.Hybrid {
-		return nil, bad("similar rows are found by their vectors alone")
+		return nil, bad("hybrid: similar rows are found by their vectors only")
 	}
 	if r.Rerank != 0 {
-		return nil, bad("rerank: a reranker compares rows with a text, and none is given here")
+		return nil, bad("rerank: a reranker needs a text, and none is given")
 	}
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -253,7 +253,7 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 func Visible(ctx context.Context, db DB, p *pipeline.Pipeline, key string, access *Access) error {
 	values, err := pipeline.SplitKey(key, len(p.Key))
 	if err != nil {
-		return bad("%q is no key of %s: it has %d columns", key, p.Source(), len(p.Key))
+		return bad("%q is not a key of %s, which has %d key columns", key, p.Source(), len(p.Key))
 	}
 	return reading(ctx, db, p, access, func(tx pgx.Tx) error {
 		if err := fitsKey(ctx, tx, p, values); err != nil || access == nil || len(access.Fixed) == 0 && access.Role == "" {
@@ -269,7 +269,7 @@ func Visible(ctx context.Context, db DB, p *pipeline.Pipeline, key string, acces
 		err = tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+source(p, "s")+" WHERE "+p.MatchKey("s", params)+
 			and("s", conditions)+")", s.args...).Scan(&there)
 		if err != nil {
-			return fmt.Errorf("look for a row: %w", err)
+			return fmt.Errorf("look up a row: %w", err)
 		}
 		if !there {
 			return ErrNoRow

@@ -62,8 +62,8 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 	}
 	to.Plugin = cmp.Or(to.Plugin, resolve.PluginOf(pipeline.Spec{}))
 	if g.Live.Plugin == to.Plugin && g.Live.Model == to.Model && g.Live.Fingerprint != d.Fingerprint {
-		g.Warnings = append(g.Warnings, fmt.Sprintf("the model %q has other weights than before under the same name: "+
-			"the present vectors cannot follow changes any more, nor be searched by text, until the switch; "+
+		g.Warnings = append(g.Warnings, fmt.Sprintf("the model %q has new weights under the same name: "+
+			"until the switch, the present vectors cannot be updated or searched by text; "+
 			"give new weights a new name to keep both", to.Model))
 	}
 	if other != nil {

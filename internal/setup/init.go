@@ -53,7 +53,7 @@ func Init(ctx context.Context, o Options) (Report, error) {
 }
 
 // errRenamed means that a table was renamed since it was inspected.
-var errRenamed = errors.New("its table has another name by now")
+var errRenamed = errors.New("its table was renamed")
 
 // overtaken reports whether a step failed because another process made or removed the same thing after planning.
 func overtaken(err error) bool {
@@ -169,7 +169,7 @@ func (in *initializer) validate() error {
 		if d, ok := in.o.Descriptions[spec.Name]; !in.o.Sketch && (!ok || d.Dims <= 0 || d.Fingerprint == "") {
 			mistakes = append(mistakes, &refusal.ConfigError{
 				Pipeline: spec.Name,
-				Problem:  "its embedder has not said what it is",
+				Problem:  "its embedder has not described itself",
 			})
 		}
 	}
@@ -324,7 +324,7 @@ func (in *initializer) tellSlow(ctx context.Context) (stop func()) {
 		for pause := 3 * time.Second; sleep.For(ctx, pause); pause = time.Minute {
 			var why string
 			if err := in.o.Pool.QueryRow(ctx, sqlfiles.Query("slow_setup")).Scan(&why); err == nil && why != "" {
-				in.log.WarnContext(ctx, "the set-up takes long", "waits_for", why)
+				in.log.WarnContext(ctx, "set-up is waiting", "waits_for", why)
 			}
 		}
 	})

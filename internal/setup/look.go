@@ -114,11 +114,11 @@ func (in *initializer) priceIgnore(ctx context.Context, tx pgx.Tx, f *resolve.Fi
 	err := tx.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.ledger WHERE pipeline_id = $1 AND ignored",
 		s.ID).Scan(&rows)
 	if err != nil {
-		return fmt.Errorf("count rows whose edits did not count: %w", err)
+		return fmt.Errorf("count rows whose last edit was ignored: %w", err)
 	}
 	if rows > 0 {
 		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: ignore changes: rows to embed again, "+
-			"because their last edit did not count until now: %d. All others keep their vector", s.Name, rows))
+			"because their last edit was ignored: %d. All others keep their vector", s.Name, rows))
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error
 	}
 	return &refusal.ConfigError{
 		Code: code.Copied, Pipeline: s.Name, Problem: fmt.Sprintf(
-			"its table was %s, and the number by which that was known is that of %s here: the database was dumped and restored",
+			"its table was %s, and that table's OID belongs to %s here: the database was dumped and restored",
 			database.Quote(s.Schema, s.Table), other),
 		Hint: []string{
 			"configure this pipeline, too: its table is then found by its name",

@@ -174,10 +174,10 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 		case holds:
 			becomes := "every vector in it is replaced, unless this is init --adopt"
 			if f.Inherits = in.o.Adopt || f.Kept != 0; f.Inherits {
-				becomes = "its vectors are kept, but those of texts that have changed since"
+				becomes = "its vectors are kept, except those whose texts have changed"
 			}
 			in.report.Warnings = append(in.report.Warnings,
-				fmt.Sprintf("pipeline %q: the destination %s is taken up again as an earlier set-up left it: %s",
+				fmt.Sprintf("pipeline %q: the destination %s is taken over from an earlier set-up: %s",
 					f.Pipeline.Name, f.Pipeline.DestinationName(), becomes))
 		}
 	}

@@ -305,7 +305,7 @@ func (in *initializer) move() step.Action {
 				}
 				// The routes that the original's streamer acknowledged do not apply to this slot.
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.route WHERE pipeline_id = ANY ($1)", ids); err != nil {
-					return fmt.Errorf("forget what the original matches: %w", err)
+					return fmt.Errorf("delete the routes of the original: %w", err)
 				}
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.lsn_checkpoint WHERE slot_name = ANY ($1)",
 					in.moved); err != nil {
@@ -366,7 +366,7 @@ func (in *initializer) otherwise(name string, t *resolve.Taken) string {
 	case d.Older:
 		return fmt.Sprintf("pipeline %q goes back to version %d of its definition, as version %d: %s; a sidecar that starts with the newer configuration does not change that", name, d.Configured, d.Now+1, d.Was)
 	default:
-		return fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here, as version %d of its definition: %s; "+
+		return fmt.Sprintf("pipeline %q differs from its configuration, and is changed to what is configured here, as version %d of its definition: %s; "+
 			"a sidecar that starts with the old configuration does not change it back: deploy this one everywhere", name, d.Now+1, d.Was)
 	}
 }

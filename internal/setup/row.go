@@ -147,7 +147,7 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 		if f.Pipeline.InSource() { // other kept ledgers of the column are obsolete
 			if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.kept_ledger WHERE table_oid = $1 AND column_number = $2",
 				f.Table.OID, f.Destination.IntoNumber); err != nil {
-				return fmt.Errorf("forget the ledger of before: %w", err)
+				return fmt.Errorf("delete old ledgers of the column: %w", err)
 			}
 		}
 		return requestScan(ctx, tx, id, "backfill")

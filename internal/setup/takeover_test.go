@@ -234,7 +234,7 @@ func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
 		"was set up with publication")
 	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Specs = append(o.Specs, o.Specs[0]) }),
 		"two pipelines of this name")
-	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Descriptions = nil }), "has not said")
+	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) { o.Descriptions = nil }), "has not described itself")
 	second := docs()
 	second.Name = "second"
 	wantError[*refusal.ConfigError](t, change(func(o *setup.Options) {

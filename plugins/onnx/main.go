@@ -1,5 +1,4 @@
-// Command embedsidecar-onnx embeds texts with a sentence encoder in ONNX form, on the CPUs of this machine: a plugin
-// that the sidecar starts.
+// Command embedsidecar-onnx is a plugin that embeds texts with a sentence encoder in ONNX format, on this machine.
 //
 // Environment:
 //
@@ -40,23 +39,23 @@ import (
 // version is set when the program is built.
 var version = "unknown"
 
-// maxBatch is the most texts in one call: enough to find neighbours of equal length, few enough to be answered in
+// maxBatch is the limit of texts in one call: enough to group texts of similar length, few enough to be answered in
 // seconds.
 const maxBatch = 512
 
-// goShare is the part of the CPUs that Go's own threads may use at a time: tokens and answers are little beside what
-// the model computes. Those that look for something to do take time from it, and a call that is handed from one to
-// another waits until that is awake.
+// goShare is the fraction of the CPUs (1/goShare) for Go's own threads. Go does little work besides the model. Idle Go
+// threads that search for work take CPU time from the model, and a call that moves to another thread waits until that
+// wakes.
 const goShare = 4
 
 func main() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/goShare))
 	}
-	sdk.Serve(&embedder{lookup: os.LookupEnv, log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}) // the host reads it
+	sdk.Serve(&embedder{lookup: os.LookupEnv, log: slog.New(slog.NewJSONHandler(os.Stderr, nil))}) // the host parses it
 }
 
-// embedder joins the model to the contract.
+// embedder implements sdk.Embedder with a model.
 type embedder struct {
 	lookup func(string) (string, bool)
 	log    *slog.Logger
@@ -65,7 +64,7 @@ type embedder struct {
 	model *model.Model // nil until opened
 }
 
-// open opens the model, once it works: what is wrong with a file is an answer to the host, not the end of the program.
+// open opens the model, until it succeeds once. The host gets errors in the files as answers.
 func (e *embedder) open(ctx context.Context) (*model.Model, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,7 +140,7 @@ func (e *embedder) Rerank(ctx context.Context, _, query string, texts []string) 
 	return scores, classed(err)
 }
 
-// classed gives an error of the model its class.
+// classed converts an error of the model to one of the SDK's classes.
 func classed(err error) error {
 	if whole, ok := errors.AsType[*embed.Error](err); ok && whole.Class == embed.Resource {
 		return sdk.OutOfResources(err, 0)

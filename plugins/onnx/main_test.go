@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// start runs the plugin under the sidecar's own host.
+// start runs the plugin with package host.
 func start(t *testing.T, env map[string]string) *host.Host {
 	t.Helper()
 	h, err := host.New(host.Options{
@@ -98,7 +98,7 @@ func TestPlugin_DescribesAndEmbeds(t *testing.T) {
 	}
 }
 
-// What a person must mend is a configuration error whose text says what and how.
+// An error that a user must fix is a configuration error that says what to do.
 func TestPlugin_ConfigurationErrors(t *testing.T) {
 	folder, library := onnxtest.Model(t), onnxtest.Library(t)
 	for _, test := range []struct {

@@ -1,46 +1,46 @@
-// The contract between embedsidecar and a program that turns texts into vectors (a plugin).
+// The contract between embedsidecar and an embedder plugin, a program that turns texts into vectors.
 //
 // Transport. A plugin is an executable file that the sidecar (the host) starts and stops. It speaks gRPC over a Unix socket
 // after the handshake of hashicorp/go-plugin: on its standard output it prints one line
 //
 //     1|1|unix|/path/of/its/socket|grpc|BASE64_CERTIFICATE
 //
-// (core protocol 1, our protocol version 1, address, "grpc", its certificate as DER in unpadded base64). Before that it checks
-// that the environment holds EMBEDSIDECAR_PLUGIN_COOKIE with the value of the Go constant MagicCookieValue, and refuses to
-// run otherwise. The socket belongs into the folder PLUGIN_UNIX_SOCKET_DIR. Both sides authenticate by TLS: the host's
-// certificate is in PLUGIN_CLIENT_CERT (PEM), each side accepts the other's certificate only.
+// (core protocol 1, our protocol version 1, address, "grpc", its certificate as DER in unpadded base64). Before that it
+// checks that the variable EMBEDSIDECAR_PLUGIN_COOKIE has the value of the Go constant MagicCookieValue, and refuses to
+// run otherwise. The socket must be in the folder PLUGIN_UNIX_SOCKET_DIR. Both sides authenticate by TLS: the host's
+// certificate is in PLUGIN_CLIENT_CERT (PEM), and each side accepts only the other's certificate.
 //
-// Environment. A plugin sees the variables above and those that its configuration names, all called EMBEDSIDECAR_PLUGIN_*;
-// nothing of the host's own environment: no PATH, no HOME, no password.
+// Environment. A plugin gets the variables above and those of its configuration, all named EMBEDSIDECAR_PLUGIN_*. It
+// inherits nothing from the host's environment: no PATH, no HOME, no password.
 //
-// Life. Standard input is a pipe that only the host holds and never writes to. Its end means that the host is gone, however
-// it went: a plugin must then exit at once (EMBEDSIDECAR_PLUGIN_LIFELINE=stdin says that the pipe is there). On Linux the
-// host also asks the kernel to kill the plugin with it. A plugin that does not answer in time is killed together with its
-// process group, and started again. It is stopped in an orderly way through plugin.GRPCController/Shutdown of go-plugin.
+// Life. Standard input is a pipe that the host keeps open and never writes to. Its end means that the host is gone, and
+// the plugin must exit immediately (EMBEDSIDECAR_PLUGIN_LIFELINE=stdin says that the pipe exists). On Linux the host
+// also asks the kernel to kill the plugin with it. A plugin that does not answer in time is killed with its process
+// group, and restarted. The host stops it gracefully through plugin.GRPCController/Shutdown of go-plugin.
 //
-// Output. Lines on standard error go to the host's log, cut at 4 KiB, a few dozen a second. They may be JSON objects of
-// log/slog or hclog, which keep their level and their fields. Texts must never be written there, nor into the message of an error.
+// Output. Lines on standard error go to the host's log, cut at 4 KiB, a few dozen per second. JSON lines of log/slog or
+// hclog keep their level and fields. Output and error messages must never contain texts.
 //
-// Sizes. A request holds at most max_batch texts and max_batch_bytes bytes of text as the plugin described, and never more
-// than 32 MiB of text (plus 16 bytes for each text). Servers whose own limit is lower (gRPC for Python receives 4 MB unless
-// told otherwise) must raise it or describe a lower max_batch_bytes. An answer holds count*dims*4 bytes of vectors, or at most
-// 8 bytes for each number of a sparse one; the host refuses one that is more than twice as big as it expects.
+// Sizes. A request has at most the described max_batch texts and max_batch_bytes bytes of text, and at most 32 MiB of
+// text (plus 16 bytes for each text). Servers with a lower limit (gRPC for Python: 4 MB by default) must raise it or
+// describe a lower max_batch_bytes. An answer has count*dims*4 bytes of vectors, or at most 8 bytes for each number of
+// a sparse one. The host refuses an answer more than twice as large as expected.
 //
-// Status codes, and what the host makes of them:
+// Status codes, and how the host handles them:
 //
-//     UNAVAILABLE, ABORTED, CANCELLED,        again: the same call may succeed later; no row is blamed. A detail
-//     DEADLINE_EXCEEDED, UNKNOWN              google.rpc.RetryInfo says when.
-//     RESOURCE_EXHAUSTED                      again, later and with fewer texts: memory, quota, rate limit. RetryInfo as above.
-//     FAILED_PRECONDITION, NOT_FOUND,         not again before a person has changed something: model file, key, plugin.
+//     UNAVAILABLE, ABORTED, CANCELLED,        retry: the same call may succeed later; no row is blamed. A detail
+//     DEADLINE_EXCEEDED, UNKNOWN              google.rpc.RetryInfo has the delay.
+//     RESOURCE_EXHAUSTED                      retry later with fewer texts: memory, quota, rate limit. RetryInfo as above.
+//     FAILED_PRECONDITION, NOT_FOUND,         no retry until a user changes something: model file, key, plugin.
 //     UNIMPLEMENTED, PERMISSION_DENIED,
 //     UNAUTHENTICATED
-//     INVALID_ARGUMENT, OUT_OF_RANGE,         these texts are the matter: the host's caller halves the batch until it has found
-//     INTERNAL, DATA_LOSS                     the one, whose attempt counts as failed. Better is an Error for that text alone.
+//     INVALID_ARGUMENT, OUT_OF_RANGE,         these texts are the cause: the host's caller halves the batch until it has found
+//     INTERNAL, DATA_LOSS                     the bad one, whose attempt fails. An Error for that text alone is better.
 //
-// The texts that a plugin held when it died, or was killed for its silence, are halved in the same way.
+// A batch is halved in the same way if the plugin died, or was killed because it did not answer.
 //
-// Compatibility. Fields and methods may be added within version 1. A change that an old plugin or an old host cannot read
-// raises the protocol version of the handshake and the version of this package.
+// Compatibility. Fields and methods may be added within version 1. An incompatible change raises the protocol version
+// of the handshake and the version of this package.
 
 // Code generated by protoc-gen-go. DO NOT EDIT.
 // versions:
@@ -65,7 +65,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Kind says what the texts are to the model: many want another prefix for a question than for what answers it.
+// Kind says whether texts are documents or queries: many models have different prefixes for them.
 type Kind int32
 
 const (
@@ -115,13 +115,13 @@ func (Kind) EnumDescriptor() ([]byte, []int) {
 	return file_embedder_proto_rawDescGZIP(), []int{0}
 }
 
-// ErrorClass tells what to do about a text that failed.
+// ErrorClass tells how to handle a failed text.
 type ErrorClass int32
 
 const (
 	ErrorClass_ERROR_CLASS_UNSPECIFIED ErrorClass = 0 // taken as INVALID
-	ErrorClass_ERROR_CLASS_RETRY_LATER ErrorClass = 1 // nothing is wrong with the text: again after delay_ms
-	ErrorClass_ERROR_CLASS_TOO_LONG    ErrorClass = 2 // longer than the plugin is willing to cut
+	ErrorClass_ERROR_CLASS_RETRY_LATER ErrorClass = 1 // the text is fine: retry after delay_ms
+	ErrorClass_ERROR_CLASS_TOO_LONG    ErrorClass = 2 // too long, and the plugin does not cut it
 	ErrorClass_ERROR_CLASS_REFUSED     ErrorClass = 3 // a provider's policy refuses it
 	ErrorClass_ERROR_CLASS_INVALID     ErrorClass = 4 // cannot be embedded for another reason
 )
@@ -176,8 +176,8 @@ type BatchState int32
 const (
 	BatchState_BATCH_STATE_UNKNOWN BatchState = 0 // the provider knows no such job
 	BatchState_BATCH_STATE_RUNNING BatchState = 1
-	BatchState_BATCH_STATE_ENDED   BatchState = 2 // FetchBatch has results, though perhaps not of all texts
-	BatchState_BATCH_STATE_FAILED  BatchState = 3 // and there is no result
+	BatchState_BATCH_STATE_ENDED   BatchState = 2 // FetchBatch has results, perhaps not for all texts
+	BatchState_BATCH_STATE_FAILED  BatchState = 3 // without results
 )
 
 // Enum value maps for BatchState.
@@ -326,31 +326,32 @@ type Model struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 256 bytes.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Names everything that can change a vector: weights, tokenizer, pooling, normalisation, prefixes, token limit, dims,
-	// precision. Equal fingerprints promise equal vectors (up to rounding); so a hash over file contents, not over names or
-	// times. 1 to 256 printable ASCII characters. It must not change while the host runs: vectors of two fingerprints never mix.
+	// Covers everything that can change a vector: weights, tokenizer, pooling, normalisation, prefixes, token limit,
+	// dims, precision. Equal fingerprints promise equal vectors (up to rounding), so use a hash over file contents, not
+	// over names or times. 1 to 256 printable ASCII characters. It must not change while the host runs: vectors of two
+	// fingerprints never mix.
 	Fingerprint string `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// Width of every vector: 1 to 16,000; of a sparse model 1 to 16,777,216, which is the size of its vocabulary.
+	// Width of every vector: 1 to 16,000; of a sparse model the size of its vocabulary, 1 to 16,777,216.
 	Dims uint32 `protobuf:"varint,3,opt,name=dims,proto3" json:"dims,omitempty"`
 	// Tokens the model reads of a text; the rest of a longer one is cut off and reported as truncated. 0: not known.
 	MaxTokens uint32 `protobuf:"varint,4,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
 	// Documents and queries get the same vector for the same text (no prefixes).
 	Symmetric bool `protobuf:"varint,5,opt,name=symmetric,proto3" json:"symmetric,omitempty"`
-	// Most texts in one call. 0: no limit of the plugin's own.
+	// Limit of texts in one call. 0: no limit of the plugin's own.
 	MaxBatch uint32 `protobuf:"varint,6,opt,name=max_batch,json=maxBatch,proto3" json:"max_batch,omitempty"`
-	// Most bytes of text (UTF-8) in one call. A single text above it is never sent. 0: no limit of the plugin's own.
+	// Limit of bytes of text (UTF-8) in one call. A single text above it is never sent. 0: no limit of the plugin's own.
 	MaxBatchBytes uint32 `protobuf:"varint,7,opt,name=max_batch_bytes,json=maxBatchBytes,proto3" json:"max_batch_bytes,omitempty"`
 	// The same text always gives the same vector, bit for bit, whatever else is in the batch.
 	Deterministic bool `protobuf:"varint,8,opt,name=deterministic,proto3" json:"deterministic,omitempty"`
-	// Most numbers of every vector are zero, and answers hold only the others: EmbedResponse.sparse. A host that does not know this
-	// field refuses the model's answers, and other models of the same plugin work.
+	// Vectors are sparse: answers have only the non-zero numbers, in EmbedResponse.sparse. A host that does not know this
+	// field refuses the model's answers; other models of the same plugin work.
 	Sparse bool `protobuf:"varint,9,opt,name=sparse,proto3" json:"sparse,omitempty"`
-	// What the model goes by, for people to read: pooling, prefixes, limits. At most 32; nothing is derived from it.
+	// The model's effective settings, shown to users: pooling, prefixes, limits. At most 32; the host only displays them.
 	Settings []*Setting `protobuf:"bytes,10,rep,name=settings,proto3" json:"settings,omitempty"`
-	// The model is a reranker: it gives scores for pairs of a query and a text (Rerank), and no vectors. Its dims are 1. A host that
-	// does not know this field asks it for vectors, and gets UNIMPLEMENTED.
+	// The model is a reranker: it scores pairs of a query and a text (Rerank) and makes no vectors. Its dims are 1. A
+	// host that does not know this field calls Embed, and gets UNIMPLEMENTED.
 	Reranks bool `protobuf:"varint,11,opt,name=reranks,proto3" json:"reranks,omitempty"`
-	// The provider takes documents of this model in batch jobs (SubmitBatch). A host that does not know this field makes none.
+	// The provider supports batch jobs for this model (SubmitBatch). A host that does not know this field makes none.
 	Batches       bool `protobuf:"varint,12,opt,name=batches,proto3" json:"batches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -470,7 +471,7 @@ func (x *Model) GetBatches() bool {
 	return false
 }
 
-// Setting is one thing that a model goes by, and where that comes from: a file, the configuration, or nobody.
+// Setting is an effective setting of a model, and its source: a file, the configuration, or a default.
 type Setting struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // at most 64 bytes
@@ -598,14 +599,14 @@ type EmbedResponse struct {
 	// Width of each vector; must be what Describe said.
 	Dims uint32 `protobuf:"varint,1,opt,name=dims,proto3" json:"dims,omitempty"`
 	// The vectors of all texts in the order of the request, packed: count * dims little-endian IEEE 754 single precision
-	// numbers, so exactly count*dims*4 bytes. A text whose outcome is empty or an error keeps its place, filled with zeros.
-	// Every other vector must be finite and not all zero. Of a sparse model: nothing.
+	// numbers, so exactly count*dims*4 bytes. A text whose outcome is empty or an error keeps its place, filled with
+	// zeros. Every other vector must be finite and not all zero. Empty for a sparse model.
 	Vectors []byte `protobuf:"bytes,2,opt,name=vectors,proto3" json:"vectors,omitempty"`
-	// Tokens the model saw of each text after cutting: either nothing at all, or one number for each text.
+	// Tokens of each text after cutting: either empty, or one number for each text.
 	Tokens []uint32 `protobuf:"varint,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
-	// What is out of the ordinary: at most one for each text, in any order. A text without one simply has its vector.
+	// Special results: at most one for each text, in any order. A text without one has its vector.
 	Outcomes []*Outcome `protobuf:"bytes,4,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
-	// The vectors of a sparse model; of any other this must be left out.
+	// The vectors of a sparse model; must be absent for other models.
 	Sparse        *SparseVectors `protobuf:"bytes,5,opt,name=sparse,proto3" json:"sparse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -676,16 +677,17 @@ func (x *EmbedResponse) GetSparse() *SparseVectors {
 	return nil
 }
 
-// SparseVectors are the vectors of all texts in the order of the request, one after the other: of each only the numbers that are not
-// zero, with their places.
+// SparseVectors are the vectors of all texts in the order of the request, one after the other: only the non-zero
+// numbers of each, with their indices.
 type SparseVectors struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For each text, how many numbers its vector has: 1 to 16,000, and 0 for a text whose outcome is empty or an error.
+	// For each text, the count of numbers in its vector: 1 to 16,000, or 0 for a text whose outcome is empty or an error.
 	Counts []uint32 `protobuf:"varint,1,rep,packed,name=counts,proto3" json:"counts,omitempty"`
-	// The places of the numbers, packed: as many little-endian unsigned 32-bit integers as the counts add up to. Places are counted from
-	// 0 and below dims, and within each vector every one is larger than the one before.
+	// The indices of the numbers, packed: as many little-endian unsigned 32-bit integers as the sum of the counts.
+	// Indices are from 0 to dims - 1, and strictly increasing within each vector.
 	Indices []byte `protobuf:"bytes,2,opt,name=indices,proto3" json:"indices,omitempty"`
-	// The numbers, in the order of their places, packed: little-endian IEEE 754 single precision. Each is finite and not zero.
+	// The numbers, in the order of their indices, packed: little-endian IEEE 754 single precision. Each is finite and not
+	// zero.
 	Values        []byte `protobuf:"bytes,3,opt,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -742,16 +744,16 @@ func (x *SparseVectors) GetValues() []byte {
 	return nil
 }
 
-// Outcome tells what happened to one text.
+// Outcome is the special result of one text.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Position of the text in the request, from 0.
 	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// The text holds no token but special ones: it has no vector, and that is no error.
+	// The text has no tokens except special ones, so it has no vector. This is not an error.
 	Empty bool `protobuf:"varint,2,opt,name=empty,proto3" json:"empty,omitempty"`
 	// The text was longer than max_tokens and cut; it has its vector.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// This text alone failed: it has no vector. Excludes empty and truncated.
+	// This text failed: it has no vector. Excludes empty and truncated.
 	Error         *Error `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -818,9 +820,9 @@ func (x *Outcome) GetError() *Error {
 type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Class ErrorClass             `protobuf:"varint,1,opt,name=class,proto3,enum=embedsidecar.plugin.v1.ErrorClass" json:"class,omitempty"`
-	// With RETRY_LATER: when to come again, in milliseconds. 0: the host decides. At most one hour.
+	// With RETRY_LATER: retry delay in milliseconds, at most one hour. 0: the host decides.
 	DelayMs uint32 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
-	// For a person, at most 300 bytes are kept. Never holds the text or a part of it.
+	// Shown to users; at most 300 bytes are kept. Must not contain the text or a part of it.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -917,7 +919,7 @@ type HealthResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The plugin can take calls.
 	Ready bool `protobuf:"varint,1,opt,name=ready,proto3" json:"ready,omitempty"`
-	// Why not, for a person.
+	// Why not, for users.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1025,8 +1027,8 @@ type TokenizeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each text of the request, in its order.
 	Tokens []*Tokens `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	// Tokens that the model puts around every document by itself: special ones, and those of a prefix. A text of n tokens is not
-	// cut as long as n + around <= max_tokens.
+	// Tokens that the model adds to every document: special ones, and those of a prefix. A text of n tokens is not cut if
+	// n + around <= max_tokens.
 	Around        uint32 `protobuf:"varint,2,opt,name=around,proto3" json:"around,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1078,10 +1080,10 @@ func (x *TokenizeResponse) GetAround() uint32 {
 
 type Tokens struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For each token of the text, in order, the number of bytes from the beginning of the text to the token's end. The numbers do
-	// not decrease and none is larger than the text; a token that ends inside of a character counts as ending after it. White space
-	// after the last token belongs to none. Tokens that the model puts around the text are not among them, and nothing is left out
-	// however long the text is. At most four for each byte.
+	// For each token of the text, in order, the number of bytes from the beginning of the text to the token's end. The
+	// numbers do not decrease and none is larger than the text; a token that ends inside of a character counts as ending
+	// after it. White space after the last token belongs to none. Tokens that the model adds are not included. All tokens
+	// of the text are, whatever its length. At most four for each byte.
 	Ends          []uint32 `protobuf:"varint,1,rep,packed,name=ends,proto3" json:"ends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1128,7 +1130,7 @@ type RerankRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of the described names, of a model with reranks.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// What the texts are to answer: valid UTF-8, not empty.
+	// The query: valid UTF-8, not empty.
 	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
 	// 1 to max_batch texts, valid UTF-8, in any order; a text may be empty and may occur twice.
 	Texts         []string `protobuf:"bytes,3,rep,name=texts,proto3" json:"texts,omitempty"`
@@ -1189,8 +1191,9 @@ func (x *RerankRequest) GetTexts() []string {
 
 type RerankResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The scores of all texts in the order of the request, packed: little-endian IEEE 754 single precision numbers, so exactly
-	// 4 bytes for each text. Each is finite. The scale is the model's own: only scores for one query compare.
+	// The scores of all texts in the order of the request, packed: little-endian IEEE 754 single precision numbers, so
+	// exactly 4 bytes for each text. Each is finite. The scale is the model's own: scores of different queries are not
+	// comparable.
 	Scores        []byte `protobuf:"bytes,1,opt,name=scores,proto3" json:"scores,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1237,10 +1240,10 @@ type SubmitBatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of the described names, of a model with batches.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// Names the job: 1 to 64 letters, digits and dashes. The plugin gives it to the provider as a property of the job, so that
-	// PollBatch finds it there. It is the same again only where PollBatch knew no job of this name.
+	// Identifies the job: 1 to 64 letters, digits and dashes. The plugin stores it at the provider as a property of the
+	// job, so that PollBatch finds it. The host reuses it only if PollBatch found no such job.
 	Nonce string `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	// A name for each text, each once: 1 to 64 letters, digits and dashes. FetchBatch tells results by it.
+	// A unique name for each text: 1 to 64 letters, digits and dashes. FetchBatch identifies results by it.
 	Ids []string `protobuf:"bytes,3,rep,name=ids,proto3" json:"ids,omitempty"`
 	// 1 to 50,000 texts, as many as ids, valid UTF-8, none of white space alone; at most 16 MiB of text. They are documents.
 	Texts         []string `protobuf:"bytes,4,rep,name=texts,proto3" json:"texts,omitempty"`
@@ -1311,7 +1314,7 @@ type PollBatchRequest struct {
 	Model string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// As it was submitted.
 	Nonce string `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	// The provider's name of the job; empty: it is looked for by its nonce.
+	// The provider's name of the job; empty: find it by its nonce.
 	Job           string `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1370,11 +1373,11 @@ func (x *PollBatchRequest) GetJob() string {
 
 type BatchStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The provider's name of the job, 1 to 256 bytes; empty: it is not known.
+	// The provider's name of the job, 1 to 256 bytes; empty: unknown.
 	Job   string     `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	State BatchState `protobuf:"varint,2,opt,name=state,proto3,enum=embedsidecar.plugin.v1.BatchState" json:"state,omitempty"`
-	// Why it failed, or why it ended early: a word as APIs use for states and codes, or two ("expired: too_many_requests").
-	// Other messages are not kept: nobody could tell whether they quote a text.
+	// Why it failed or ended early: a code of the API, or two ("expired: too_many_requests"). Other messages are dropped,
+	// because they may quote a text.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1485,9 +1488,9 @@ func (x *FetchBatchRequest) GetJob() string {
 
 type FetchBatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The names of some texts, in the order of the answer; at most 256 in a message. A text without a result is left out.
+	// The names of some texts, in the order of the answer; at most 256 per message. Texts without a result are omitted.
 	Ids []string `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
-	// What Embed would have answered for these texts.
+	// The answer for these texts, as from Embed.
 	Answer        *EmbedResponse `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

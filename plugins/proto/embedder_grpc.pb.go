@@ -1,46 +1,46 @@
-// The contract between embedsidecar and a program that turns texts into vectors (a plugin).
+// The contract between embedsidecar and an embedder plugin, a program that turns texts into vectors.
 //
 // Transport. A plugin is an executable file that the sidecar (the host) starts and stops. It speaks gRPC over a Unix socket
 // after the handshake of hashicorp/go-plugin: on its standard output it prints one line
 //
 //     1|1|unix|/path/of/its/socket|grpc|BASE64_CERTIFICATE
 //
-// (core protocol 1, our protocol version 1, address, "grpc", its certificate as DER in unpadded base64). Before that it checks
-// that the environment holds EMBEDSIDECAR_PLUGIN_COOKIE with the value of the Go constant MagicCookieValue, and refuses to
-// run otherwise. The socket belongs into the folder PLUGIN_UNIX_SOCKET_DIR. Both sides authenticate by TLS: the host's
-// certificate is in PLUGIN_CLIENT_CERT (PEM), each side accepts the other's certificate only.
+// (core protocol 1, our protocol version 1, address, "grpc", its certificate as DER in unpadded base64). Before that it
+// checks that the variable EMBEDSIDECAR_PLUGIN_COOKIE has the value of the Go constant MagicCookieValue, and refuses to
+// run otherwise. The socket must be in the folder PLUGIN_UNIX_SOCKET_DIR. Both sides authenticate by TLS: the host's
+// certificate is in PLUGIN_CLIENT_CERT (PEM), and each side accepts only the other's certificate.
 //
-// Environment. A plugin sees the variables above and those that its configuration names, all called EMBEDSIDECAR_PLUGIN_*;
-// nothing of the host's own environment: no PATH, no HOME, no password.
+// Environment. A plugin gets the variables above and those of its configuration, all named EMBEDSIDECAR_PLUGIN_*. It
+// inherits nothing from the host's environment: no PATH, no HOME, no password.
 //
-// Life. Standard input is a pipe that only the host holds and never writes to. Its end means that the host is gone, however
-// it went: a plugin must then exit at once (EMBEDSIDECAR_PLUGIN_LIFELINE=stdin says that the pipe is there). On Linux the
-// host also asks the kernel to kill the plugin with it. A plugin that does not answer in time is killed together with its
-// process group, and started again. It is stopped in an orderly way through plugin.GRPCController/Shutdown of go-plugin.
+// Life. Standard input is a pipe that the host keeps open and never writes to. Its end means that the host is gone, and
+// the plugin must exit immediately (EMBEDSIDECAR_PLUGIN_LIFELINE=stdin says that the pipe exists). On Linux the host
+// also asks the kernel to kill the plugin with it. A plugin that does not answer in time is killed with its process
+// group, and restarted. The host stops it gracefully through plugin.GRPCController/Shutdown of go-plugin.
 //
-// Output. Lines on standard error go to the host's log, cut at 4 KiB, a few dozen a second. They may be JSON objects of
-// log/slog or hclog, which keep their level and their fields. Texts must never be written there, nor into the message of an error.
+// Output. Lines on standard error go to the host's log, cut at 4 KiB, a few dozen per second. JSON lines of log/slog or
+// hclog keep their level and fields. Output and error messages must never contain texts.
 //
-// Sizes. A request holds at most max_batch texts and max_batch_bytes bytes of text as the plugin described, and never more
-// than 32 MiB of text (plus 16 bytes for each text). Servers whose own limit is lower (gRPC for Python receives 4 MB unless
-// told otherwise) must raise it or describe a lower max_batch_bytes. An answer holds count*dims*4 bytes of vectors, or at most
-// 8 bytes for each number of a sparse one; the host refuses one that is more than twice as big as it expects.
+// Sizes. A request has at most the described max_batch texts and max_batch_bytes bytes of text, and at most 32 MiB of
+// text (plus 16 bytes for each text). Servers with a lower limit (gRPC for Python: 4 MB by default) must raise it or
+// describe a lower max_batch_bytes. An answer has count*dims*4 bytes of vectors, or at most 8 bytes for each number of
+// a sparse one. The host refuses an answer more than twice as large as expected.
 //
-// Status codes, and what the host makes of them:
+// Status codes, and how the host handles them:
 //
-//     UNAVAILABLE, ABORTED, CANCELLED,        again: the same call may succeed later; no row is blamed. A detail
-//     DEADLINE_EXCEEDED, UNKNOWN              google.rpc.RetryInfo says when.
-//     RESOURCE_EXHAUSTED                      again, later and with fewer texts: memory, quota, rate limit. RetryInfo as above.
-//     FAILED_PRECONDITION, NOT_FOUND,         not again before a person has changed something: model file, key, plugin.
+//     UNAVAILABLE, ABORTED, CANCELLED,        retry: the same call may succeed later; no row is blamed. A detail
+//     DEADLINE_EXCEEDED, UNKNOWN              google.rpc.RetryInfo has the delay.
+//     RESOURCE_EXHAUSTED                      retry later with fewer texts: memory, quota, rate limit. RetryInfo as above.
+//     FAILED_PRECONDITION, NOT_FOUND,         no retry until a user changes something: model file, key, plugin.
 //     UNIMPLEMENTED, PERMISSION_DENIED,
 //     UNAUTHENTICATED
-//     INVALID_ARGUMENT, OUT_OF_RANGE,         these texts are the matter: the host's caller halves the batch until it has found
-//     INTERNAL, DATA_LOSS                     the one, whose attempt counts as failed. Better is an Error for that text alone.
+//     INVALID_ARGUMENT, OUT_OF_RANGE,         these texts are the cause: the host's caller halves the batch until it has found
+//     INTERNAL, DATA_LOSS                     the bad one, whose attempt fails. An Error for that text alone is better.
 //
-// The texts that a plugin held when it died, or was killed for its silence, are halved in the same way.
+// A batch is halved in the same way if the plugin died, or was killed because it did not answer.
 //
-// Compatibility. Fields and methods may be added within version 1. A change that an old plugin or an old host cannot read
-// raises the protocol version of the handshake and the version of this package.
+// Compatibility. Fields and methods may be added within version 1. An incompatible change raises the protocol version
+// of the handshake and the version of this package.
 
 // Code generated by protoc-gen-go-grpc. DO NOT EDIT.
 // versions:
@@ -78,34 +78,34 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Embedder is the one service of a plugin. The host makes several calls at the same time.
+// Embedder is the only service of a plugin. The host makes concurrent calls.
 type EmbedderClient interface {
-	// Describe says what the plugin is and which models it offers. The host calls it once after each start, before anything
-	// else, and waits as long as for the start itself (60 s unless configured), so models may be loaded here or earlier.
+	// Describe describes the plugin and its models. The host calls it once after each start, before anything else. The
+	// timeout of the start (60 s by default) includes this call, so models may be loaded here or earlier.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// Embed returns one vector, or one reason why there is none, for each text. The call has a deadline that grows with the
+	// Embed returns a vector, or the reason why there is none, for each text. The deadline of the call grows with the
 	// number and the size of the texts.
 	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
-	// Health answers at once, whatever Embed is doing. The host asks it when a call failed in a way that leaves open
-	// whether the plugin still lives.
+	// Health must answer immediately, also during Embed. The host calls it if a failed call leaves unknown whether the
+	// plugin still runs.
 	Health(ctx context.Context, in *HealthRequest, opts ...grpc.CallOption) (*HealthResponse, error)
-	// Tokenize says where the tokens of texts end, so that the host can cut long ones into chunks which the model reads whole.
-	// It may be left out (UNIMPLEMENTED): the host then estimates, and refuses to cut by tokens alone. The texts keep to the
-	// limits of Embed. Like Embed it says with a status code when it cannot answer; there are no errors of single texts.
+	// Tokenize returns the ends of the tokens of texts, so that the host can cut long texts into chunks within the
+	// model's limit. It is optional (UNIMPLEMENTED): without it the host estimates tokens, and refuses the chunking
+	// strategy "tokens". Limits and status codes are those of Embed; there are no errors of single texts.
 	Tokenize(ctx context.Context, in *TokenizeRequest, opts ...grpc.CallOption) (*TokenizeResponse, error)
-	// Rerank returns one score for each text: how well it answers the query, the larger the better. It is called for models
-	// with reranks, and for no others; Embed is not called for those. A plugin without such a model leaves it out
-	// (UNIMPLEMENTED). Limits, deadline and status codes are those of Embed; there are no errors of single texts.
+	// Rerank returns one score for each text: the better it answers the query, the larger. It is called only for models
+	// with reranks, for which Embed is not called. A plugin without such a model omits it (UNIMPLEMENTED). Limits,
+	// deadline and status codes are those of Embed; there are no errors of single texts.
 	Rerank(ctx context.Context, in *RerankRequest, opts ...grpc.CallOption) (*RerankResponse, error)
-	// SubmitBatch hands documents to a provider that embeds them within hours, for less. This method and the next three are called
-	// for models with batches, and for no others; a plugin without such a model leaves them out (UNIMPLEMENTED). The limits of Embed
-	// do not hold here. When the answer is lost, nobody knows whether there is a job: PollBatch is asked for its nonce then.
+	// SubmitBatch submits documents to a provider's batch API, which takes hours and costs less. This method and the next
+	// three are called only for models with batches; a plugin without such a model omits them (UNIMPLEMENTED). The limits
+	// of Embed do not apply. If the answer is lost, the host finds the job with PollBatch and the nonce.
 	SubmitBatch(ctx context.Context, in *SubmitBatchRequest, opts ...grpc.CallOption) (*BatchStatus, error)
-	// PollBatch tells how far a job is. One that the provider does not know is no error: its state says so.
+	// PollBatch returns the state of a job. A job that the provider does not know is a state, not an error.
 	PollBatch(ctx context.Context, in *PollBatchRequest, opts ...grpc.CallOption) (*BatchStatus, error)
-	// FetchBatch gives the results of a job that has ended, in any order, a part of them in each message. It may be called again.
+	// FetchBatch returns the results of an ended job, in any order, in several messages. It may be called again.
 	FetchBatch(ctx context.Context, in *FetchBatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchBatchResponse], error)
-	// CancelBatch asks the provider to give a job up. One that has ended, or that it does not know, is no error.
+	// CancelBatch asks the provider to cancel a job. A job that has ended or is unknown is not an error.
 	CancelBatch(ctx context.Context, in *CancelBatchRequest, opts ...grpc.CallOption) (*CancelBatchResponse, error)
 }
 
@@ -220,34 +220,34 @@ func (c *embedderClient) CancelBatch(ctx context.Context, in *CancelBatchRequest
 // All implementations must embed UnimplementedEmbedderServer
 // for forward compatibility.
 //
-// Embedder is the one service of a plugin. The host makes several calls at the same time.
+// Embedder is the only service of a plugin. The host makes concurrent calls.
 type EmbedderServer interface {
-	// Describe says what the plugin is and which models it offers. The host calls it once after each start, before anything
-	// else, and waits as long as for the start itself (60 s unless configured), so models may be loaded here or earlier.
+	// Describe describes the plugin and its models. The host calls it once after each start, before anything else. The
+	// timeout of the start (60 s by default) includes this call, so models may be loaded here or earlier.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// Embed returns one vector, or one reason why there is none, for each text. The call has a deadline that grows with the
+	// Embed returns a vector, or the reason why there is none, for each text. The deadline of the call grows with the
 	// number and the size of the texts.
 	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
-	// Health answers at once, whatever Embed is doing. The host asks it when a call failed in a way that leaves open
-	// whether the plugin still lives.
+	// Health must answer immediately, also during Embed. The host calls it if a failed call leaves unknown whether the
+	// plugin still runs.
 	Health(context.Context, *HealthRequest) (*HealthResponse, error)
-	// Tokenize says where the tokens of texts end, so that the host can cut long ones into chunks which the model reads whole.
-	// It may be left out (UNIMPLEMENTED): the host then estimates, and refuses to cut by tokens alone. The texts keep to the
-	// limits of Embed. Like Embed it says with a status code when it cannot answer; there are no errors of single texts.
+	// Tokenize returns the ends of the tokens of texts, so that the host can cut long texts into chunks within the
+	// model's limit. It is optional (UNIMPLEMENTED): without it the host estimates tokens, and refuses the chunking
+	// strategy "tokens". Limits and status codes are those of Embed; there are no errors of single texts.
 	Tokenize(context.Context, *TokenizeRequest) (*TokenizeResponse, error)
-	// Rerank returns one score for each text: how well it answers the query, the larger the better. It is called for models
-	// with reranks, and for no others; Embed is not called for those. A plugin without such a model leaves it out
-	// (UNIMPLEMENTED). Limits, deadline and status codes are those of Embed; there are no errors of single texts.
+	// Rerank returns one score for each text: the better it answers the query, the larger. It is called only for models
+	// with reranks, for which Embed is not called. A plugin without such a model omits it (UNIMPLEMENTED). Limits,
+	// deadline and status codes are those of Embed; there are no errors of single texts.
 	Rerank(context.Context, *RerankRequest) (*RerankResponse, error)
-	// SubmitBatch hands documents to a provider that embeds them within hours, for less. This method and the next three are called
-	// for models with batches, and for no others; a plugin without such a model leaves them out (UNIMPLEMENTED). The limits of Embed
-	// do not hold here. When the answer is lost, nobody knows whether there is a job: PollBatch is asked for its nonce then.
+	// SubmitBatch submits documents to a provider's batch API, which takes hours and costs less. This method and the next
+	// three are called only for models with batches; a plugin without such a model omits them (UNIMPLEMENTED). The limits
+	// of Embed do not apply. If the answer is lost, the host finds the job with PollBatch and the nonce.
 	SubmitBatch(context.Context, *SubmitBatchRequest) (*BatchStatus, error)
-	// PollBatch tells how far a job is. One that the provider does not know is no error: its state says so.
+	// PollBatch returns the state of a job. A job that the provider does not know is a state, not an error.
 	PollBatch(context.Context, *PollBatchRequest) (*BatchStatus, error)
-	// FetchBatch gives the results of a job that has ended, in any order, a part of them in each message. It may be called again.
+	// FetchBatch returns the results of an ended job, in any order, in several messages. It may be called again.
 	FetchBatch(*FetchBatchRequest, grpc.ServerStreamingServer[FetchBatchResponse]) error
-	// CancelBatch asks the provider to give a job up. One that has ended, or that it does not know, is no error.
+	// CancelBatch asks the provider to cancel a job. A job that has ended or is unknown is not an error.
 	CancelBatch(context.Context, *CancelBatchRequest) (*CancelBatchResponse, error)
 	mustEmbedUnimplementedEmbedderServer()
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// habits is what authors write who know Python better than this package: things that work elsewhere.
+// habits is a plugin with common Python idioms, as authors write them.
 const habits = `#
 import os, sys
 from embedsidecar_embedder import *
@@ -77,7 +77,7 @@ func TestHabits(t *testing.T) {
 	}
 }
 
-// A program that ends itself when it is asked what it is must not leave its host waiting.
+// A plugin that exits in describe must not leave its host waiting.
 func TestHabits_ExitInDescribe(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, habits)

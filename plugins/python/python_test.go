@@ -32,7 +32,7 @@ var venv = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// site installs the package as a user would, from a copy of the clone, and returns the folder.
+// site installs the package from a copy of the clone, as a user does, and returns the folder.
 var site = sync.OnceValues(func() (string, error) {
 	python, err := venv()
 	if err != nil {
@@ -56,7 +56,7 @@ var site = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// made is the folder that site has made, to be removed at the end.
+// made is the folder that site made; it is removed at the end.
 var made string
 
 func TestMain(m *testing.M) {
@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program writes a plugin that runs with the package.
+// program writes a plugin that uses the package.
 func program(t *testing.T, source string) (path string, env map[string]string) {
 	t.Helper()
 	dir, err := site()
@@ -78,7 +78,7 @@ func program(t *testing.T, source string) (path string, env map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, body, _ := strings.Cut(source, "\n") // instead of whatever Python env would find
+	_, body, _ := strings.Cut(source, "\n") // not the Python that env would find
 	path = filepath.Join(t.TempDir(), "embedsidecar-tested")
 	if err := programs.Write(path, []byte("#!"+filepath.Join(python, "bin", "python3")+"\n"+body)); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func program(t *testing.T, source string) (path string, env map[string]string) {
 	return path, map[string]string{"PYTHONPATH": filepath.Join(dir, "site")}
 }
 
-// options are for programs that no machine is too slow for.
+// options have generous time limits, for slow machines.
 func options(path string, env map[string]string) host.Options {
 	return host.Options{
 		Path: path, Env: env, StartTimeout: time.Hour,
@@ -118,7 +118,7 @@ func TestExample_KeepsTheContract(t *testing.T) {
 	}
 }
 
-// A plugin that knows of us no more than the author's guide and the proto file.
+// A plugin written from the author's guide and the proto file alone.
 func TestByHand_KeepsTheContract(t *testing.T) {
 	t.Parallel()
 	python, err := venv()
@@ -151,7 +151,7 @@ func TestByHand_KeepsTheContract(t *testing.T) {
 	}
 }
 
-// tester has every kind of answer and of failure.
+// tester is a plugin with every kind of answer and failure.
 const tester = `#
 import sys
 from embedsidecar_embedder import *
@@ -287,7 +287,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A model with reranks is asked for scores, and not for vectors.
+// A model with reranks gets calls of rerank, not of embed.
 func TestRerank(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, `
@@ -326,7 +326,7 @@ serve(Reranker())
 	}
 }
 
-// A call that nobody waits for any more does not keep the plugin from ending when it is asked to.
+// An abandoned call does not keep the plugin from exiting when asked.
 func TestShutdown_WhileACallGoesOn(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, `#

@@ -63,16 +63,15 @@ func TestSparse_KeepsTheContract(t *testing.T) {
 		t.Errorf("%+v, %v", results, err)
 	}
 	for text, want := range map[string]string{
-		"outside": "ValueError in embed: a place of a sparse vector is not from 0 to 30521",
-		"twice":   "ValueError in embed: two keys of a sparse vector are the place 7",
+		"outside": "ValueError in embed: an index of a sparse vector is not from 0 to 30521",
+		"twice":   "ValueError in embed: two keys of a sparse vector are the index 7",
 	} {
 		if _, err = h.Embed(t.Context(), embed.Document, []string{text, "b"}); err == nil || !strings.Contains(err.Error(),
 			want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	// Numbers are judged as the host gets them: what is zero in single precision is left out, and what is too large
-	// fails its text alone.
+	// Numbers are checked in single precision: zeros are dropped, and a number that is too large fails only its text.
 	results, err = h.Embed(t.Context(), embed.Document, []string{"tiny", "b", "only tiny", "huge", "none"})
 	if err != nil {
 		t.Fatal(err)

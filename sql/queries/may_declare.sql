@@ -1,6 +1,6 @@
 -- may_declare: the rights of a role that requested a pipeline: whether it may act as this session's role anyway (or
--- @trusted names it), and which of @tables, written as schema and table, it has no owner's rights over: those of @oids
--- that are not 0. A table that does not exist yet counts as its own if it may create it.
+-- @trusted names it), and over which of @tables, written as schema and table or given by @oids (0: none), it lacks the
+-- owner's rights. A table that does not exist yet counts as its own if it may create it.
 -- Rows: one; none: the role no longer exists. Reads only pg_catalog. Locks: none.
 SELECT r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
            OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000

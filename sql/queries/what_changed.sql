@@ -1,4 +1,4 @@
--- what_changed: whether the row @me has the sidecar's current configuration, whether requests for pipelines of @slot
+-- what_changed: whether the row @me with the sidecar's configuration exists, whether requests for pipelines of @slot
 -- wait, the numbers of the requests that last changed those of declared_pipelines, in the order of their names, and the
 -- pipelines that another sidecar of the same file has, or had when it ended, and this one does not.
 -- Rows: one. Locks: none. Index: primary key of configured; requests that wait.

@@ -1,6 +1,6 @@
-// Package canary finds what no output may hold. Passwords of test servers and texts of rows carry a word that occurs
-// nowhere else; what programs under test print, log or answer is searched for it, and a test binary in whose outputs
-// it was found fails at its end.
+// Package canary detects leaked secrets and texts. Passwords of test servers and texts of rows contain a unique word.
+// All output, logs and answers of programs under test are searched for it, and a test binary fails at its end if it was
+// found.
 package canary
 
 import (
@@ -12,13 +12,13 @@ import (
 	"sync"
 )
 
-// The words. Both are letters and digits, so that no quoting or escaping changes them.
+// The words. They have only letters and digits, so that quoting and escaping do not change them.
 const (
 	Secret = "canarysecret6f1d" // in every password that testenv makes
-	Text   = "canarytext9b3e"   // among the words of the workload's rows
+	Text   = "canarytext9b3e"   // in texts of the workload's rows
 )
 
-// cage holds what was found, once for each source, and how much was searched.
+// cage records findings, one per source, and how much was searched.
 type cage struct {
 	mu      sync.Mutex
 	found   map[string]string
@@ -28,11 +28,10 @@ type cage struct {
 
 var all cage
 
-// Search looks at an output, of a source to be named if it holds one of the words. It reports whether the output is
-// clean.
+// Search searches an output of a named source. It reports whether the output is clean.
 func Search(source string, output []byte) bool { return all.search(source, output) }
 
-// SearchSecrets is Search for outputs that may hold the texts of rows, as those of searches do.
+// SearchSecrets is Search for outputs that may contain texts of rows, such as search results.
 func SearchSecrets(source string, output []byte) bool {
 	return all.search(source, bytes.ReplaceAll(output, []byte(Text), nil))
 }
@@ -58,14 +57,14 @@ func (c *cage) search(source string, output []byte) bool {
 	return true
 }
 
-// Tell writes into the folder that EMBEDSIDECAR_TEST_CANARY names, if it names one, how many outputs this test binary
-// has searched, their bytes, and in how many something was found. make test adds these up.
+// Tell writes the number of searched outputs, their bytes and the number of findings to the folder
+// EMBEDSIDECAR_TEST_CANARY, if that is set. make test adds them up.
 func Tell() error {
 	folder := os.Getenv("EMBEDSIDECAR_TEST_CANARY")
 	if folder == "" {
 		return nil
 	}
-	home, err := os.Getwd() // of a test binary the folder of its package
+	home, err := os.Getwd() // for a test binary, the folder of its package
 	if err != nil {
 		return err
 	}
@@ -75,7 +74,7 @@ func Tell() error {
 	return os.WriteFile(filepath.Join(folder, strings.ReplaceAll(strings.Trim(home, "/"), "/", "_")), []byte(line), 0o600)
 }
 
-// Found returns an error that tells every output in which a word was found; nil: none.
+// Found returns an error that lists all findings; nil: none.
 func Found() error { return all.err() }
 
 func (c *cage) err() error {
@@ -88,5 +87,5 @@ func (c *cage) err() error {
 	for _, line := range c.found {
 		fmt.Fprintf(&b, "\n  %s", line)
 	}
-	return fmt.Errorf("what no output may hold was found:%s", b.String())
+	return fmt.Errorf("secrets or texts were found in output:%s", b.String())
 }

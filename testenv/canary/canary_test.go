@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The search itself must be able to find something, as programs write it.
+// Search must find the words in the forms in which programs write them.
 func TestSearch_FindsWhatNoOutputMayHold(t *testing.T) {
 	t.Parallel()
 	for _, word := range []string{Secret, Text} {

@@ -1,5 +1,6 @@
-// Package house checks what no compiler reads: that the Makefile, the container files, the examples and the papers name
-// things that exist. Where there is no container engine, this is what keeps the Dockerfile and the compose file true.
+// Package house checks what no compiler does: that the Makefile, the container files, the examples and the
+// documentation refer to things that exist. Without a container engine, these are the only checks of the Dockerfile and
+// the compose file.
 package house
 
 import (
@@ -78,7 +79,7 @@ func files(t *testing.T) []string {
 	return found
 }
 
-// papers are the files that people read.
+// papers are the documentation files.
 func papers(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(files(t), func(path string) bool {
@@ -86,14 +87,13 @@ func papers(t *testing.T) []string {
 	})
 }
 
-// nobodys reports whether a host is an address that means another machine everywhere, such as 10.0.0.1.
+// nobodys reports whether a host is a private or example address, such as 10.0.0.1.
 func nobodys(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return err == nil && (addr.IsPrivate() || addr.IsLinkLocalUnicast())
 }
 
-// TestHosts keeps machines and mirrors out of the tree: whoever builds this elsewhere has others. A new host in a
-// link is added here by hand, after a look at it.
+// TestHosts keeps local machines and mirrors out of the tree. After a review, add new hosts of links here.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	public := []string{
@@ -109,7 +109,7 @@ func TestHosts(t *testing.T) {
 		"litellm.ai", "lmstudio.ai", "microsoft.com", "mistral.ai", "nebius.com", "nvidia.com", "openrouter.ai",
 		"scaleway.ai", "scaleway.com", "siliconflow.com", "together.ai", "together.xyz", "vllm.ai",
 	}
-	// one word: a service of the compose file, or a made-up host
+	// one word: a service of the compose file, or a fictional host
 	local := regexp.MustCompile(`^(localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0|[a-z]+)$`)
 	link := regexp.MustCompile(`https?://[^\s"'` + "`" + `<>)\]},;|\\]+`)
 	for _, path := range files(t) {
@@ -135,7 +135,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestMachinePaths looks for paths that exist on the machine of whoever wrote the line only.
+// TestMachinePaths looks for paths that exist only on the author's machine.
 func TestMachinePaths(t *testing.T) {
 	t.Parallel()
 	personal := regexp.MustCompile(`(?:^|[\s"'=:(])(?:/home/|/Users/|/root/|[A-Z]:\\Users\\)([\w.-]+)`)
@@ -155,7 +155,7 @@ func TestMachinePaths(t *testing.T) {
 	}
 }
 
-// TestLinks follows the links between papers, and to the files beside them.
+// TestLinks checks links between documentation pages and to files.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -180,7 +180,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchors returns the names by which headings can be linked to: lower case, words joined by hyphens, signs left out.
+// anchors returns the link anchors of headings: lower case, words joined by hyphens, without punctuation.
 func anchors(paper string) []string {
 	signs := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	var names []string
@@ -193,7 +193,7 @@ func anchors(paper string) []string {
 	return names
 }
 
-// TestLicense compares the licence with its first and last words: a licence is quoted whole or not at all.
+// TestLicense checks the first and last words of the licence, which must be complete.
 func TestLicense(t *testing.T) {
 	t.Parallel()
 	text := read(t, "LICENSE")
@@ -210,7 +210,7 @@ func TestLicense(t *testing.T) {
 	}
 }
 
-// TestArchitecture_NamesEveryPackage: a folder that architecture.md leaves out is one that its readers do not know of.
+// TestArchitecture_NamesEveryPackage checks that architecture.md lists every folder.
 func TestArchitecture_NamesEveryPackage(t *testing.T) {
 	t.Parallel()
 	_, after, ok := strings.Cut(read(t, "docs/architecture.md"), "## Packages")
@@ -225,7 +225,7 @@ func TestArchitecture_NamesEveryPackage(t *testing.T) {
 			strings.HasPrefix(path, "tools/") {
 			continue
 		}
-		// What is indented stands there without the folder it lies in.
+		// Indented entries omit their parent folder.
 		if !slices.Contains(known, folder) && !slices.Contains(known, filepath.Base(folder)) &&
 			!slices.Contains(known, "internal/"+folder) {
 			t.Errorf("docs/architecture.md leaves out %s", folder)
@@ -234,7 +234,7 @@ func TestArchitecture_NamesEveryPackage(t *testing.T) {
 	}
 }
 
-// TestArchitecture_NamesFunctionsThatAreThere: who follows a change in the code finds each file and function.
+// TestArchitecture_NamesFunctionsThatAreThere checks that each file and function in architecture.md exists.
 func TestArchitecture_NamesFunctionsThatAreThere(t *testing.T) {
 	t.Parallel()
 	_, after, ok := strings.Cut(read(t, "docs/architecture.md"), "| step | read |")

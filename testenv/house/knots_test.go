@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// largestKnot is how many files of a package may name each other's functions, types, variables and constants in a
-// circle: so many can be read together.
+// largestKnot is the largest allowed dependency cycle of files in a package, by their functions, types, variables and
+// constants.
 const largestKnot = 6
 
-// TestPackages_AreNoKnots keeps what all files of a package use in files of its own, which use none of the others.
+// TestPackages_AreNoKnots limits dependency cycles between the files of a package.
 func TestPackages_AreNoKnots(t *testing.T) {
 	t.Parallel()
 	folders := map[string]bool{}
@@ -37,8 +37,7 @@ func TestPackages_AreNoKnots(t *testing.T) {
 	}
 }
 
-// names returns which file of a package names what is declared in which others. What methods and fields are called does
-// not count: they lie with their type.
+// names returns for each file of a package the files whose declarations it uses. Methods and fields do not count.
 func names(t *testing.T, folder string) map[string][]string {
 	t.Helper()
 	whole := filepath.Join(root, filepath.FromSlash(folder))
@@ -56,7 +55,7 @@ func names(t *testing.T, folder string) map[string][]string {
 		parsed = append(parsed, file)
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	// Of other packages nothing is known, and nothing need be.
+	// Other packages need not be resolved.
 	checks := types.Config{Importer: nothing{}, FakeImportC: true, Error: func(error) {}}
 	pkg, _ := checks.Check(folder, set, parsed, info)
 	found := map[string][]string{}
@@ -81,7 +80,7 @@ func (nothing) Import(path string) (*types.Package, error) {
 	return pkg, nil
 }
 
-// knots returns the files that come back to themselves by those they name, each with all that it is tied to so.
+// knots returns the cycles of files: each file that depends on itself, with the others of its cycle.
 func knots(named map[string][]string) (found [][]string) {
 	reach := map[string]map[string]bool{}
 	for file := range named {
@@ -112,7 +111,7 @@ func knots(named map[string][]string) (found [][]string) {
 	return found
 }
 
-// TestKnots keeps the test above honest.
+// TestKnots tests the function knots.
 func TestKnots(t *testing.T) {
 	t.Parallel()
 	got := knots(map[string][]string{"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": {"d"}, "f": {"a"}})

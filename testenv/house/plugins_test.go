@@ -12,8 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// TestCore_KnowsNoPluginByName: what the core knows of a plugin stands in its manifest. Package models is about files
-// whose format has a plugin's name.
+// TestCore_KnowsNoPluginByName: the core knows plugins only by their manifests. Package models is exempt, because a
+// file format has a plugin's name.
 func TestCore_KnowsNoPluginByName(t *testing.T) {
 	looked := 0
 	for _, name := range files(t) {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// The files that lie in the root (and .git, in a second work tree), each for somebody who looks for it there.
-// Whatever else lies there was left by mistake.
+// rootFiles are the files allowed in the root, including .git of a second work tree.
 var rootFiles = []string{
 	".dockerignore", ".editorconfig", ".gitignore", ".golangci.yml", ".hadolint.yaml", ".yamllint", "CHANGELOG.md",
 	"Dockerfile",
@@ -17,8 +16,8 @@ var rootFiles = []string{
 	"go.sum",
 }
 
-// The folders of the root: programs, what they are made of by name, what others build on (plugins), and what is no
-// code. All other packages are internal: nobody can import them, so they may change.
+// rootFolders are the folders allowed in the root. All packages that others need not import are internal, so that they
+// may change.
 var rootFolders = []string{
 	".ci", "bench", "cmd", "deploy", "docs", "embed", "examples", "internal", "plugins", "queue", "replication", "sql",
 	"testenv", "tools",
@@ -41,7 +40,7 @@ func TestRoot_HoldsNothingElse(t *testing.T) {
 	}
 }
 
-// TestFiles_AreSources: what somebody built lies outside of the repository, or .gitignore names it.
+// TestFiles_AreSources: build outputs are outside the repository or in .gitignore.
 func TestFiles_AreSources(t *testing.T) {
 	const most = 1 << 20
 	for _, name := range files(t) {

@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// width is the last column of a line. The linter lll holds Go to it.
+// width is the maximum width of a line. The linter lll enforces it for Go.
 const width = 120
 
-// TestWidth holds SQL, Markdown and HTML templates to the width. Tables and lines with a URL are excepted, and so is
-// SQL that is generated.
+// TestWidth enforces the width for SQL, Markdown and HTML templates. Tables, lines with a URL and generated SQL are
+// exempt.
 func TestWidth(t *testing.T) {
 	t.Parallel()
 	for _, file := range files(t) {

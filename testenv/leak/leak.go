@@ -1,5 +1,5 @@
-// Package leak looks for goroutines that tests leave behind. A goroutine that is about to end is no leak, however
-// long a busy machine takes to let it: so this waits, as no fixed number of short looks can.
+// Package leak detects goroutines that tests leave behind. It waits up to two minutes for goroutines to end, because a
+// busy machine may delay them.
 package leak
 
 import (
@@ -14,18 +14,18 @@ import (
 // timeout is how long goroutines may take to end.
 const timeout = 2 * time.Minute
 
-// Find returns an error if goroutines are left that do not end. Those that options ignore may stay.
+// Find returns an error if goroutines are left that do not end, except those that options ignore.
 func Find(options ...goleak.Option) error {
 	for deadline := time.Now().Add(timeout); ; {
-		err := goleak.Find(options...) // takes some looks itself, with pauses
+		err := goleak.Find(options...) // retries itself, with pauses
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
 	}
 }
 
-// Main runs the tests of a binary and then Find, unless a test has failed: that leaves goroutines, too, and they
-// would hide the reason. It returns the exit status.
+// Main runs the tests of a binary and then Find, and returns the exit status. After a failed test it skips Find,
+// because such a test leaves goroutines that would hide the reason.
 func Main(m *testing.M, options ...goleak.Option) int {
 	status := m.Run()
 	if status != 0 {

@@ -1,4 +1,4 @@
-// Package logs keeps what programs and parts say for tests.
+// Package logs collects log output for tests.
 package logs
 
 import (
@@ -19,7 +19,7 @@ func (o *Buffer) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
-// String is all that was said so far.
+// String returns the log so far.
 func (o *Buffer) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// Write writes an executable file whose name it gets in one step, so that a program that is already there may be
-// running. While the file is open for writing this process starts no other one: that would hold the file open as well
-// until it has become its own program, and anyone who ran the file meanwhile would be told that it is busy.
+// Write writes an executable file and renames it into place, so that it can replace a running program. Meanwhile this
+// process starts no other process, which would inherit the open file, so that running the program could fail with
+// ETXTBSY.
 func Write(path string, content []byte) error {
 	syscall.ForkLock.RLock()
 	err := os.WriteFile(path+".new", content, 0o700)

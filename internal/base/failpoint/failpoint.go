@@ -9,7 +9,7 @@
 // The actions are
 //
 //	kill        SIGKILL to this process; nothing after the place runs
-//	stop        SIGSTOP to this process; it goes on after a SIGCONT
+//	stop        SIGSTOP to this process; SIGCONT continues it
 //	sleep(D)    waits for D, e.g. 200ms
 //	error       Hit returns an *Error
 //	panic       Hit panics with an *Error

@@ -73,7 +73,7 @@ func (w *watch) open(ctx context.Context) {
 	}
 	if err != nil && !w.told {
 		w.told = true
-		w.log.WarnContext(ctx, "changes of a file are not told at once: it is looked at from time to time",
+		w.log.WarnContext(ctx, "no file events: polling for changes",
 			"file", w.path, "every", lookEvery.String(), "error", err)
 	}
 }
@@ -106,7 +106,7 @@ func (w *watch) wait(ctx context.Context) bool {
 		case <-late:
 			return true
 		case err := <-problems:
-			w.log.DebugContext(ctx, "events of a file may be missing: it is looked at", "file", w.path, "error", err)
+			w.log.DebugContext(ctx, "file events may be lost: checking the file", "file", w.path, "error", err)
 			return true
 		case <-events:
 			still = time.After(quiet)

@@ -57,9 +57,9 @@ func (f *Files[T]) Now() T {
 	switch { // once per error, and once after it is fixed
 	case f.Log == nil || f.wrong == before:
 	case err != nil:
-		f.Log.Error("file not read again: what it held before stays in use", "file", f.Paths[0], "error", err)
+		f.Log.Error("file not reloaded: the previous content stays in use", "file", f.Paths[0], "error", err)
 	default:
-		f.Log.Info("file can be read again", "file", f.Paths[0])
+		f.Log.Info("file is valid again", "file", f.Paths[0])
 	}
 	return f.held
 }
@@ -84,7 +84,7 @@ func (f *Files[T]) loadLocked() error {
 		return err
 	}
 	if f.loaded && f.Log != nil {
-		f.Log.Info("file read again", "file", f.Paths[0])
+		f.Log.Info("file reloaded", "file", f.Paths[0])
 	}
 	f.loaded, f.held, f.sum = true, held, found
 	return nil

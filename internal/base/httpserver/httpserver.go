@@ -128,7 +128,7 @@ func Run(ctx context.Context, server *http.Server, listener net.Listener, graceP
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), gracePeriod)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
-		log.WarnContext(ctx, "connections that had not ended in time were cut off", "address", listener.Addr().String(),
+		log.WarnContext(ctx, "closed connections that did not end in time", "address", listener.Addr().String(),
 			"timeout", gracePeriod.String())
 		_ = server.Close()
 	}
@@ -186,7 +186,7 @@ func secured(o *Options) (*tls.Config, error) {
 	}
 	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 	if !config.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM: no client could come in", o.ClientCA)
+		return nil, fmt.Errorf("%s has no certificate in PEM: no client could connect", o.ClientCA)
 	}
 	return config, nil
 }

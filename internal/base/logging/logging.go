@@ -25,7 +25,7 @@ func New(to io.Writer, o Options) *slog.Logger {
 	if o.Patience > 0 {
 		to = &patient{to: to, limit: o.Patience, lost: func(lines int) []byte {
 			var b bytes.Buffer
-			slog.New(handler(&b, o)).Warn("lines of the log were dropped, because nobody read it", "lines", lines)
+			slog.New(handler(&b, o)).Warn("log lines were dropped, because the log was not read", "lines", lines)
 			return b.Bytes()
 		}}
 	}

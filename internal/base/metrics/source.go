@@ -229,7 +229,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		Label: label,
 		Tasks: of.gauges("queue_tasks", "Open tasks by state, and dead letters (failed).", "state", TaskStates),
 		Oldest: of.gauge("queue_oldest_pending_age_seconds",
-			"For how long the oldest open task has waited; 0 when there is none."),
+			"Age of the oldest open task; 0 when there is none."),
 		Paused: of.gauge("queue_paused",
 			"1 while the pipeline is paused, outside its hours, or its budget is spent, else 0."),
 		Finished: of.counters("tasks_finished_total", "Tasks that left the queue or became dead letters.", "outcome",

@@ -33,7 +33,7 @@ func (e *Error) Error() string {
 // the way to it, including behind symbolic links. In a folder with the sticky bit, only the owners of folder and entry
 // can. In a read-only file system nobody can, for example in a container's configuration volumes.
 func Check(path string) error {
-	return check(path, uint32(os.Geteuid()), readOnly) //nolint:gosec // an id of a user is none below 0
+	return check(path, uint32(os.Geteuid()), readOnly) //nolint:gosec // user ids are not negative
 }
 
 // readOnly reports whether a path is on a read-only file system.

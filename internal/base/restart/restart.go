@@ -88,7 +88,7 @@ func (k *Keeper) Guard(ctx context.Context, p Part, do func() error) (err error)
 		e := &Error{Part: p, Value: shown(v)}
 		k.counts[p].Add(1)
 		// The stack has positions and addresses, but no values.
-		k.log.ErrorContext(ctx, "panic: a mistake of embedsidecar's", "part", string(p), "value", e.Value,
+		k.log.ErrorContext(ctx, "panic: a bug in embedsidecar", "part", string(p), "value", e.Value,
 			"stack", string(debug.Stack()))
 		err = e
 	}()
@@ -113,7 +113,7 @@ func (k *Keeper) Keep(ctx context.Context, p Part, loop func(ctx context.Context
 	var panics []time.Time
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		err := k.Guard(ctx, p, func() error { return loop(ctx) })
-		//nolint:errorlint // one that the loop has wrapped is not this loop's: who guards it has answered it
+		//nolint:errorlint // a wrapped one is from an inner loop, whose Guard handled it
 		e, panicked := err.(*Error)
 		if !panicked || ctx.Err() != nil {
 			return err

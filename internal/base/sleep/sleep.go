@@ -21,7 +21,7 @@ func For(ctx context.Context, d time.Duration) bool {
 
 // Between returns a random duration, so that concurrent waiters do not retry in step.
 func Between(least, most time.Duration) time.Duration {
-	return least + rand.N(max(most-least, 0)+1) //nolint:gosec // jitter is no secret
+	return least + rand.N(max(most-least, 0)+1) //nolint:gosec // jitter is not a secret
 }
 
 // Wake wakes the receiver of a channel with capacity 1, now or at its next receive.

@@ -37,7 +37,7 @@ func (u Unit) Begin(ctx context.Context, alive func()) (stop func()) {
 				return
 			case <-stopping:
 				stopping = nil
-				u.tell(ctx, daemon.SdNotifyStopping+"\nSTATUS=ending: finishes what is in work, or gives it back")
+				u.tell(ctx, daemon.SdNotifyStopping+"\nSTATUS=stopping: finishing or returning the work in progress")
 			case <-ticks:
 				// If a deadlock keeps alive from returning, the watchdog times out, and systemd ends the program with a
 				// trace of every goroutine.
@@ -59,6 +59,6 @@ func (u Unit) Working(ctx context.Context) {
 
 func (u Unit) tell(ctx context.Context, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		u.Log.WarnContext(ctx, "systemd cannot be told", "state", state, "error", err)
+		u.Log.WarnContext(ctx, "could not notify systemd", "state", state, "error", err)
 	}
 }

@@ -119,7 +119,7 @@ func (p *Provider) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	if err := p.sdk.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-		p.log.WarnContext(ctx, "the last traces are not delivered", "timeout", flushTimeout.String())
+		p.log.WarnContext(ctx, "could not deliver the last traces", "timeout", flushTimeout.String())
 	}
 }
 
@@ -136,7 +136,7 @@ func (t *told) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) e
 	err := t.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err != nil && !t.failed.Swap(true):
-		t.log.WarnContext(ctx, "traces are not delivered; work goes on, and this is not said again until they are",
+		t.log.WarnContext(ctx, "could not deliver traces; further failures are not logged until delivery works again",
 			"error", wording.OneLine(err.Error()))
 	case err == nil && t.failed.Swap(false):
 		t.log.InfoContext(ctx, "traces are delivered again")

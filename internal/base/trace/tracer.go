@@ -144,7 +144,7 @@ func latest(a, b time.Time) time.Time {
 type Batch struct {
 	t     *Tracer
 	p     *Pipeline
-	ctx   context.Context //nolint:containedctx // without the batch: what its spans are begun with
+	ctx   context.Context //nolint:containedctx // without the batch: the context of its spans
 	spans map[string]trace.Span
 }
 

@@ -22,7 +22,7 @@ func Count(n int64, noun string) string {
 // Rate formats a rate per second.
 func Rate(perSecond float64, noun string) string {
 	digits := 0
-	if perSecond < 10 { //nolint:mnd // of a few the part of one matters
+	if perSecond < 10 { //nolint:mnd // small rates need a decimal
 		digits = 1
 	}
 	return strconv.FormatFloat(perSecond, 'f', digits, 64) + " " + noun + "s/s"

@@ -21,7 +21,7 @@ import (
 
 // Acted is the result of an action.
 type Acted struct {
-	DryRun   bool            `json:"dry_run" doc:"Nothing was changed: this is what would be"`
+	DryRun   bool            `json:"dry_run" doc:"Whether this was a dry run, which changes nothing"`
 	Outcomes []verbs.Outcome `json:"outcomes"`
 }
 
@@ -85,7 +85,7 @@ func (s *Service) writable(dry bool) error {
 		return nil
 	}
 	return gate.Refuse(http.StatusForbidden, "read_only", "nothing can be changed here: http.admin.read_only is on",
-		"the command line and SQL act on the database itself")
+		"use the command line or SQL instead")
 }
 
 // Reload replaces the processes of a plugin, or of all plugins of this process with "", as SIGHUP does.
@@ -116,23 +116,23 @@ func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded
 
 // Trial is the body of a route without other fields. (huma ignores embedded fields of unexported types.)
 type Trial struct {
-	DryRun bool `json:"dry_run,omitempty" doc:"Change nothing, and tell what would be done"`
+	DryRun bool `json:"dry_run,omitempty" doc:"Change nothing, and report what would be done"`
 }
 
 // actBody is the body of verbs; each verb has only some of its fields.
 type actBody struct {
 	Trial
 
-	Pipelines []string  `json:"pipelines,omitempty" maxItems:"100" doc:"Absent: all, where the verb takes that; with keys it is one"`
-	Keys      []string  `json:"keys,omitempty" maxItems:"1000" doc:"Of rows; absent: all that it is about"`
+	Pipelines []string  `json:"pipelines,omitempty" maxItems:"100" doc:"Absent: all, if the action allows that; exactly one with keys"`
+	Keys      []string  `json:"keys,omitempty" maxItems:"1000" doc:"Keys of rows; absent: all rows that the action applies to"`
 	Class     string    `json:"class,omitempty" maxLength:"200" doc:"Of the error"`
 	Code      string    `json:"code,omitempty" maxLength:"200" doc:"Of the error"`
-	OlderThan string    `json:"older_than,omitempty" doc:"Since the change, such as 10m"`
+	OlderThan string    `json:"older_than,omitempty" doc:"Minimum age of the change, such as 10m"`
 	Priority  string    `json:"priority" enum:"low,normal,high,urgent"`
-	For       string    `json:"for,omitempty" doc:"Work at once and for so long, such as 2h, whatever the hours are; 0s ends that"`
-	At        time.Time `json:"at,omitzero" doc:"The rows wait until then; absent: not at all"`
-	Limit     int64     `json:"limit,omitempty" minimum:"1" maximum:"100000" default:"10000" doc:"Rows at most"`
-	Continues int64     `json:"continues,omitempty" minimum:"1" doc:"audit_id of an answer that left rows, to go on with it"`
+	For       string    `json:"for,omitempty" doc:"How long to work regardless of the hours, such as 2h; 0s ends that"`
+	At        time.Time `json:"at,omitzero" doc:"Process the rows at this time; absent: now"`
+	Limit     int64     `json:"limit,omitempty" minimum:"1" maximum:"100000" default:"10000" doc:"Maximum number of rows"`
+	Continues int64     `json:"continues,omitempty" minimum:"1" doc:"audit_id of an answer that left rows, to continue it"`
 }
 
 // acts adds the routes of actions; those of verbs are derived from the list of verbs.
@@ -172,11 +172,11 @@ func (a *api) acts() {
 func (a *api) configures() {
 	s := a.service
 	gate.Get(a.API, gate.RoleAdmin, http.MethodGet, base+"/plan", "plan",
-		"Tell what the configuration would change as it is written down now, what that costs, and what is lost",
+		"Show what the current configuration file would change, what that costs, and what is lost",
 		func(ctx context.Context, _ *none) (control.Configured, error) { return s.Plan(ctx) })
 	for action, summary := range map[string]string{
-		"reload": "Take over the configuration as it is written down now, as SIGHUP does",
-		"apply":  "Take over the configuration as it is written down now, as it was planned",
+		"reload": "Load the current configuration file, as SIGHUP does",
+		"apply":  "Load the current configuration file as planned",
 	} {
 		post(a, gate.RoleAdmin, "/"+action, action, summary,
 			func(ctx context.Context, _ *none) (control.Configured, error) { return s.Configure(ctx, action) })

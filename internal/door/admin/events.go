@@ -44,7 +44,7 @@ func (h *hub) join(name string) error {
 	}
 	if h.watchers >= maxWatchers {
 		h.own.GiveBack(name)
-		return gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many watch already").After(10 * time.Second)
+		return gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many clients watch").After(10 * time.Second)
 	}
 	h.watchers++
 	return nil
@@ -95,7 +95,7 @@ func (s *Service) Watch(ctx context.Context, tell func(Status, error) error) err
 			return nil
 		}
 		if !who.Still() {
-			return gate.Unknown("the session is over, or the token was revoked")
+			return gate.Unknown("the session has ended, or the token was revoked")
 		}
 		if is := fingerprint(now, err); is != told {
 			if err := tell(now.page(func(string) bool { return true }, 0), err); err != nil {

@@ -80,7 +80,7 @@ func (l *look) at(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
 func (l *look) read(ctx context.Context, pool *pgxpool.Pool) (now looked, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil { // it runs in its own goroutine, so a panic would end the program
-			err = fmt.Errorf("read how things stand: %v", panicked)
+			err = fmt.Errorf("read the state: %v", panicked)
 		}
 	}()
 	now.at = time.Now()

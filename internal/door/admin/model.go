@@ -91,15 +91,15 @@ type modelStates struct {
 // ModelActed is the result of an action.
 type ModelActed struct {
 	Pipeline string `json:"pipeline"`
-	Result   string `json:"result" doc:"In a word that never changes"`
-	DryRun   bool   `json:"dry_run" doc:"Nothing was changed: this is what would be"`
+	Result   string `json:"result" doc:"Stable word for programs"`
+	DryRun   bool   `json:"dry_run" doc:"Whether this was a dry run, which changes nothing"`
 }
 
 // modelBody is the body of switch and rollback.
 type modelBody struct {
 	Trial
 
-	Force bool `json:"force,omitempty" doc:"Though rows are stale or failed, or an index is missing"`
+	Force bool `json:"force,omitempty" doc:"Even if rows are stale or failed, or an index is missing"`
 }
 
 // changeBody is the body of a change.
@@ -111,25 +111,25 @@ type changeBody struct {
 
 // ModelNamed is a model by its configured name.
 type ModelNamed struct {
-	To     string `json:"to,omitempty" maxLength:"500" pattern:"^[A-Za-z0-9][A-Za-z0-9 ._:/@+=-]*$" doc:"The model; absent: that of the configuration"`
-	Plugin string `json:"plugin,omitempty" maxLength:"200" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" doc:"That runs it; absent: the usual one"`
+	To     string `json:"to,omitempty" maxLength:"500" pattern:"^[A-Za-z0-9][A-Za-z0-9 ._:/@+=-]*$" doc:"The model; absent: the configured one"`
+	Plugin string `json:"plugin,omitempty" maxLength:"200" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" doc:"The plugin that runs it; absent: the default"`
 }
 
 // compareBody is the body of a comparison.
 type compareBody struct {
-	Queries []compare.Question `json:"queries,omitempty" maxItems:"100" doc:"Texts, with keys of rows that should be found; absent: texts of rows"`
+	Queries []compare.Question `json:"queries,omitempty" maxItems:"100" doc:"Query texts, with keys of rows that should be found; absent: texts of rows"`
 }
 
 // model adds the routes about changes of a pipeline's model.
 func (a *api) model() {
 	s := a.service
-	get(a, "/pipelines/{name}/model", "model", "Tell which model serves, and how far a change of it is",
+	get(a, "/pipelines/{name}/model", "model", "Show the serving model, and the progress of a change",
 		func(ctx context.Context, in *named) (modelStates, error) {
 			list, err := s.Model(ctx, in.Name)
 			return modelStates{list}, err
 		})
 	post(a, gate.RoleOperator, "/pipelines/{name}/model/plan", "model-plan",
-		"Tell what a change of a pipeline's model would take",
+		"Show what a change of a pipeline's model would cost and make",
 		func(ctx context.Context, in *of[ModelNamed]) (generations.Plan, error) {
 			to := cmp.Or(in.Body, &ModelNamed{})
 			return s.PlanModel(ctx, in.Name, pipeline.ModelName{Plugin: to.Plugin, Model: to.To})
@@ -144,7 +144,7 @@ func (a *api) model() {
 		return ModelActed{r.Pipeline, result, r.DryRun}, err
 	}
 	post(a, gate.RoleOperator, "/pipelines/{name}/model/change", "model-change",
-		"Have the sidecar make the next generation of a pipeline, by another model", func(ctx context.Context, in *struct {
+		"Request the next generation of a pipeline, with another model", func(ctx context.Context, in *struct {
 			Name string `path:"name"`
 			Body changeBody
 		},
@@ -154,8 +154,8 @@ func (a *api) model() {
 			})
 		})
 	for do, summary := range map[string]string{
-		generations.Switch:   "Have the next generation of a pipeline serve",
-		generations.Rollback: "Have the previous generation of a pipeline serve again",
+		generations.Switch:   "Switch a pipeline to its next generation",
+		generations.Rollback: "Switch a pipeline back to its previous generation",
 	} {
 		post(a, gate.RoleOperator, "/pipelines/{name}/model/"+do, "model-"+do, summary,
 			func(ctx context.Context, in *of[modelBody]) (ModelActed, error) {
@@ -164,7 +164,7 @@ func (a *api) model() {
 			})
 	}
 	post(a, gate.RoleOperator, "/pipelines/{name}/model/drop-old", "model-drop-old",
-		"Take away the generation of a pipeline that does not serve",
+		"Remove the generation of a pipeline that does not serve",
 		func(ctx context.Context, in *of[Trial]) (ModelActed, error) {
 			dry := cmp.Or(in.Body, &Trial{}).DryRun
 			return act(ctx, generations.Request{Do: generations.DropOld, Pipeline: in.Name, DryRun: dry})

@@ -62,7 +62,7 @@ type DatabaseState struct {
 	State    string `json:"state" enum:"working,quiet,starting,failing,unserved"`
 	Slot     string `json:"slot,omitempty"`
 	embed.Terms
-	Reason string   `json:"reason,omitempty" doc:"Why it does not work, or not all of it"`
+	Reason string   `json:"reason,omitempty" doc:"Why it does not work, or only partly"`
 	Hints  []string `json:"hints,omitempty"`
 }
 

@@ -53,18 +53,18 @@ func (s *Service) Request(ctx context.Context, id int64) (requests.Request, erro
 // declared is the state of a request.
 type declared struct {
 	Status   int
-	Location string `header:"Location" doc:"Where to look for what becomes of it"`
+	Location string `header:"Location" doc:"URL of the request's state"`
 	Body     requests.Request
 }
 
 type requestList struct {
-	Requests []requests.Request `json:"requests" doc:"The newest hundred"`
+	Requests []requests.Request `json:"requests" doc:"The newest 100"`
 }
 
 // Waits are the parameters of a request's wait.
 type Waits struct {
-	Wait   string `query:"wait" default:"10s" doc:"For what becomes of it, up to 60s"`
-	DryRun bool   `query:"dry_run" doc:"Change nothing, and tell what would be done"`
+	Wait   string `query:"wait" default:"10s" doc:"How long to wait for the result, up to 60s"`
+	DryRun bool   `query:"dry_run" doc:"Change nothing, and report what would be done"`
 }
 
 // declares adds the routes about pipelines that no file declares.
@@ -90,7 +90,7 @@ func (a *api) declares() {
 		return answer, nil
 	}
 	gate.On(a.API, gate.RoleAdmin, http.MethodPost, base+"/pipelines", "create-pipeline",
-		"Have a pipeline set up, with the keys that one has in the file", func(ctx context.Context, in *struct {
+		"Create a pipeline, with the same keys as in the file", func(ctx context.Context, in *struct {
 			Waits
 
 			Body map[string]any
@@ -99,7 +99,7 @@ func (a *api) declares() {
 			return declare(ctx, "create", "", in.Body, in.Waits)
 		})
 	gate.On(a.API, gate.RoleAdmin, http.MethodPatch, base+"/pipelines/{name}", "change-pipeline",
-		"Have keys of a pipeline changed that was created by SQL or HTTP; null takes one away", func(ctx context.Context, in *struct {
+		"Change keys of a pipeline that was created by SQL or HTTP; null removes one", func(ctx context.Context, in *struct {
 			Waits
 
 			Name string `path:"name"`
@@ -109,7 +109,7 @@ func (a *api) declares() {
 			return declare(ctx, "change", in.Name, in.Body, in.Waits)
 		})
 	gate.On(a.API, gate.RoleAdmin, http.MethodDelete, base+"/pipelines/{name}", "drop-pipeline",
-		"Have a pipeline taken away that was created by SQL or HTTP; its vectors stay", func(ctx context.Context, in *struct {
+		"Remove a pipeline that was created by SQL or HTTP; its vectors remain", func(ctx context.Context, in *struct {
 			Waits
 
 			Name string `path:"name"`
@@ -122,7 +122,7 @@ func (a *api) declares() {
 			list, err := s.Requests(ctx)
 			return requestList{list}, err
 		})
-	gate.Get(a.API, gate.RoleAdmin, http.MethodGet, base+"/requests/{id}", "request", "Tell what became of a request for a pipeline",
+	gate.Get(a.API, gate.RoleAdmin, http.MethodGet, base+"/requests/{id}", "request", "Show the state of a request for a pipeline",
 		func(ctx context.Context, in *struct {
 			ID int64 `path:"id"`
 		},

@@ -46,9 +46,9 @@ type none = struct{}
 type Self struct {
 	Name      string   `json:"name"`
 	Role      string   `json:"role"`
-	Pipelines []string `json:"pipelines,omitempty" doc:"That the token is for; absent: all"`
-	RowText   bool     `json:"row_text" doc:"Texts of rows are shown to him"`
-	ReadOnly  bool     `json:"read_only" doc:"Nothing can be changed over this listener"`
+	Pipelines []string `json:"pipelines,omitempty" doc:"Pipelines that the token is limited to; absent: all"`
+	RowText   bool     `json:"row_text" doc:"Whether the caller may see texts of rows"`
+	ReadOnly  bool     `json:"read_only" doc:"Whether this listener rejects all changes"`
 }
 
 type withCookie struct {
@@ -62,8 +62,8 @@ func (a *api) self(ctx context.Context) (Self, error) {
 }
 
 func (a *api) sessions() {
-	get(a, "/session", "whoami", "Tell who one is", func(ctx context.Context, _ *none) (Self, error) { return a.self(ctx) })
-	gate.On(a.API, gate.RoleViewer, http.MethodPost, sessionPath, "open-session", "Begin a session: a cookie instead of the token",
+	get(a, "/session", "whoami", "Show the caller's name and rights", func(ctx context.Context, _ *none) (Self, error) { return a.self(ctx) })
+	gate.On(a.API, gate.RoleViewer, http.MethodPost, sessionPath, "open-session", "Begin a session, with a cookie instead of the token",
 		func(ctx context.Context, _ *none) (*withCookie, error) {
 			cookie, err := gate.SignIn(ctx, "")
 			if err != nil {
@@ -87,33 +87,33 @@ type named struct {
 // looks adds the routes about single things.
 func (a *api) looks() {
 	s := a.service
-	get(a, "/status", "status", "Tell how things stand",
+	get(a, "/status", "status", "Show the state of the installation",
 		func(ctx context.Context, in *statusParams) (Status, error) {
 			return s.StatusPage(ctx, in.Pipelines, in.Cursor, in.Limit)
 		})
-	get(a, "/checks", "checks", "Look at everything that running depends on",
+	get(a, "/checks", "checks", "Check everything that running depends on",
 		func(ctx context.Context, _ *none) (checkList, error) {
 			list, err := s.Checks(ctx)
 			return checkList{list}, err
 		})
-	get(a, "/pipelines/{name}", "pipeline", "Tell how a pipeline stands",
+	get(a, "/pipelines/{name}", "pipeline", "Show the state of a pipeline",
 		func(ctx context.Context, in *named) (observe.Pipeline, error) { return s.Pipeline(ctx, in.Name) })
 	type row struct {
 		Name string `path:"name"`
-		Key  string `path:"key" doc:"As tasks shows it"`
-		Text bool   `query:"text" doc:"With the text of the row, which not everybody may see"`
+		Key  string `path:"key" doc:"The key as shown by tasks"`
+		Text bool   `query:"text" doc:"Include the text of the row, which needs the right to see it"`
 	}
-	get(a, "/pipelines/{name}/rows/{key}", "explain", "Tell a row's story",
+	get(a, "/pipelines/{name}/rows/{key}", "explain", "Explain the state of a row",
 		func(ctx context.Context, in *row) (explain.Story, error) {
 			return s.Explain(ctx, in.Name, in.Key, in.Text)
 		})
 	type wait struct {
 		OfPipelines
 
-		LSN     string `query:"lsn" doc:"Such as 0/16B3748; absent: all that is committed now"`
-		Timeout string `query:"timeout" default:"5s" doc:"Up to 60s; 0s: look once, and wait for nothing"`
+		LSN     string `query:"lsn" doc:"Such as 0/16B3748; absent: everything committed now"`
+		Timeout string `query:"timeout" default:"5s" doc:"Up to 60s; 0s: return the current state"`
 	}
-	get(a, "/wait", "wait", "Wait until vectors have caught up with what is committed",
+	get(a, "/wait", "wait", "Wait until vectors have caught up with the committed changes",
 		func(ctx context.Context, in *wait) (Waited, error) {
 			timeout, err := duration("query.timeout", in.Timeout)
 			if err != nil {
@@ -125,14 +125,14 @@ func (a *api) looks() {
 
 // OfPipelines are the parameters of a route that may be limited to some pipelines.
 type OfPipelines struct {
-	Pipelines []string `query:"pipeline,explode" doc:"A name, a pattern such as tenant_*.docs, or label:NAME=VALUE; again for more; absent: all"`
+	Pipelines []string `query:"pipeline,explode" doc:"A name, a pattern such as tenant_*.docs, or label:NAME=VALUE; repeatable; absent: all"`
 }
 
 // statusParams are the parameters of pages of pipelines, sorted by name.
 type statusParams struct {
 	OfPipelines
 
-	Cursor string `query:"cursor" doc:"next of the page before"`
+	Cursor string `query:"cursor" doc:"next of the previous page"`
 	Limit  int    `query:"limit" default:"10" minimum:"1" maximum:"1000"`
 }
 
@@ -140,12 +140,12 @@ type statusParams struct {
 type taskParams struct {
 	OfPipelines
 
-	States    []string `query:"state,explode" enum:"todo,in_progress,stale,retrying,failed,cancelled,finished" doc:"Again for more; finished stands alone"`
+	States    []string `query:"state,explode" enum:"todo,in_progress,stale,retrying,failed,cancelled,finished" doc:"Repeatable; finished cannot be combined with others"`
 	Class     string   `query:"class" maxLength:"200" doc:"Of the error"`
 	Code      string   `query:"code" maxLength:"200" doc:"Of the error"`
-	Keys      []string `query:"key,explode" doc:"Of rows; again for more" maxItems:"100"`
-	OlderThan string   `query:"older_than" doc:"Since the change, such as 10m"`
-	Cursor    string   `query:"cursor" doc:"next of the page before"`
+	Keys      []string `query:"key,explode" doc:"Keys of rows; repeatable" maxItems:"100"`
+	OlderThan string   `query:"older_than" doc:"Minimum age of the change, such as 10m"`
+	Cursor    string   `query:"cursor" doc:"next of the previous page"`
 	Limit     int      `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
@@ -179,7 +179,7 @@ type (
 	}
 	pipelineList struct {
 		Pipelines []observe.Pipeline `json:"pipelines"`
-		Next      string             `json:"next,omitempty" doc:"The cursor of the next page; absent: there is none"`
+		Next      string             `json:"next,omitempty" doc:"The cursor of the next page; absent: last page"`
 	}
 	errorList struct {
 		Errors []report.ErrorGroup `json:"errors"`
@@ -192,14 +192,14 @@ type (
 // lists adds the routes that return lists.
 func (a *api) lists() {
 	s := a.service
-	get(a, "/pipelines", "pipelines", "List pipelines with where each stands",
+	get(a, "/pipelines", "pipelines", "List pipelines with their states",
 		func(ctx context.Context, in *statusParams) (pipelineList, error) {
 			now, err := s.StatusPage(ctx, in.Pipelines, in.Cursor, in.Limit)
 			return pipelineList{now.Pipelines, now.Next}, err
 		})
-	get(a, "/tasks", "tasks", "List rows that wait, are in work, failed or were cancelled, the oldest first; or finished tasks, the newest first",
+	get(a, "/tasks", "tasks", "List rows that wait, are being embedded, failed or were cancelled, the oldest first; or finished tasks, the newest first",
 		func(ctx context.Context, in *taskParams) (TaskPage, error) { return in.page(ctx, s) })
-	get(a, "/errors", "errors", "Tell what goes wrong, grouped",
+	get(a, "/errors", "errors", "List errors, grouped",
 		func(ctx context.Context, in *OfPipelines) (errorList, error) {
 			list, err := s.Errors(ctx, in.Pipelines)
 			return errorList{list}, err
@@ -208,16 +208,16 @@ func (a *api) lists() {
 		OfPipelines
 		Window string `query:"window" default:"1h" enum:"1h,24h,7d"`
 	}
-	get(a, "/history", "history", "Tell how pipelines did until now: rows, failures, tokens, price, backlog and freshness",
+	get(a, "/history", "history", "Show the history of pipelines: rows, failures, tokens, price, backlog and freshness",
 		func(ctx context.Context, in *history) (report.Past, error) {
 			return s.History(ctx, in.Window, in.Pipelines)
 		})
 	type audit struct {
 		OfPipelines
-		Cursor string `query:"cursor" doc:"next of the page before"`
+		Cursor string `query:"cursor" doc:"next of the previous page"`
 		Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 	}
-	get(a, "/audit", "audit", "Tell who had what done, the newest first",
+	get(a, "/audit", "audit", "List the audited actions, the newest first",
 		func(ctx context.Context, in *audit) (AuditPage, error) {
 			return s.Audit(ctx, in.Pipelines, in.Cursor, in.Limit)
 		})
@@ -233,7 +233,7 @@ func (a *api) lists() {
 
 // watches adds the route of events.
 func (a *api) watches() {
-	gate.On(a.API, gate.RoleViewer, http.MethodGet, eventsPath, "events", "Tell how things stand, at once and whenever that changes",
+	gate.On(a.API, gate.RoleViewer, http.MethodGet, eventsPath, "events", "Send the state of the installation, at once and after each change",
 		func(context.Context, *none) (*huma.StreamResponse, error) {
 			return &huma.StreamResponse{Body: a.stream}, nil
 		}, func(op *huma.Operation) {
@@ -280,7 +280,7 @@ func (a *api) stream(ctx huma.Context) {
 
 // databases adds the route that only a Service with several databases has.
 func (a *api) databases() {
-	get(a, "/databases", "databases", "List the databases, where several are served; ?database=NAME on other paths chooses",
+	get(a, "/databases", "databases", "List the databases, if there are several; ?database=NAME on other paths selects one",
 		func(ctx context.Context, _ *none) (databaseList, error) {
 			list, err := a.service.Databases(ctx)
 			return databaseList{list}, err

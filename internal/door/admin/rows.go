@@ -23,7 +23,7 @@ type (
 		Lanes []report.Lane `json:"lanes"`
 	}
 	rowList struct {
-		Rows []report.RowState `json:"rows" doc:"Those that were ever looked at or wait for it, by their keys"`
+		Rows []report.RowState `json:"rows" doc:"Rows that were ever processed or have a task, by key"`
 	}
 )
 
@@ -86,10 +86,10 @@ func (a *api) rows() {
 		})
 	type some struct {
 		Name string   `path:"name"`
-		Keys []string `query:"key,explode" required:"true" maxItems:"100" doc:"As tasks shows them; again for more"`
+		Keys []string `query:"key,explode" required:"true" maxItems:"100" doc:"Keys as shown by tasks; repeatable"`
 	}
 	get(a, "/pipelines/{name}/rows", "rows",
-		"Tell where rows stand: pending, embedded, stale, failed, cancelled, or no_text",
+		"Show the states of rows: pending, embedded, stale, failed, cancelled, or no_text",
 		func(ctx context.Context, in *some) (rowList, error) {
 			list, err := s.RowStates(ctx, in.Name, in.Keys)
 			return rowList{list}, err
@@ -130,10 +130,10 @@ func (s *Service) MeasureIndex(ctx context.Context, name string) (indexes.Recall
 // indexes adds the routes about indexes.
 func (a *api) indexes() {
 	s := a.service
-	get(a, "/pipelines/{name}/index", "index", "List the indexes over the vectors of a pipeline",
+	get(a, "/pipelines/{name}/index", "index", "List the indexes on the vectors of a pipeline",
 		func(ctx context.Context, in *named) (IndexList, error) { return s.Indexes(ctx, in.Name) })
 	post(a, gate.RoleOperator, "/pipelines/{name}/index", "measure-index",
-		"Measure what searches by the index of a pipeline find, and how fast, for some seconds",
+		"Measure the recall and the speed of a pipeline's index, for some seconds",
 		func(ctx context.Context, in *named) (indexes.Recall, error) { return s.MeasureIndex(ctx, in.Name) })
 }
 

@@ -49,15 +49,15 @@ func (s *Service) Search(ctx context.Context, names []string, text string, r sea
 	case err != nil:
 		return found, err
 	case strings.TrimSpace(text) == "" || strings.Contains(text, "\x00"):
-		return found, gate.Wrong("body.text", "the text to search for is empty, or holds a zero byte")
+		return found, gate.Wrong("body.text", "the text to search for is empty or has a NUL character")
 	case len(text) > maxQuestion:
 		return found, gate.Wrong("body.text", "the text to search for is too long: 8 kB at most")
 	case r.Hybrid && !who.RowText:
-		return found, noText("a hybrid search tells which rows have the words of a text")
+		return found, noText("a hybrid search reveals which rows have the words of a text")
 	case r.Rerank != 0 && !who.RowText:
-		return found, noText("a reranker tells how well the texts of rows answer another")
+		return found, noText("a reranker reveals how well the texts of rows match another")
 	case !who.RowText && (len(r.Filter) > 0 || len(r.Columns) > 0 || r.MaxDistance != nil):
-		return found, noText("filter, columns and max_distance tell what is in a row")
+		return found, noText("filter, columns and max_distance reveal the contents of rows")
 	case s.o.Embed == nil:
 		return found, gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
 	}
@@ -133,15 +133,15 @@ type searchBody struct {
 
 	Pipeline string `json:"pipeline"`
 	Text     string `json:"text" doc:"Up to 8 kB"`
-	K        int    `json:"k,omitempty" minimum:"1" maximum:"1000" doc:"Rows at most; 10 by default"`
-	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Another name of k"`
-	ShowText bool   `json:"show_text,omitempty" doc:"With texts of rows, which not everybody may see"`
+	K        int    `json:"k,omitempty" minimum:"1" maximum:"1000" doc:"Maximum number of rows; 10 by default"`
+	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Alias of k"`
+	ShowText bool   `json:"show_text,omitempty" doc:"Include texts of rows, which need the right to see them"`
 }
 
 // request returns the request for the database. It has no text yet: that is embedded first.
 func (b *searchBody) request() (r search.Request, err error) {
 	if b.K != 0 && b.Limit != 0 && b.K != b.Limit {
-		return r, gate.Wrong("body.limit", "limit is another name of k: give one of them")
+		return r, gate.Wrong("body.limit", "limit is an alias of k: give only one")
 	}
 	b.Highlight = b.Highlight && b.ShowText
 	return b.Request("", cmp.Or(b.K, b.Limit, usualHits)), nil
@@ -151,9 +151,9 @@ func (b *searchBody) request() (r search.Request, err error) {
 type Answer struct {
 	Hits       []search.Hit `json:"hits"`
 	Dims       int          `json:"dims"`
-	EmbeddedMS int64        `json:"embedded_ms" doc:"That the model took"`
-	TookMS     int64        `json:"took_ms" doc:"That the database took"`
-	Statement  string       `json:"statement" doc:"That has found them"`
+	EmbeddedMS int64        `json:"embedded_ms" doc:"Time spent on embedding"`
+	TookMS     int64        `json:"took_ms" doc:"Time spent in the database"`
+	Statement  string       `json:"statement" doc:"The executed statement"`
 }
 
 // searches adds the search routes.

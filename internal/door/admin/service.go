@@ -135,32 +135,32 @@ func (s *Service) database() (*pgxpool.Pool, error) {
 		return nil, gate.ChooseDatabase(nil)
 	}
 	if s.pool == nil {
-		return nil, gate.Refuse(http.StatusServiceUnavailable, "starting", "the sidecar starts: it is not connected to its database yet").After(2 * time.Second)
+		return nil, gate.Refuse(http.StatusServiceUnavailable, "starting", "the sidecar is starting and is not connected to its database yet").After(2 * time.Second)
 	}
 	return s.pool, nil
 }
 
 // Program is this process.
 type Program struct {
-	Database string   `json:"database,omitempty" doc:"Its name, where there are several"`
+	Database string   `json:"database,omitempty" doc:"Its name, if there are several"`
 	Instance string   `json:"instance"`
 	Slot     string   `json:"slot"`
 	Version  string   `json:"version"`
 	Pid      int      `json:"pid"`
 	Ready    bool     `json:"ready"`
-	NotReady []string `json:"not_ready,omitempty" doc:"What keeps it from being ready"`
+	NotReady []string `json:"not_ready,omitempty" doc:"Failed readiness checks"`
 }
 
 // Status is the state of the installation.
 type Status struct {
-	At       time.Time `json:"at" doc:"When it was looked at"`
-	ReadOnly bool      `json:"read_only" doc:"Nothing can be changed over this listener"`
+	At       time.Time `json:"at" doc:"Time of this state"`
+	ReadOnly bool      `json:"read_only" doc:"Whether this listener rejects all changes"`
 	Program  Program   `json:"program" doc:"The process that answers"`
 	// absent: there is only one, or one was chosen
-	Databases []DatabaseState `json:"databases,omitempty" doc:"All of several, where none was chosen"`
+	Databases []DatabaseState `json:"databases,omitempty" doc:"All databases, if there are several and none was chosen"`
 
 	observe.Database
-	Next string `json:"next,omitempty" doc:"The cursor of the next page of pipelines; absent: there is none"`
+	Next string `json:"next,omitempty" doc:"The cursor of the next page of pipelines; absent: last page"`
 }
 
 // Status returns the state of all pipelines that the caller sees.
@@ -462,7 +462,7 @@ type TaskQuery struct {
 // TaskPage is a page of tasks, the oldest first.
 type TaskPage struct {
 	Tasks []report.Task `json:"tasks"`
-	Next  string        `json:"next,omitempty" doc:"The cursor of the next page; absent: there is none"`
+	Next  string        `json:"next,omitempty" doc:"The cursor of the next page; absent: last page"`
 }
 
 // Limits of pages.
@@ -511,7 +511,7 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 	return page, nil
 }
 
-func badCursor() error { return gate.Wrong("query.cursor", "it is not what next of a page said") }
+func badCursor() error { return gate.Wrong("query.cursor", "it is not the value of next from a page") }
 
 func pageSize(limit int) (int, error) {
 	switch {
@@ -543,7 +543,7 @@ func (s *Service) Errors(ctx context.Context, pipelines []string) ([]report.Erro
 // AuditPage is a page of audit entries, the newest first.
 type AuditPage struct {
 	Actions []report.Action `json:"actions"`
-	Next    string          `json:"next,omitempty" doc:"The cursor of the next page; absent: there is none"`
+	Next    string          `json:"next,omitempty" doc:"The cursor of the next page; absent: last page"`
 }
 
 // Audit returns a page of the actions on pipelines that the caller sees, or of all actions if it sees all pipelines.

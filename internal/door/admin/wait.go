@@ -23,14 +23,14 @@ const (
 
 // Waited is the state of the vectors after a wait.
 type Waited struct {
-	LSN string `json:"lsn,omitempty" doc:"Absent where pipelines were named"`
+	LSN string `json:"lsn,omitempty" doc:"Absent if pipelines were named"`
 	Yes bool   `json:"caught_up"`
 	// what is left, or was not waited for because waiting does not help
 	Why   string   `json:"why,omitempty"`
 	Hints []string `json:"hints,omitempty"`
 
-	Left      *report.CaughtUp   `json:"left,omitempty" doc:"In numbers; only for tokens for all pipelines"`
-	Pipelines []caughtup.Drained `json:"pipelines,omitempty" doc:"How far each is that was named"`
+	Left      *report.CaughtUp   `json:"left,omitempty" doc:"Remaining work in numbers; only for tokens for all pipelines"`
+	Pipelines []caughtup.Drained `json:"pipelines,omitempty" doc:"State of each named pipeline"`
 }
 
 // Wait waits until the vectors of all pipelines of this sidecar's slot have caught up with an LSN, or without one with
@@ -42,7 +42,7 @@ func (s *Service) Wait(ctx context.Context, text string, pipelines []string, tim
 	case err != nil:
 		return Waited{}, err
 	case timeout > longestWait:
-		return Waited{}, gate.Wrong("query.timeout", "up to 60s can be waited for in one request")
+		return Waited{}, gate.Wrong("query.timeout", "the maximum per request is 60s")
 	case len(pipelines) > 0 && text != "":
 		return Waited{}, gate.Wrong("query.lsn", "give an LSN, or pipelines")
 	case len(pipelines) > 0:
@@ -108,7 +108,7 @@ func (s *Service) mayWait() (end func(), err error) {
 	case s.waits <- struct{}{}:
 		return s.waits.giveBack, nil
 	default:
-		return nil, gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many wait already").After(time.Second)
+		return nil, gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many requests wait").After(time.Second)
 	}
 }
 

@@ -43,7 +43,7 @@ func (c choice) filter() (f report.TaskFilter, err error) {
 	}
 	if c.Older != "" {
 		if f.OlderThan, err = time.ParseDuration(c.Older); err != nil || f.OlderThan < 0 {
-			return f, misuse("that is no age", "write it as 90s, 10m or 24h")
+			return f, misuse("that is not an age", "write it as 90s, 10m or 24h")
 		}
 	}
 	return f, nil
@@ -117,7 +117,7 @@ func wishOf(r *http.Request) (wish, error) {
 	if how := r.PostFormValue("for"); how != "" {
 		d, err := time.ParseDuration(how)
 		if err != nil || d < 0 {
-			return f, misuse("that is no time", "write it as 30m or 2h")
+			return f, misuse("that is not a duration", "write it as 30m or 2h")
 		}
 		f.Request.For = &d
 	}
@@ -215,11 +215,11 @@ func (d *Dashboard) confirm(r *http.Request, f *wish) (*confirmation, error) {
 	expected, _ := strconv.ParseInt(r.PostFormValue("expected"), 10, 64)
 	switch {
 	case ask.OfRows && ask.Rows > expected:
-		ask.Again = fmt.Sprintf("There are more now: %s, and it was %s.", number(ask.Rows), number(expected))
+		ask.Again = fmt.Sprintf("There are now %s, not %s.", number(ask.Rows), number(expected))
 		return ask, nil
 	case ask.OfRows && strings.ReplaceAll(typed, ",", "") != strconv.FormatInt(expected, 10),
 		!ask.OfRows && typed != ask.Type:
-		ask.Again = "That is not what was to be typed."
+		ask.Again = "The typed text does not match."
 		return ask, nil
 	}
 	return nil, nil

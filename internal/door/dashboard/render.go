@@ -391,7 +391,7 @@ func (d *Dashboard) failed(ctx context.Context, err error) view {
 	if errors.Is(err, errNoPage) {
 		return view{
 			page: "trouble", title: "There is no such page", status: http.StatusNotFound,
-			data: trouble{Text: "The menu leads to all pages."},
+			data: trouble{Text: "Use the menu."},
 		}
 	}
 	p := d.o.Service.ProblemOf(ctx, err)
@@ -400,7 +400,7 @@ func (d *Dashboard) failed(ctx context.Context, err error) view {
 	case problem.Of(err) == problem.NotSetUp:
 		v.title = "Nothing is set up yet"
 		v.data = trouble{"There is no pipeline in this database.", []string{
-			"embedsidecar init sets pipelines up, and so does the first embedsidecar run",
+			"embedsidecar init, or the first embedsidecar run, sets up pipelines",
 		}}
 	case p.Status == http.StatusServiceUnavailable, p.Status == http.StatusGatewayTimeout:
 		v.title = "The database does not answer"

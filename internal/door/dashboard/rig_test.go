@@ -362,7 +362,7 @@ func checks(context.Context, *pgxpool.Pool) []check.Finding {
 	return []check.Finding{
 		{Name: "wal_level", Status: check.OK, Detail: "logical"},
 		{
-			Name: "max_slot_wal_keep_size", Status: check.Warn, Detail: "no limit: a slot that nobody reads fills the disk",
+			Name: "max_slot_wal_keep_size", Status: check.Warn, Detail: "no limit: an unread slot can fill the disk",
 			Hint: []string{"ALTER SYSTEM SET max_slot_wal_keep_size = '10GB';"},
 		},
 		{Name: "pipeline public.articles", Status: check.OK, Detail: "fits its table"},

@@ -38,7 +38,7 @@ func (d *Dashboard) row(r *http.Request) (view, error) {
 		return v, nil
 	}
 	story, err := d.o.Service.Explain(ctx, o.Pipeline, o.Key, o.Text)
-	if missing, ok := errors.AsType[*gate.Problem](err); ok && story.Pipeline != "" { // there is no such row: that is told, too
+	if missing, ok := errors.AsType[*gate.Problem](err); ok && story.Pipeline != "" { // no such row
 		v.status, err = missing.Status, nil
 	}
 	if err != nil {

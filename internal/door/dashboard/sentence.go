@@ -177,7 +177,7 @@ func sentenceOf(state *observe.Database) sentence {
 	if len(state.Pipelines) == 0 {
 		return sentence{
 			Tone: "warn", Text: "No pipeline is set up yet.",
-			Detail: "A pipeline embeds columns of a table, and keeps the vectors true to its rows.",
+			Detail: "A pipeline embeds columns of a table, and keeps the vectors in sync with its rows.",
 			Step:   step{Commands: []string{"embedsidecar init --table public.docs --columns title,body --into embedding"}},
 		}
 	}
@@ -230,7 +230,7 @@ func refusedWith(state *observe.Database) *sentence {
 	for i := range state.Configuration {
 		if c := &state.Configuration[i]; c.State == "refused" {
 			return &sentence{
-				Tone: "warn", Text: "A changed configuration is refused. The one before stays in force.",
+				Tone: "warn", Text: "A changed configuration was refused. The previous one stays in force.",
 				Detail: c.Line(), Next: wording.Joined(c.Hints),
 			}
 		}
@@ -245,7 +245,7 @@ func wellWith(list []*observe.Pipeline) sentence {
 			return sentence{
 				Tone: "busy", Text: "Every row that is known is done.",
 				Detail: p.Name + ": " + wording.Count(left, "row") + " not looked at yet.",
-				Next:   "if that stays so, embedsidecar verify " + health.Argument(p.Name) + " tells which and why",
+				Next:   "if this persists, embedsidecar verify " + health.Argument(p.Name) + " shows which and why",
 			}
 		}
 	}

@@ -105,6 +105,6 @@ func (s *share) release() {
 }
 
 func tooMuch() *Problem {
-	return Overloaded("the requests under way are as large as fits in memory: retry in a second, or send less at a time",
+	return Overloaded("the requests in progress use all memory for requests: retry in a second, or send less at a time",
 		time.Second)
 }

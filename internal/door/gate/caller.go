@@ -108,7 +108,7 @@ func Asked(ctx context.Context, role string) (Caller, error) {
 	case !ok:
 		return c, Unknown("")
 	case !c.May(role):
-		return c, Refuse(http.StatusForbidden, "role", "this takes the role "+role+", and this token has "+c.Role)
+		return c, Refuse(http.StatusForbidden, "role", "this needs the role "+role+", and this token has "+c.Role)
 	}
 	return c, nil
 }
@@ -117,7 +117,7 @@ func Asked(ctx context.Context, role string) (Caller, error) {
 func Wholly(ctx context.Context, role string) (Caller, error) {
 	c, err := Asked(ctx, role)
 	if err == nil && len(c.Pipelines) > 0 {
-		err = Refuse(http.StatusForbidden, "scope", "this is about the whole program, and this token is for some pipelines")
+		err = Refuse(http.StatusForbidden, "scope", "this needs a token for all pipelines")
 	}
 	return c, err
 }

@@ -144,7 +144,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 		return nil, &OpenError{What: o.What, Address: server.Addr().String()}
 	}
 	if o.Tokens != nil && o.Cert == "" && !loopback.Addr(server.Addr()) {
-		g.o.Log.WarnContext(ctx, "tokens and texts travel unencrypted: give a certificate and its key, or have something in front that does",
+		g.o.Log.WarnContext(ctx, "tokens and texts are not encrypted: configure a certificate and its key, or a proxy with TLS",
 			"for", o.What, "address", server.Addr().String())
 	}
 	return server, nil
@@ -291,7 +291,7 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 	case !v.known: // a client without a token must not find out the names of databases
 	case g.o.Of == nil:
 		if only := g.o.Database; only != "" && !v.caller.SeesDatabase(only) {
-			return Refuse(http.StatusForbidden, "database", "this token is for other databases than the one that is served here")
+			return Refuse(http.StatusForbidden, "database", "this token is limited to other databases")
 		}
 	default:
 		database, p := v.choice(named)
@@ -372,7 +372,7 @@ func crossOrigin(r *http.Request, ofAPI bool) *Problem {
 	if http.NewCrossOriginProtection().Check(&judged) == nil && !bare {
 		return nil
 	}
-	return Refuse(http.StatusForbidden, "cross_origin", "a page of another site may not ask for anything here")
+	return Refuse(http.StatusForbidden, "cross_origin", "requests from pages of other sites are rejected")
 }
 
 // overTLS reports whether the browser of a request uses TLS. A false header only restricts the sender's own session.
@@ -400,7 +400,7 @@ func (g *Gate) read(w http.ResponseWriter, r *http.Request, v *visit, largest in
 		return tooLarge
 	}
 	if err != nil {
-		return Refuse(http.StatusRequestTimeout, "timeout", "the body did not come whole, or not in time")
+		return Refuse(http.StatusRequestTimeout, "timeout", "the body is incomplete or arrived too slowly")
 	}
 	v.body = body.Bytes()
 	r.Body = io.NopCloser(bytes.NewReader(v.body))

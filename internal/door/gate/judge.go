@@ -76,12 +76,12 @@ func (j *Judge) judged(ctx context.Context, err error) *Problem {
 		}
 		j.warn(ctx, barred, barred.Hints())
 		return Refuse(http.StatusForbidden, "row_security", "the table of this pipeline has row level security, whose "+
-			"policies would not hold for this search: the log of the server says what to do")
+			"policies would not apply to this search: the server's log says what to do")
 	}
 	if barred, ok := errors.AsType[*search.RoleError](err); ok {
 		j.warn(ctx, errors.New("search as the database role of a token: "+strconv.Quote(barred.Role)), barred.Hints())
 		return Refuse(http.StatusForbidden, "database_role",
-			"the database role of this token cannot be taken: the log of the server says why")
+			"this token's database role cannot be used: the server's log says why")
 	}
 	if barred, ok := errors.AsType[*search.DeniedError](err); ok && !j.Inside {
 		j.warn(ctx, barred, barred.Hints())
@@ -179,15 +179,15 @@ func (*Judge) outside(err error) *Problem {
 	switch fault := database.Judge(err); {
 	case fault == database.Canceled:
 		p := tooSlow()
-		p.Detail = "the database gave the search up: it takes longer than statement_timeout there; an index makes it faster"
+		p.Detail = "the search exceeded the database's statement_timeout; an index would make it faster"
 		return p
 	case fault == database.Schema:
-		return later("what this pipeline is made of is not in the database any more: " +
-			"embedsidecar check tells what is missing, init makes it again")
+		return later("tables or columns of this pipeline no longer exist: " +
+			"embedsidecar check shows what is missing, init creates it again")
 	case fault == database.Forbidden:
-		return later("the server's role may not read what this pipeline is made of: embedsidecar roles prints the grants")
+		return later("the server's role lacks rights on this pipeline's tables: embedsidecar roles prints the grants")
 	case fault == database.Locked || fault == database.Conflict:
-		return later("another session locks what the search reads: retry later").After(time.Second)
+		return later("another session locks a table that the search reads: retry later").After(time.Second)
 	case connecting || database.IsTransient(err):
 		return later(noAnswer)
 	}
@@ -213,7 +213,7 @@ func ofFunction(pg *pgconn.PgError) string {
 	if pg.Routine == "exec_stmt_raise" || strings.HasPrefix(pg.Code, "42") {
 		return pg.Message
 	}
-	return "the server refuses what was given: SQLSTATE " + pg.Code
+	return "the server rejected the value: SQLSTATE " + pg.Code
 }
 
 // said returns an error for the log, which must not hold text of a row.

@@ -13,13 +13,13 @@ import (
 
 // Problem is an error answer according to RFC 9457.
 type Problem struct { //nolint:errname // the RFC's word
-	Title  string    `json:"title" doc:"What the status means"`
+	Title  string    `json:"title" doc:"Meaning of the status"`
 	Status int       `json:"status"`
-	Detail string    `json:"detail" doc:"What is the matter, in a sentence"`
-	Reason string    `json:"reason" doc:"In a word that never changes, for programs"`
-	Code   code.Code `json:"code,omitempty" doc:"Of the command line's errors: embedsidecar help CODE tells more"`
-	Hints  []string  `json:"hints,omitempty" doc:"Ways out"`
-	Errors []Mistake `json:"errors,omitempty" doc:"What is wrong with a request, and where"`
+	Detail string    `json:"detail" doc:"The error in a sentence"`
+	Reason string    `json:"reason" doc:"Stable word for programs"`
+	Code   code.Code `json:"code,omitempty" doc:"Error code of the command line; embedsidecar help CODE explains it"`
+	Hints  []string  `json:"hints,omitempty" doc:"Possible fixes"`
+	Errors []Mistake `json:"errors,omitempty" doc:"The invalid parts of the request"`
 
 	after time.Duration // value of Retry-After; 0: none
 }
@@ -150,8 +150,8 @@ type OpenAIProblem struct {
 type OpenAIError struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
-	Param   *string `json:"param" doc:"The part of the request that is the matter"`
-	Code    string  `json:"code" doc:"In a word that never changes"`
+	Param   *string `json:"param" doc:"The invalid part of the request"`
+	Code    string  `json:"code" doc:"Stable word for programs"`
 }
 
 // formed is a Problem in the format of a listener.

@@ -103,7 +103,7 @@ func SignIn(ctx context.Context, secret string) (*http.Cookie, error) {
 		}
 	}
 	if who.session != "" { // otherwise a stolen cookie could be renewed for ever
-		return nil, Refuse(http.StatusForbidden, "session", "a session is begun with the token, not with another session")
+		return nil, Refuse(http.StatusForbidden, "session", "a session needs the token, not another session")
 	}
 	return v.gate.cookie(v.gate.sessions.open(who.Token), SessionTime, v.secure), nil
 }
@@ -156,7 +156,7 @@ func (v *visit) bySecret(secret string) (Caller, *Problem) {
 func (v *visit) bySession() (Caller, *Problem) {
 	of, ok := v.gate.sessions.of(v.cookie)
 	if !ok {
-		return Caller{}, Unknown("the session is over: show the token again")
+		return Caller{}, Unknown("the session has ended: send the token again")
 	}
 	now, ok := v.gate.o.Tokens.Still(of)
 	if !ok {

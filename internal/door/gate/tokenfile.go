@@ -64,7 +64,7 @@ func CreateToken(path, name string, grant Grant) (secret string, about Token, er
 			return nil, ErrTokenName
 		}
 		if len(list) >= maxTokens {
-			return nil, fmt.Errorf("%d tokens are as many as possible", maxTokens)
+			return nil, fmt.Errorf("%d tokens are the maximum", maxTokens)
 		}
 		if len(old) > 0 && !bytes.HasSuffix(old, []byte("\n")) {
 			old = append(old, '\n')

@@ -114,7 +114,7 @@ func parseTokens(data []byte) ([]token, error) {
 	case len(list) == 0:
 		return nil, errNobody
 	case len(list) > maxTokens:
-		return nil, fmt.Errorf("%d tokens are too many, %d are possible", len(list), maxTokens)
+		return nil, fmt.Errorf("%d tokens exceed the maximum of %d", len(list), maxTokens)
 	}
 	return list, nil
 }
@@ -239,9 +239,9 @@ func (g Grant) check() error {
 	case g.Administers() && (len(g.Filter) > 0 || g.DatabaseRole != ""):
 		return errors.New("a token with the role " + g.Role + " searches nothing: it takes no filter and no database role")
 	case g.Role == RoleAdmin && len(g.Pipelines) > 0:
-		return errors.New("a token with the role " + g.Role + " is for all pipelines: it takes none")
+		return errors.New("a token with the role " + g.Role + " is for all pipelines: it allows no pipelines")
 	case g.Role == RoleAdmin && len(g.Databases) > 0:
-		return errors.New("a token with the role " + g.Role + " is for the whole program: it takes no databases")
+		return errors.New("a token with the role " + g.Role + " is for the whole program: it allows no databases")
 	case g.Role == RoleEmbed && len(g.Pipelines)+len(g.Filter)+len(g.DatabaseRole) > 0:
 		return errors.New("a token with the role " + g.Role +
 			" searches nothing: it takes no pipelines, filter or database role")
@@ -257,7 +257,7 @@ func (g Grant) check() error {
 	}
 	for _, text := range given {
 		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
-			return errors.New("a name or value holds a NUL character, or is not UTF-8")
+			return errors.New("a name or value has a NUL character or is not UTF-8")
 		}
 	}
 	return nil

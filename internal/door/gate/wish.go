@@ -8,15 +8,15 @@ import (
 
 // Wish holds the parameters of searches besides the query and the number of rows.
 type Wish struct {
-	Offset int     `json:"offset,omitempty" minimum:"0" maximum:"9999" doc:"Rows before them to leave out"`
-	Hybrid bool    `json:"hybrid,omitempty" doc:"By vector and by words"`
+	Offset int     `json:"offset,omitempty" minimum:"0" maximum:"9999" doc:"Number of rows to skip"`
+	Hybrid bool    `json:"hybrid,omitempty" doc:"Search by vector and by words"`
 	Filter filters `json:"filter,omitzero"`
 	// a pointer, because 0 is a valid distance
 	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
-	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
-	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
-	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
-	Highlight   bool     `json:"highlight,omitempty" doc:"With passages as HTML in which the words of the text are marked"`
+	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that are queued to be embedded again"`
+	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Number of candidates to sort with a reranker"`
+	Columns     []string `json:"columns,omitempty" doc:"Columns to return besides the key"`
+	Highlight   bool     `json:"highlight,omitempty" doc:"Return passages as HTML with the words of the text marked"`
 }
 
 // Request returns the request for the database.

@@ -132,7 +132,7 @@ func (a *api) agents() http.Handler {
 			first, err = body.ReadByte()
 		}
 		if err == nil && first == '[' {
-			a.Write(r.Context(), w, refuse("", "batch", "send one message in a request: a list of them is not taken"))
+			a.Write(r.Context(), w, refuse("", "batch", "send one message per request: batches are not supported"))
 			return
 		}
 		if err == nil {
@@ -177,7 +177,7 @@ type agentTool struct {
 // agentRequest holds the arguments of tools.
 type agentRequest struct {
 	Pipeline  string   `json:"pipeline" doc:"Name of the pipeline, or of its table"`
-	Pipelines []string `json:"pipelines" maxItems:"16" nullable:"false" doc:"Several pipelines in place of one; what they find is merged by rank"`
+	Pipelines []string `json:"pipelines" maxItems:"16" nullable:"false" doc:"Several pipelines instead of one; their results are merged by rank"`
 	RowsRequest
 }
 

@@ -83,7 +83,7 @@ func decode(body []byte, into any, strict bool) error {
 		return err
 	}
 	if _, more := decoder.Token(); more != io.EOF {
-		return errors.New("something follows the value")
+		return errors.New("there is data after the value")
 	}
 	return nil
 }

@@ -340,7 +340,7 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 	}
 }
 
-// TestTokens_AFileThatOthersMayWriteIsRefused: whoever may write it lets himself in.
+// TestTokens_AFileThatOthersMayWriteIsRefused: a user who may write the file can add a token.
 func TestTokens_AFileThatOthersMayWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "folder", "tokens")
@@ -365,7 +365,7 @@ func TestTokens_AFileThatOthersMayWriteIsRefused(t *testing.T) {
 			}
 		}
 	}
-	// One that becomes so is not read again: who was in it before is let in, and nobody else.
+	// A file that becomes writable is not read again: only its earlier tokens stay valid.
 	if err := os.WriteFile(path, []byte(line("app", "secret")+line("intruder", "mine")), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +407,7 @@ func (f *failing) Ready(context.Context, *pipeline.Pipeline) (query.Model, error
 	return nil, fmt.Errorf("read pipeline: %w", f.err)
 }
 
-// What passes by itself is worth another try, and what does not is told with its way out.
+// A temporary error asks for a retry; a permanent one has a hint.
 func TestServer_WhatTheDatabaseSaysDecidesTheStatus(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]struct {
@@ -420,7 +420,7 @@ func TestServer_WhatTheDatabaseSaysDecidesTheStatus(t *testing.T) {
 		pgerrcode.DeadlockDetected:      {http.StatusServiceUnavailable, true, "retry later"},
 		pgerrcode.AdminShutdown:         {http.StatusServiceUnavailable, true, "retry later"},
 		pgerrcode.QueryCanceled:         {http.StatusGatewayTimeout, true, "statement_timeout"},
-		pgerrcode.UndefinedTable:        {http.StatusServiceUnavailable, true, "init makes it again"},
+		pgerrcode.UndefinedTable:        {http.StatusServiceUnavailable, true, "init creates it again"},
 		pgerrcode.InsufficientPrivilege: {http.StatusServiceUnavailable, true, "embedsidecar roles prints"},
 		pgerrcode.DataCorrupted:         {http.StatusInternalServerError, false, "the log of the server"},
 	} {
@@ -436,8 +436,7 @@ func TestServer_WhatTheDatabaseSaysDecidesTheStatus(t *testing.T) {
 	}
 }
 
-// TestTrust_BodiesOfOneTokenCloseNothing: whoever sends bodies that do not end holds no place but his own, and no more
-// memory than his own.
+// TestTrust_BodiesOfOneTokenCloseNothing: endless bodies of one token take only the slots and the memory of that token.
 func TestTrust_BodiesOfOneTokenCloseNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -456,7 +455,7 @@ func TestTrust_BodiesOfOneTokenCloseNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = held[i].Close() }()
-		// One that goes beyond what the token may have is ended while it is written to.
+		// A request beyond the limit of a token is ended while it is written.
 		_, _ = fmt.Fprintf(held[i], "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
 			"Authorization: Bearer other\r\nContent-Length: %d\r\n\r\n{", 4<<20-10)
 	}

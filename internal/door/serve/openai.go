@@ -29,7 +29,7 @@ type embeddingsRequest struct {
 	Input      json.RawMessage `json:"input" doc:"A text, or a list of texts"`
 	Model      string          `json:"model,omitempty" doc:"Absent: the default"`
 	Format     string          `json:"encoding_format,omitempty" doc:"float (the default) or base64"`
-	Dimensions *int            `json:"dimensions,omitempty" doc:"Of the model's vectors, which cannot be had otherwise"`
+	Dimensions *int            `json:"dimensions,omitempty" doc:"Must equal the width of the model's vectors"`
 	InputType  string          `json:"input_type,omitempty" doc:"document (the default) or query"`
 }
 
@@ -86,7 +86,7 @@ func (a *api) embeddings(ctx context.Context, _ *struct{}) (*huma.StreamResponse
 		return nil, err
 	}
 	if req.Dimensions != nil && *req.Dimensions != about.Dims {
-		return nil, refuse("dimensions", "invalid_value", "dimensions: the vectors of %s are %d wide and cannot be had otherwise",
+		return nil, refuse("dimensions", "invalid_value", "dimensions: the vectors of %s have %d dimensions; no other value is possible",
 			name, about.Dims)
 	}
 	if about.Sparse {
@@ -189,7 +189,7 @@ func (a *api) texts(input json.RawMessage) ([]string, error) {
 	for i, text := range texts {
 		switch {
 		case len(text) > a.TextBytes:
-			return nil, refuse("input", "too_long", "input[%d] has %d bytes, %d are possible", i, len(text), a.TextBytes)
+			return nil, refuse("input", "too_long", "input[%d] has %d bytes, the maximum is %d", i, len(text), a.TextBytes)
 		case strings.TrimSpace(text) == "":
 			return nil, refuse("input", "empty", "input[%d] holds nothing to embed", i)
 		}
@@ -207,7 +207,7 @@ func (a *api) list(input json.RawMessage) (texts []string, err error) {
 		i := len(texts)
 		if i == a.Inputs {
 			return nil, refuse("input", "too_many_inputs",
-				"input has more than %d texts, which are possible: send fewer at a time", a.Inputs)
+				"input has more than the maximum of %d texts: send fewer at a time", a.Inputs)
 		}
 		item, err := decoder.Token()
 		if err != nil {
@@ -235,7 +235,7 @@ func (a *api) list(input json.RawMessage) (texts []string, err error) {
 
 func noTokens() error {
 	return refuse("input", "tokens_not_supported",
-		"input: lists of tokens are not taken, as every model has tokens of its own: send texts")
+		"input: lists of tokens are not supported, as every model has its own tokens: send texts")
 }
 
 // kindOf parses input_type. It also accepts the words of other providers.
@@ -332,14 +332,14 @@ const rerankPath = "/rerank"
 
 // rerankRequest is TEI's, with the additional field model.
 type rerankRequest struct {
-	Query  string   `json:"query" doc:"What the texts are to answer"`
-	Texts  []string `json:"texts" maxItems:"1000" doc:"To be scored"`
+	Query  string   `json:"query" doc:"Query that the texts should answer"`
+	Texts  []string `json:"texts" maxItems:"1000" doc:"Texts to score"`
 	Model  string   `json:"model,omitempty" doc:"One of the rerankers of the configuration. Absent: the default"`
-	Return bool     `json:"return_text,omitempty" doc:"Have the texts in the answer"`
+	Return bool     `json:"return_text,omitempty" doc:"Return the texts"`
 
-	Truncate  *bool  `json:"truncate,omitempty" doc:"Long texts are always cut"`
-	Direction string `json:"truncation_direction,omitempty" doc:"Ignored: as the model cuts"`
-	Raw       bool   `json:"raw_scores,omitempty" doc:"Only false: scores are as the model gives them"`
+	Truncate  *bool  `json:"truncate,omitempty" doc:"Ignored: long texts are always truncated"`
+	Direction string `json:"truncation_direction,omitempty" doc:"Ignored: the model decides"`
+	Raw       bool   `json:"raw_scores,omitempty" doc:"Only false: scores are those of the model"`
 }
 
 // rank is the score of a text.
@@ -381,11 +381,11 @@ func (a *api) checkRerank(req *rerankRequest) error {
 	case len(req.Texts) == 0 || len(req.Texts) > search.MaxReranked:
 		return refuse("texts", "invalid_value", "texts: expected 1 to %d, not %d", search.MaxReranked, len(req.Texts))
 	case req.Raw:
-		return refuse("raw_scores", "invalid_value", "raw_scores: scores are as the model gives them")
+		return refuse("raw_scores", "invalid_value", "raw_scores: scores are always those of the model")
 	}
 	for i, text := range append(slices.Clip(req.Texts), req.Query) {
 		if len(text) > a.TextBytes {
-			return refuse("texts", "too_long", "text %d has %d bytes, %d are possible", i, len(text), a.TextBytes)
+			return refuse("texts", "too_long", "text %d has %d bytes, the maximum is %d", i, len(text), a.TextBytes)
 		}
 	}
 	return nil

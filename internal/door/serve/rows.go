@@ -27,16 +27,16 @@ import (
 type RowsRequest struct {
 	gate.Wish
 
-	Text     string `json:"text,omitempty" doc:"To search for"`
-	Key      rowKey `json:"key,omitempty" doc:"Of a row, for similar ones"`
-	K        int    `json:"k,omitempty" default:"10" minimum:"1" maximum:"1000" doc:"Rows at most"`
-	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Another name of k"`
-	Language string `json:"language,omitempty" doc:"Of the words"`
+	Text     string `json:"text,omitempty" doc:"Text to search for"`
+	Key      rowKey `json:"key,omitempty" doc:"Key of the row to compare with"`
+	K        int    `json:"k,omitempty" default:"10" minimum:"1" maximum:"1000" doc:"Maximum number of rows"`
+	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Alias of k"`
+	Language string `json:"language,omitempty" doc:"Text search configuration of the words"`
 }
 
 // acrossRequest is the body of /v1/search.
 type acrossRequest struct {
-	Pipelines []string `json:"pipelines" minItems:"1" maxItems:"16" doc:"To search"`
+	Pipelines []string `json:"pipelines" minItems:"1" maxItems:"16" doc:"Pipelines to search"`
 	RowsRequest
 }
 
@@ -100,13 +100,13 @@ func (a *api) checkRows(req RowsRequest) (RowsRequest, error) {
 	case req.K == absent:
 		req.K = req.Limit
 	case req.Limit != absent && req.Limit != req.K:
-		return req, refuse("limit", "invalid_value", "limit is another name of k: give one of them")
+		return req, refuse("limit", "invalid_value", "limit is an alias of k: give only one")
 	}
 	switch {
 	case req.K < 1 || req.K > mostRows:
 		return req, refuse("k", "invalid_value", "k: expected a number from 1 to %d, not %d", mostRows, req.K)
 	case len(req.Text) > a.TextBytes:
-		return req, refuse("text", "too_long", "text has %d bytes, %d are possible", len(req.Text), a.TextBytes)
+		return req, refuse("text", "too_long", "text has %d bytes, the maximum is %d", len(req.Text), a.TextBytes)
 	}
 	given := append([]string{req.Text, string(req.Key), req.Language}, req.Columns...)
 	for name, filter := range req.Filter.Filters {
@@ -114,7 +114,7 @@ func (a *api) checkRows(req RowsRequest) (RowsRequest, error) {
 	}
 	for _, text := range given { // PostgreSQL texts can hold neither
 		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
-			return req, refuse("", "invalid_value", "a text cannot hold a NUL character, nor anything but UTF-8")
+			return req, refuse("", "invalid_value", "a text must be UTF-8 without NUL characters")
 		}
 	}
 	return req, nil
@@ -206,7 +206,7 @@ func (a *api) nearText(ctx context.Context, name string, req RowsRequest) (none 
 	case req.Key != "":
 		return none, refuse("key", "invalid_value", "key belongs to /similar")
 	case req.Language != "" && !req.Hybrid && !req.Highlight:
-		return none, refuse("language", "invalid_value", "language goes with hybrid: true, or highlight: true")
+		return none, refuse("language", "invalid_value", "language needs hybrid: true or highlight: true")
 	}
 	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) { return a.near(ctx, name, &req, fresh) })
 }
@@ -232,7 +232,7 @@ func (a *api) across(ctx context.Context, _ *struct{}) (none acrossResponse, err
 // one of them.
 func (a *api) nearTextAcross(ctx context.Context, names []string, req RowsRequest) (none acrossResponse, err error) {
 	if len(names) > search.MaxPipelines {
-		return none, refuse("pipelines", "invalid_value", "pipelines: %d are possible, not %d", search.MaxPipelines,
+		return none, refuse("pipelines", "invalid_value", "pipelines: the maximum is %d, not %d", search.MaxPipelines,
 			len(names))
 	}
 	pipelines := make([]*pipeline.Pipeline, len(names))
@@ -318,7 +318,7 @@ func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Ac
 		a.Log.WarnContext(ctx, "a search with the database role of a token was refused", "role", access.Role,
 			"pipeline", p.Name, "error", database.Words(err), "hints", problem.Hints(err))
 		err = gate.Refuse(http.StatusForbidden, "database_role",
-			"the database role of this token may not read what this pipeline is made of: the log of the sidecar says what "+
+			"the database role of this token lacks rights on this pipeline's tables: the log of the sidecar says which "+
 				"it lacks")
 	}
 	return rowsResponse{p.Name, p.Stored.Metric(), hits}, err

@@ -90,7 +90,7 @@ func newAPI(o *Options) *api {
 		"Score texts by how well they answer a query, best first", a.rerank)
 	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models", "models", "List the models",
 		a.models)
-	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models/{name...}", "model", "Tell what a model is", a.model)
+	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models/{name...}", "model", "Show a model", a.model)
 	gate.Get(a.API, gate.RoleQuery, http.MethodGet, "/v1/pipelines", "pipelines",
 		"List the pipelines that may be searched", a.pipelines)
 	gate.Get(a.API, gate.RoleQuery, http.MethodPost, "/v1/pipelines/{name}/search", "search",

@@ -187,7 +187,7 @@ func TestTLS_FilesThatAreMissingAreToldOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told, mended := strings.Count(s.log.String(), "open "+path), strings.Count(s.log.String(), "can be read again")
+		told, mended := strings.Count(s.log.String(), "open "+path), strings.Count(s.log.String(), "is valid again")
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestTLS_FilesThatAreMissingAreToldOnce(t *testing.T) {
 			if serial, err := s.get(cert, 0); err != nil || serial != 1 {
 				t.Fatalf("%d: %s is back: certificate %d, %v", i, path, serial, err)
 			}
-			return strings.Count(s.log.String(), "can be read again") == mended+1, "the log does not tell that it is mended"
+			return strings.Count(s.log.String(), "is valid again") == mended+1, "the log does not tell that it is mended"
 		})
 		if got := strings.Count(s.log.String(), "open "+path); got != told+1 {
 			t.Errorf("%d: %s was told %d times, want once more than %d", i, path, got, told)

@@ -196,7 +196,7 @@ func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const failed, mended = "file not read again", "file can be read again"
+	const failed, mended = "file not reloaded", "file is valid again"
 	tells := func(what string, times int) {
 		t.Helper()
 		testenv.Eventually(t, timeout, func() (bool, string) {

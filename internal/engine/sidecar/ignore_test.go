@@ -130,7 +130,7 @@ func TestP8_AnEditThatDoesNotCountCostsNothing(t *testing.T) {
 		}
 		spec.Ignore = ""
 		warnings := strings.Join(r.init(spec).Warnings, " ")
-		if want := fmt.Sprintf("did not count until now: %d.", texts); texts == 0 || !strings.Contains(warnings, want) {
+		if want := fmt.Sprintf("last edit was ignored: %d.", texts); texts == 0 || !strings.Contains(warnings, want) {
 			t.Errorf("warnings %q, want %q", warnings, want)
 		}
 		r.start()

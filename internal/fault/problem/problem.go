@@ -46,6 +46,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the classified error.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Hints returns what to do.
 func (e *Error) Hints() []string { return e.Hint }
 
 // New classifies an error and adds hints.

@@ -29,6 +29,7 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("pipeline %q: %s", e.Pipeline, e.Problem)
 }
 
+// Hints returns what to do.
 func (e *ConfigError) Hints() []string { return e.Hint }
 
 // Owners are the owners that --trust-owner would have to name.
@@ -103,8 +104,10 @@ func (e *ConflictError) Error() string {
 	return e.Problem + ": " + e.Err.Error()
 }
 
+// Unwrap returns the cause.
 func (e *ConflictError) Unwrap() error { return e.Err }
 
+// Hints returns what to do.
 func (e *ConflictError) Hints() []string { return e.Hint }
 
 // LostError means that the slot has a gap, and the configuration (on_lost: stop) leaves the decision to the user.

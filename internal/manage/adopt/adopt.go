@@ -316,7 +316,7 @@ func (s *Sample) Judge(p *pipeline.Pipeline, g *rows.Given) error {
 	fail := func(problem string, hint ...string) error {
 		return &refusal.ConfigError{Pipeline: p.Name, Problem: problem, Hint: hint, Code: code.Taken}
 	}
-	trust := "or take them as they are, if you know better: --trust"
+	trust := "or adopt them unchecked: --trust"
 	switch few := s.Agree*10 >= s.Texts*9; { //nolint:mnd // nine of ten
 	case s.Texts == 0:
 		return fail(fmt.Sprintf("there is no vector in %s to adopt: none is of a row with a text, %d wide and not older than its text",
@@ -329,11 +329,11 @@ func (s *Sample) Judge(p *pipeline.Pipeline, g *rows.Given) error {
 	case few && g.Changed == "":
 		return fail(fmt.Sprintf("%d of %d vectors of a sample are not those of their texts (least cosine %.4f), such as of row %s: these rows were changed since, or another model made them",
 			s.Texts-s.Agree, s.Texts, s.Least, example(s)),
-			"name the column that says when a row was changed: --updated-at COLUMN; vectors that are older are embedded again", trust)
+			"name the column with the time of the last change: --updated-at COLUMN; rows with older vectors are embedded again", trust)
 	}
 	return fail(fmt.Sprintf("%d of %d vectors of a sample are not those that model %s gives (cosine: median %.4f, least %.4f), such as of row %s: the vectors are of several models, or of other texts",
 		s.Texts-s.Agree, s.Texts, p.Model, s.Median, s.Least, example(s)),
-		"take away those of other models: rows without a vector are embedded; then adopt again", trust)
+		"remove the vectors of other models (their rows will be embedded), then adopt again", trust)
 }
 
 func example(s *Sample) string {

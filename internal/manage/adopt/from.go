@@ -72,8 +72,8 @@ func (d *finder) find(ctx context.Context) (*rows.Given, error) {
 		e := refuse("its vectors go into the column %q of its own table, and those to adopt are in %s", p.IntoColumn,
 			d.named())
 		e.Hint = []string{
-			"let it have an embedding table: into: {table: NAME}; it is made, and the vectors are copied",
-			"or bring them into the column first, with an UPDATE of your own, and adopt that: --from " + p.IntoColumn,
+			"use an embedding table: into: {table: NAME}; it is created, and the vectors are copied",
+			"or copy them into the column with an UPDATE, and adopt that: --from " + p.IntoColumn,
 		}
 		return nil, e
 	}
@@ -191,7 +191,7 @@ func (d *finder) key(ctx context.Context) ([]string, error) {
 		own, _ := d.f.Table.Column(want[i])
 		c, ok := d.t.Column(name)
 		if !ok {
-			return nil, refuse("nothing tells which columns of %s hold the key of %s: it has no foreign key to it, and no column %q",
+			return nil, refuse("the columns of %s with the key of %s are unknown: it has no foreign key to it, and no column %q",
 				d.t.Quoted(), d.f.Table.Quoted(), name).With(hint)
 		}
 		if c.Base != own.Base && c.Category != own.Category {
@@ -231,7 +231,7 @@ func (d *finder) vectors(g *rows.Given) error {
 func (d *finder) times(g *rows.Given) error {
 	if d.at.UpdatedAt == "" {
 		if d.at.EmbeddedAt != "" {
-			return refuse("--embedded-at says when a vector was made, and nothing when a text was changed: give --updated-at, too")
+			return refuse("--embedded-at needs --updated-at, the column with the time when a text was changed")
 		}
 		return nil
 	}
@@ -257,7 +257,7 @@ func (d *finder) times(g *rows.Given) error {
 		made = first(d.t, names)
 	}
 	if made == "" {
-		return refuse("nothing in %s tells when a vector was made", d.t.Quoted()).With("name the column: --embedded-at COLUMN")
+		return refuse("%s has no column with the time when a vector was made", d.t.Quoted()).With("name the column: --embedded-at COLUMN")
 	}
 	g.Changed, g.Made = d.at.UpdatedAt, made
 	return time(d.t, made)
@@ -273,10 +273,10 @@ func (d *finder) chunks(g *rows.Given) error {
 		g.Text = first(d.t, chunkNames)
 	}
 	if c, ok := d.t.Column(g.Text); g.Text == "" || !ok || c.Category != "S" {
-		e := refuse("the pipeline cuts its texts, and nothing in %s tells the text of each chunk", d.t.Quoted())
+		e := refuse("the pipeline chunks its texts, and %s has no column with the text of each chunk", d.t.Quoted())
 		e.Hint = []string{
 			"name the column: --chunk COLUMN",
-			"without it nobody can tell which vector is of which chunk, and the texts have to be embedded",
+			"without it, vectors cannot be assigned to chunks, and the texts must be embedded",
 		}
 		return e
 	}

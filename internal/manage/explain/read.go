@@ -90,7 +90,7 @@ func where(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (State
 func (s *Story) tell(ctx context.Context, db database.Reader) error {
 	list, err := database.Collect(ctx, db, "tell_story", pgx.RowToStructByPos[told], pgx.StrictNamedArgs{"story": s})
 	if err != nil {
-		return fmt.Errorf("judge what is known: %w", err)
+		return fmt.Errorf("derive the verdict: %w", err)
 	}
 	for _, one := range list {
 		s.Sentences = append(s.Sentences, one.Sentence)
@@ -223,7 +223,7 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 	err := tx.QueryRow(ctx, sqlfiles.Query("row_facts"),
 		pgx.StrictNamedArgs{"pipeline_id": p.ID, "row_key": s.Key}).Scan(&text)
 	if err != nil {
-		return fmt.Errorf("read what is known of the row: %w", err)
+		return fmt.Errorf("read the state of the row: %w", err)
 	}
 	known := struct {
 		Task    **Task     `json:"task"`
@@ -231,7 +231,7 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 		History *[]Outcome `json:"history"`
 	}{&s.Task, &s.Ledger, &s.History}
 	if err := json.Unmarshal(text, &known); err != nil {
-		return fmt.Errorf("read what is known of the row: %w", err)
+		return fmt.Errorf("read the state of the row: %w", err)
 	}
 	if t := s.Task; t != nil {
 		t.CommittedAt, t.CreatedAt, t.Message = t.CommittedAt.UTC(), t.CreatedAt.UTC(), o.Redact(t.Message)
@@ -280,7 +280,7 @@ func (s *Story) lockers(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) er
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look who has locked the row: %w", err)
+		return fmt.Errorf("look up who has locked the row: %w", err)
 	}
 	s.Task.LockedBy, err = database.Collect(ctx, tx, "row_lockers", pgx.RowTo[string], pgx.StrictNamedArgs{"xmax": xmax})
 	return err

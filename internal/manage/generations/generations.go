@@ -38,14 +38,14 @@ type Generation struct {
 	ScanPhase    string   `json:"scan_phase" doc:"Of its backfill: waiting, rows, orphans or done"`
 	ScanSeen     int64    `json:"scan_seen"`
 	ScanExpected int64    `json:"scan_expected"`
-	Lacks        []string `json:"lacks" doc:"Why it cannot serve yet; empty: it can; null: it does"`
-	Bytes        *int64   `json:"bytes" doc:"Of its embedding table with its indexes; null: a column"`
-	Wanted       *string  `json:"wanted" doc:"The model that somebody asked for by SQL or HTTP, until it is made"`
-	Problem      *string  `json:"problem" doc:"Why it is not made"`
-	Differs      *string  `json:"differs" doc:"From the one that serves in: model, weights, text, chunking, type"`
+	Lacks        []string `json:"lacks" doc:"Why it cannot serve yet; empty: it can; null: it serves"`
+	Bytes        *int64   `json:"bytes" doc:"Size of its embedding table with indexes; null: it uses a column"`
+	Wanted       *string  `json:"wanted" doc:"The model requested by SQL or HTTP, until its generation is made"`
+	Problem      *string  `json:"problem" doc:"Why the requested generation was not made"`
+	Differs      *string  `json:"differs" doc:"Differences from the serving one: model, weights, text, chunking, type"`
 
-	Overlap      *float64   `json:"overlap" doc:"Share of the first ten rows that both find, if switch: auto has a bound"`
-	OverlapLeast *float64   `json:"overlap_least" doc:"What that must be for it to serve by itself"`
+	Overlap      *float64   `json:"overlap" doc:"Share of the first ten rows that both find, if switch: auto has a minimum"`
+	OverlapLeast *float64   `json:"overlap_least" doc:"Minimum overlap for an automatic switch"`
 	ComparedAt   *time.Time `json:"compared_at"`
 }
 
@@ -100,9 +100,9 @@ type Plan struct {
 	Dims     int      `json:"dims"`
 	Makes    []string `json:"makes"`
 	Locks    []string `json:"locks"`
-	Depends  []string `json:"depends" doc:"On the present vectors: what the switch recreates, and what the owner must see to"`
+	Depends  []string `json:"depends" doc:"Objects that depend on the present vectors: what the switch recreates, and what the owner must handle"`
 	Warnings []string `json:"warnings"`
-	Words    string   `json:"words" doc:"The estimate in a line"`
+	Words    string   `json:"words" doc:"The estimate on one line"`
 }
 
 // Dependents lists what depends on the present vectors of a pipeline, and what a switch does with it. Without another

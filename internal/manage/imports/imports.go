@@ -76,7 +76,7 @@ func Read(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 			*list = append([]string{}, *list...)
 		}
 		if n.Spec.Model == "" {
-			n.Not = append(n.Not, "nothing tells which model made its vectors: name it with --model")
+			n.Not = append(n.Not, "the model of its vectors is unknown: name it with --model")
 		}
 	}
 	return items, nil
@@ -84,7 +84,7 @@ func Read(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 
 func nothing(source string) error {
 	return &refusal.ConfigError{
-		Problem: "there is nothing of " + source + " in this database", Code: code.NoTable,
+		Problem: "this database has no " + source + " tables", Code: code.NoTable,
 		Hint: []string{"sources are " + strings.Join(Sources, ", ")},
 	}
 }

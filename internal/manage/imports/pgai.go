@@ -148,7 +148,7 @@ func pgaiWorks(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("look for workers of pgai: %w", err)
 	}
 	return working("the worker of pgai", fmt.Sprintf("its last sign of life is %.0f s old", *ago), stop,
-		fmt.Sprintf("it counts as stopped when that is older than %.0f s", *counts))
+		fmt.Sprintf("it counts as stopped after %.0f s", *counts))
 }
 
 func (v *vectorizer) item(ctx context.Context, tx pgx.Tx, o Options) (Item, error) {

@@ -43,7 +43,7 @@ type Request struct {
 	Finished   *time.Time     `json:"finished_at,omitempty"`
 	DryRun     bool           `json:"dry_run" doc:"Nothing is done: plan tells what would be"`
 
-	Plan *control.Configured `json:"plan,omitempty" doc:"What a dry run would change, as /plan tells it of the file"`
+	Plan *control.Configured `json:"plan,omitempty" doc:"What a dry run would change, in the form of /plan"`
 }
 
 // Ended reports whether it is done, planned or refused.

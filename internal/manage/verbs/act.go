@@ -52,7 +52,7 @@ type Request struct {
 	Class, Code string   // of the error
 	OlderThan   time.Duration
 	Priority    string
-	For         *time.Duration // how long to resume outside of the hours; 0 ends that
+	For         *time.Duration // how long to work regardless of the hours; 0 ends that
 	At          time.Time      // when the rows are processed; zero: at once
 	DryRun      bool
 	Limit       int64 // maximum number of rows; 0: no limit
@@ -62,13 +62,13 @@ type Request struct {
 
 // Outcome is the result for a pipeline.
 type Outcome struct {
-	Pipeline string   `json:"pipeline" doc:"Empty: the switch over all of them"`
-	Result   string   `json:"result" doc:"In a word that never changes"`
-	Rows     int64    `json:"rows,omitempty" doc:"How many rows were changed; of a dry run, how many would be"`
-	Left     *int64   `json:"rows_left,omitempty" doc:"How many are left; absent in an action that goes on and has more to do"`
-	AuditID  int64    `json:"audit_id,omitempty" doc:"Its entry in the audit, with which it goes on; a dry run has none"`
-	Unknown  []string `json:"unknown_keys,omitempty" doc:"Keys that the pipeline has never had to do with"`
-	Stay     []string `json:"stay_paused,omitempty" doc:"Of the switch: pipelines that stay paused by their own name"`
+	Pipeline string   `json:"pipeline" doc:"Empty: the switch over all pipelines"`
+	Result   string   `json:"result" doc:"Stable word for programs"`
+	Rows     int64    `json:"rows,omitempty" doc:"Number of changed rows; in a dry run, of rows that would be changed"`
+	Left     *int64   `json:"rows_left,omitempty" doc:"Number of rows left; absent for an action that was continued and has more to do"`
+	AuditID  int64    `json:"audit_id,omitempty" doc:"Its audit entry, for continues; absent for a dry run"`
+	Unknown  []string `json:"unknown_keys,omitempty" doc:"Keys that the pipeline has never had"`
+	Stay     []string `json:"stay_paused,omitempty" doc:"For the switch: pipelines that remain paused individually"`
 }
 
 // Do runs a verb on pipelines given by their full names. Without names it uses the switch over all pipelines, if the
@@ -242,7 +242,7 @@ func (a *Actor) Tasks(ctx context.Context, words []string, f report.TaskFilter, 
 	redact func(string) string,
 ) ([]report.Task, error) {
 	if slices.Contains(f.States, report.Finished) && (len(f.States) > 1 || f.Class != "") {
-		return nil, misuse("finished tasks are listed without those of other states, and have no class")
+		return nil, misuse("finished tasks cannot be combined with other states or a class")
 	}
 	names, keys, err := a.Meant(ctx, words)
 	if err != nil {

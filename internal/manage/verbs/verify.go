@@ -30,8 +30,8 @@ func Bad(list []Verified) error {
 	if len(bad) == 0 {
 		return nil
 	}
-	return problem.New(problem.Failed, fmt.Errorf("not as they should be: %s", strings.Join(bad, ", ")),
-		"rows that wait for their vector count as well: embedsidecar wait --caught-up, and verify again")
+	return problem.New(problem.Failed, fmt.Errorf("verification failed: %s", strings.Join(bad, ", ")),
+		"rows that wait for a vector count as defects: run embedsidecar wait --caught-up and verify again")
 }
 
 // VerifyOptions configure a verification.

@@ -25,7 +25,7 @@ func TestBad_NamesThem(t *testing.T) {
 		t.Error(err)
 	}
 	err := Bad([]Verified{{Pipeline: "a"}, good, {Pipeline: "b"}})
-	if problem.Of(err) != problem.Failed || err.Error() != "not as they should be: a, b" {
+	if problem.Of(err) != problem.Failed || err.Error() != "verification failed: a, b" {
 		t.Errorf("%v", err)
 	}
 }

@@ -179,7 +179,7 @@ func (w Wait) load(ctx context.Context) ([]pipeline.Pipeline, error) { return lo
 
 // waitsFor describes what is left to wait for.
 func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
-	now := left{why: Left(state), hint: "embedsidecar status tells more"}
+	now := left{why: Left(state), hint: "embedsidecar status shows details"}
 	status, err := report.Options{CountUpTo: -1, AtOnce: true, Load: w.load}.Read(ctx, w.Pool)
 	at := slices.IndexFunc(status.Slots, func(s report.Slot) bool { return s.Name == w.Slot })
 	if err != nil || at < 0 {
@@ -239,7 +239,7 @@ func Left(state report.CaughtUp) string {
 		left = append(left, "the streamer does not know yet: "+strings.Join(state.Unrouted, ", "))
 	}
 	if len(left) == 0 {
-		return "the last look was not over"
+		return "the last query did not finish"
 	}
 	return strings.Join(left, ", ")
 }
@@ -256,7 +256,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	what := "caught up, but for what waiting does not help: "
+	what := "caught up, except for what waiting does not help: "
 	left, ways := passed("", state.Failed, state.Cancelled, state.PutOff)
 	hints := append(failed, ways...)
 	if len(state.Resting) > 0 {
@@ -265,7 +265,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 		hints = append(hints, resting...)
 	}
 	if err != nil {
-		hints = append(hints, "why could not be read: "+database.Words(err)+"; embedsidecar status tells more")
+		hints = append(hints, "the reasons could not be read: "+database.Words(err)+"; embedsidecar status shows details")
 	}
 	return problem.New(problem.Failed, errors.New(what+strings.Join(left, "; ")), hints...)
 }

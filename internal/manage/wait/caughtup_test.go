@@ -10,7 +10,7 @@ import (
 func TestLeft_NamesAllThatIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	for want, state := range map[string]report.CaughtUp{
-		"the last look was not over":                                   {Decoded: true, Failed: 2, Resting: []string{"a"}},
+		"the last query did not finish":                                {Decoded: true, Failed: 2, Resting: []string{"a"}},
 		"the latest changes are not read yet, 1 row left to embed":     {Open: 1},
 		"the scan of 2 pipelines is not over":                          {Decoded: true, Scans: 2},
 		"the altered table of 1 pipeline is not looked at yet":         {Decoded: true, Altered: 1},

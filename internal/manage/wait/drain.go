@@ -134,10 +134,10 @@ func drained(l *report.Left, seconds float64) Drained {
 	}
 	switch {
 	case l.Drained() && l.Resting != "":
-		one.Note = "it is " + l.Resting + ": what changes from now on waits"
+		one.Note = "it is " + l.Resting + ": later changes wait"
 	case l.Drained():
 	case l.Stands():
-		one.Result, one.Note = l.Resting, "it is "+l.Resting+": what was in work is done, the rest waits"
+		one.Result, one.Note = l.Resting, "it is "+l.Resting+": running rows are done, the others wait"
 	default:
 		one.Result, one.Note = "not_in_time", why(l)
 	}
@@ -173,7 +173,7 @@ func remains(l *report.Left) []string {
 
 func tooLate(list []Drained) error {
 	var parts []string
-	hint := "embedsidecar status tells more"
+	hint := "embedsidecar status shows details"
 	for i := range list {
 		if one := &list[i]; one.Result != "drained" {
 			parts = append(parts, one.Pipeline+": "+one.Note)
@@ -191,7 +191,7 @@ func tooLate(list []Drained) error {
 // standing returns an error if something is left that waiting does not help, as wait does.
 func standing(list []Drained) error {
 	var parts, hints []string
-	what := "drained, but for what waiting does not help: "
+	what := "drained, except for rows that waiting does not help: "
 	for i := range list {
 		one := &list[i]
 		if one.Result != "drained" {

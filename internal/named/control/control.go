@@ -128,6 +128,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	}}, nil
 }
 
+// Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	return wrap.Errorf(httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log), "serve the control socket")
 }
@@ -213,7 +214,7 @@ func (s Sidecar) Reload(ctx context.Context, plugins []string) ([]Reloaded, erro
 	}
 	var results []Reloaded
 	if err := exchange(ctx, s.path, http.MethodPost, "/reload", bytes.NewReader(body), &results); err != nil {
-		return nil, fmt.Errorf("have the sidecar %s (process %d) reload its plugins: %w", s.State.Instance, s.State.Pid, err)
+		return nil, fmt.Errorf("make the sidecar %s (process %d) reload its plugins: %w", s.State.Instance, s.State.Pid, err)
 	}
 	return results, nil
 }
@@ -321,7 +322,7 @@ func first(list []string, entries, letters int) (kept []string) {
 func (s Sidecar) Configure(ctx context.Context) (Configured, error) {
 	var done Configured
 	if err := exchange(ctx, s.path, http.MethodPost, "/configuration", nil, &done); err != nil {
-		return done, fmt.Errorf("have the sidecar %s (process %d) read its configuration: %w", s.State.Instance, s.State.Pid,
+		return done, fmt.Errorf("make the sidecar %s (process %d) read its configuration: %w", s.State.Instance, s.State.Pid,
 			err)
 	}
 	return done, nil

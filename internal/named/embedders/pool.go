@@ -28,6 +28,7 @@ type Pool struct {
 	before []*Hosted // embedders of the pool that this one will replace, for reuse
 }
 
+// Hosted is a plugin with a model.
 type Hosted struct {
 	Runner
 	Plugin string
@@ -218,7 +219,7 @@ func (e *Pool) DescribeEach(ctx context.Context, specs []pipeline.Spec) (map[str
 			err = e.tokenizes(ctx, spec)
 		}
 		if err == nil && spec.Batch.On() && !answer.d.Batches {
-			err = problem.New(problem.Usage, fmt.Errorf("pipeline %q: batch jobs are asked for, and model %q has none",
+			err = problem.New(problem.Usage, fmt.Errorf("pipeline %q: batch jobs are configured, but model %q does not support them",
 				spec.Name, answer.d.Model), "leave out batch, or take a model whose provider has batch jobs: docs/remote.md")
 		}
 		if err != nil {
@@ -299,9 +300,9 @@ func (e *Pool) Matching(ctx context.Context, p *pipeline.Pipeline) (*Hosted, err
 	}
 	if !p.MadeBy(d) {
 		return nil, problem.New(problem.Usage, fmt.Errorf(
-			"pipeline %q: the embedder is not the one its vectors were made with: its model %q of plugin %q is now another",
+			"pipeline %q: the embedder is not the one its vectors were made with: its model %q of plugin %q has changed",
 			p.Name, p.Model, p.Plugin),
-			"start with the model as it was: --model, --model-dir, --plugin, --plugin-dir",
+			"start with the previous model: --model, --model-dir, --plugin, --plugin-dir",
 			"a new model needs a pipeline with another name and destination")
 	}
 	return e.Get(p.Plugin, p.Model)

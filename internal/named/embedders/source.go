@@ -238,7 +238,7 @@ func (e *Pool) Reload(ctx context.Context, names []string) []control.Reloaded {
 			r := control.Reloaded{Plugin: h.Plugin, Result: "reloaded"}
 			if err := e.reloadOne(ctx, h); err != nil {
 				r.Result, r.Detail = "refused", e.source.Redact(err.Error())
-				e.source.Log.ErrorContext(ctx, "plugin not reloaded: it goes on as it was", "plugin", h.Plugin, "error", err,
+				e.source.Log.ErrorContext(ctx, "plugin not reloaded: it continues unchanged", "plugin", h.Plugin, "error", err,
 					"hints", problem.Hints(err))
 			} else {
 				e.source.Log.InfoContext(ctx, "plugin reloaded", "plugin", h.Plugin, "version", h.Stats().Version)

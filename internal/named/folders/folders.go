@@ -143,7 +143,7 @@ func (f Folders) Verify(ctx context.Context, names []string) ([]Verified, error)
 		list = append(list, Verified{folder, len(problems) == 0, problems})
 	}
 	if bad > 0 {
-		return list, problem.New(problem.Failed, fmt.Errorf("%d of %d models are not what their %s say", bad, len(list),
+		return list, problem.New(problem.Failed, fmt.Errorf("%d of %d models do not match their %s", bad, len(list),
 			models.SumsFile), "import or pull them again")
 	}
 	return list, nil

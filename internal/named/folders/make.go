@@ -223,7 +223,7 @@ func (d *Download) pin(s Source) error {
 		}
 	}
 	if (len(d.Pins) == 0 || fresh) && !s.Unpinned {
-		return problem.New(problem.Usage, fmt.Errorf("nothing says what the weights of %s must be", d.Name),
+		return problem.New(problem.Usage, fmt.Errorf("the checksum of the weights of %s is unknown", d.Name),
 			"--sha256 HEX pins them: the hub shows the sum of each large file",
 			"--unpinned takes them as they come, and prints the sums")
 	}

@@ -67,7 +67,7 @@ func (d *download) run(ctx context.Context) (sum string, err error) {
 			failures, pause = 0, d.Pause
 		}
 		if failures++; failures > d.Retries {
-			return "", fmt.Errorf("gave up after %d tries in a row that brought nothing: %w; what is there stays for the next pull", failures, err)
+			return "", fmt.Errorf("gave up after %d retries without progress: %w; the next pull continues from here", failures, err)
 		}
 		d.Log.WarnContext(ctx, "download was cut off", "file", d.name, "bytes", d.size(), "error", err)
 		if !sleep.For(ctx, pause) {
@@ -145,7 +145,7 @@ func (d *download) accept(response *http.Response, have int64) (from int64, err 
 		if d.Token != "" {
 			way = "the account of the token may not read it: accept the model's terms on the hub, or use another token"
 		}
-		return 0, &permanent{fmt.Errorf("the hub answers %s: it does not exist, or is not for everybody; %s", response.Status,
+		return 0, &permanent{fmt.Errorf("the hub answers %s: it does not exist, or access is restricted; %s", response.Status,
 			way)}
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= http.StatusInternalServerError:
 		return 0, fmt.Errorf("the hub answers %s", response.Status)
@@ -255,7 +255,7 @@ func (d *download) check() (string, error) {
 	}
 	if want == "" && strings.HasSuffix(d.name, ".json") {
 		if data, err := readLimited(d.part, maxJSONBytes); err != nil || !json.Valid(data) {
-			return "", errors.Join(&permanent{errors.New("what the hub answers is no JSON, or half of it")}, d.drop())
+			return "", errors.Join(&permanent{errors.New("the hub's answer is not valid JSON")}, d.drop())
 		}
 	}
 	if want == "" || sum == want {

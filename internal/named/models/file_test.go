@@ -39,10 +39,10 @@ func TestPull_TheFileThatIsNamed(t *testing.T) {
 	}
 	for _, name := range []string{"../model.onnx", "pytorch_model.bin", "/etc/model.onnx"} {
 		o.File, made.File = name, name
-		if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no file with weights") {
+		if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not a file with weights") {
 			t.Errorf("pull %s: %v", name, err)
 		}
-		if _, err := models.Import(t.Context(), made); err == nil || !strings.Contains(err.Error(), "no file with weights") {
+		if _, err := models.Import(t.Context(), made); err == nil || !strings.Contains(err.Error(), "not a file with weights") {
 			t.Errorf("import %s: %v", name, err)
 		}
 	}
@@ -85,7 +85,7 @@ func TestPull_ShowsTheToken(t *testing.T) {
 		t.Errorf("with the token: %v, %v", got, err)
 	}
 	o.Hub, o.Only = "http://hub.example", true
-	if err := models.CheckSource(o); err == nil || !strings.Contains(err.Error(), "a token is not shown there") {
+	if err := models.CheckSource(o); err == nil || !strings.Contains(err.Error(), "a token is not sent there") {
 		t.Errorf("without encryption: %v", err)
 	}
 }

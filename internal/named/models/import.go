@@ -63,7 +63,7 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 // CheckName refuses invalid names for a folder.
 func CheckName(name string) error {
 	if !validName.MatchString(name) {
-		return fmt.Errorf("%q is no name of a model: want letters, digits, dots, dashes and underscores, at most 128", name)
+		return fmt.Errorf("%q is not the name of a model: want letters, digits, dots, dashes and underscores, at most 128", name)
 	}
 	return nil
 }

@@ -186,7 +186,7 @@ func TestImport_Refuses(t *testing.T) {
 		},
 		{"bad modules", map[string]string{"modules.json": "{"}, nil, "modules.json"},
 		{"no Python", nil, func(o *models.ImportOptions) { o.Python = "/nonexistent/python" }, "needs Python 3.8 or newer"},
-		{"bad name", nil, func(o *models.ImportOptions) { o.Name = "../new" }, "is no name of a model"},
+		{"bad name", nil, func(o *models.ImportOptions) { o.Name = "../new" }, "is not the name of a model"},
 		{"no folder", nil, func(o *models.ImportOptions) { o.From = "/nonexistent" }, "no such file"},
 	} {
 		files := published()

@@ -113,7 +113,7 @@ func Record(home, name, revision string, sums Sums) error {
 func CheckSource(o PullOptions) error {
 	parts := strings.Split(o.Name, "/")
 	if len(parts) > 2 {
-		return fmt.Errorf("%q is no name of a model on a hub: want author/model", o.Name)
+		return fmt.Errorf("%q is not the name of a model on a hub: want author/model", o.Name)
 	}
 	for _, part := range parts {
 		if err := CheckName(part); err != nil {
@@ -121,21 +121,21 @@ func CheckSource(o PullOptions) error {
 		}
 	}
 	if o.Revision != "" && (!filepath.IsLocal(o.Revision) || strings.ContainsAny(o.Revision, "?#%\\ ")) {
-		return fmt.Errorf("%q is no revision", o.Revision)
+		return fmt.Errorf("%q is not a revision", o.Revision)
 	}
 	hub, err := url.Parse(o.Hub)
 	if err != nil || hub.Host == "" || hub.Scheme != "https" && hub.Scheme != "http" || hub.RawQuery != "" ||
 		hub.User != nil {
-		return fmt.Errorf("%q is no URL of a hub: want an address that begins with https, without a name, a password or a query", o.Hub)
+		return fmt.Errorf("%q is not the URL of a hub: want an address that begins with https, without a name, a password or a query", o.Hub)
 	}
 	if hub.Scheme == "http" && !loopback.Host(hub.Hostname()) && o.Token != "" {
-		return fmt.Errorf("%s is not encrypted: a token is not shown there", o.Hub)
+		return fmt.Errorf("%s is not encrypted: a token is not sent there", o.Hub)
 	}
 	if err := checkFile(o.File); err != nil {
 		return err
 	}
 	if hub.Scheme == "http" && !loopback.Host(hub.Hostname()) && !o.Only {
-		return fmt.Errorf("%s is not encrypted: anybody on the way could change what is fetched; use https, or pin every file with --sums", o.Hub)
+		return fmt.Errorf("%s is not encrypted: the download could be changed on the way; use https, or pin every file with --sums", o.Hub)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func stayEncrypted(request *http.Request, via []*http.Request) error {
 		return errors.New("more than 10 redirects")
 	}
 	if via[0].URL.Scheme == "https" && request.URL.Scheme != "https" {
-		return fmt.Errorf("the hub leads to %s, which is not encrypted", request.URL.Host)
+		return fmt.Errorf("the hub redirects to %s, which is not encrypted", request.URL.Host)
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func checkFile(name string) error {
 	if name == "" || name == weightsFile || filepath.IsLocal(name) && path.Ext(name) == path.Ext(graphFile) {
 		return nil
 	}
-	return fmt.Errorf("%q is no file with weights: want a name like onnx/model_quantized.onnx, or %s", name, weightsFile)
+	return fmt.Errorf("%q is not a file with weights: want a name like onnx/model_quantized.onnx, or %s", name, weightsFile)
 }
 
 // graph downloads a graph and its external files.
@@ -326,7 +326,7 @@ func (p *puller) optional(ctx context.Context, name string) error {
 // file downloads one file, unless it exists.
 func (p *puller) file(ctx context.Context, name string) error {
 	if !filepath.IsLocal(name) {
-		return fmt.Errorf("%q is no name of a file", name)
+		return fmt.Errorf("%q is not the name of a file", name)
 	}
 	final := filepath.Join(p.Into, filepath.FromSlash(name))
 	if err := makeFolder(filepath.Dir(final)); err != nil {

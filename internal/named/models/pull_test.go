@@ -312,9 +312,9 @@ func TestPull_Answers(t *testing.T) {
 		code, tries int
 		want        string
 	}{
-		{http.StatusServiceUnavailable, 4, "gave up after 4 tries in a row that brought nothing: the hub answers 503"},
+		{http.StatusServiceUnavailable, 4, "gave up after 4 retries without progress: the hub answers 503"},
 		{http.StatusTooManyRequests, 4, "429"},
-		{http.StatusForbidden, 1, "it does not exist, or is not for everybody"},
+		{http.StatusForbidden, 1, "it does not exist, or access is restricted"},
 		{http.StatusTeapot, 1, "418"},
 	} {
 		h := newHub(t)
@@ -373,7 +373,7 @@ func TestPull_Pinned(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	o.Pins = models.Sums{"../config.json": sumOf("")}
-	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no name of a file") {
+	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not the name of a file") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -454,7 +454,7 @@ func TestPull_AnotherFileThanItIsCalled(t *testing.T) {
 		{"config.json", "text/html; charset=utf-8", "<html>Log in</html>", "config.json: the hub answers with a web page"},
 		{weights, "text/html", "<html>Log in</html>", weights + ": the hub answers with a web page"},
 		{"tokenizer.json", "application/json", "<html>Log in</html>", "tokenizer.json: what the hub answers is no JSON"},
-		{"modules.json", "text/plain", `[{"path": ""}, {"pa`, "modules.json: what the hub answers is no JSON, or half of it"},
+		{"modules.json", "text/plain", `[{"path": ""}, {"pa`, "modules.json: the hub's answer is not valid JSON"},
 	} {
 		h := newHub(t)
 		h.others = func(w http.ResponseWriter, name string) bool {
@@ -551,15 +551,15 @@ func TestCheckSource(t *testing.T) {
 		{models.PullOptions{Hub: "http://127.0.0.1:80", Name: "model"}, ""},
 		{models.PullOptions{Hub: "http://example.com", Name: "model", Only: true, Pins: pins}, ""},
 		{models.PullOptions{Hub: "http://example.com", Name: "model", Pins: pins}, "not encrypted"},
-		{models.PullOptions{Hub: "file:///etc", Name: "model"}, "no URL of a hub"},
-		{models.PullOptions{Hub: "https://me:secret@example.com", Name: "model"}, "no URL of a hub"},
-		{models.PullOptions{Hub: "example.com", Name: "model"}, "no URL of a hub"},
-		{models.PullOptions{Hub: "https://example.com", Name: "../../etc"}, "no name of a model"},
-		{models.PullOptions{Hub: "https://example.com", Name: "a/b/c"}, "no name of a model"},
-		{models.PullOptions{Hub: "https://example.com", Name: ".."}, "no name of a model"},
-		{models.PullOptions{Hub: "https://example.com", Name: ""}, "no name of a model"},
-		{models.PullOptions{Hub: "https://example.com", Name: "m", Revision: "../x"}, "no revision"},
-		{models.PullOptions{Hub: "https://example.com", Name: "m", Revision: "a?b"}, "no revision"},
+		{models.PullOptions{Hub: "file:///etc", Name: "model"}, "not the URL of a hub"},
+		{models.PullOptions{Hub: "https://me:secret@example.com", Name: "model"}, "not the URL of a hub"},
+		{models.PullOptions{Hub: "example.com", Name: "model"}, "not the URL of a hub"},
+		{models.PullOptions{Hub: "https://example.com", Name: "../../etc"}, "not the name of a model"},
+		{models.PullOptions{Hub: "https://example.com", Name: "a/b/c"}, "not the name of a model"},
+		{models.PullOptions{Hub: "https://example.com", Name: ".."}, "not the name of a model"},
+		{models.PullOptions{Hub: "https://example.com", Name: ""}, "not the name of a model"},
+		{models.PullOptions{Hub: "https://example.com", Name: "m", Revision: "../x"}, "not a revision"},
+		{models.PullOptions{Hub: "https://example.com", Name: "m", Revision: "a?b"}, "not a revision"},
 	} {
 		err := models.CheckSource(test.o)
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {

@@ -78,7 +78,7 @@ func (c Registry) Register(ctx context.Context, r Registration) (done Registered
 	settings := c.source.Config
 	if entry := settings.Plugin(name); entry != nil {
 		return done, problem.New(problem.Conflict,
-			fmt.Errorf("plugin %q has an entry in the configuration file %s, which would win", entry.Name, settings.File()),
+			fmt.Errorf("plugin %q has an entry in the configuration file %s, which takes precedence", entry.Name, settings.File()),
 			"change its sha256 there, or take the entry out")
 	}
 	sum, err := host.Sum(path)
@@ -216,7 +216,7 @@ func (c Registry) Remove(names []string, dryRun bool) (list []Removed, err error
 
 // changedHints are the hints about a file that does not match its pin.
 var changedHints = []string{
-	"put the file back that was pinned, or, if the new one is meant:",
+	"restore the pinned file, or, if the new one is intended:",
 	"embedsidecar plugins register FILE, then embedsidecar plugins reload; an entry in the configuration file is changed there",
 }
 
@@ -263,7 +263,7 @@ func (c Registry) Verify(ctx context.Context, names []string) ([]Verdict, error)
 		return nil, ctx.Err()
 	case wrong > 0:
 		return list, problem.New(problem.Failed,
-			fmt.Errorf("%s not to be used like this", wording.Count(wrong, "plugin")), slices.Compact(hints)...)
+			fmt.Errorf("%s failed the verification", wording.Count(wrong, "plugin")), slices.Compact(hints)...)
 	}
 	return list, nil
 }
@@ -283,7 +283,7 @@ func (c Registry) verify(ctx context.Context, settings *config.Config, name stri
 	detail := fmt.Sprintf("version %s, model %s, %d wide", d.Version, d.Model, d.Dims)
 	switch {
 	case k.Version != "" && k.Version != d.Version:
-		return Verdict{name, verdictWrong, fmt.Sprintf("it calls itself version %s, and version %s was written down",
+		return Verdict{name, verdictWrong, fmt.Sprintf("it reports version %s, but version %s was registered",
 			d.Version, k.Version), changedHints}
 	case k.SHA256 == "":
 		detail += "; not pinned"

@@ -75,7 +75,7 @@ func (c Registry) List(ctx context.Context) ([]Known, error) {
 	}
 	running, err := control.Find(ctx, settings.ControlFolder())
 	if err != nil {
-		c.source.Log.WarnContext(ctx, "running sidecars not asked", "error", err)
+		c.source.Log.WarnContext(ctx, "could not query running sidecars", "error", err)
 	}
 	names := c.source.Find.Plugins(settings.Plugins.Dir)
 	names = append(names, lists.Map(settings.Plugins.Catalog, func(p config.Plugin) string { return p.Name })...)
@@ -316,8 +316,8 @@ func (c Registry) Reload(ctx context.Context, names []string, which string) ([]R
 		return nil, problem.New(problem.Failed, errors.New("no running sidecar uses that plugin"),
 			"embedsidecar plugins list shows what runs")
 	case len(problems) > 0:
-		return list, problem.New(problem.Failed, errors.Join(problems...), "what ran goes on as it was",
-			"another model is another pipeline: a new name and a new destination, or a restart of the sidecar with the model as it was")
+		return list, problem.New(problem.Failed, errors.Join(problems...), "running plugins continue unchanged",
+			"another model needs a pipeline with a new name and destination; or restart the sidecar with the previous model")
 	}
 	return list, nil
 }
@@ -332,7 +332,7 @@ func (c Registry) sidecars(ctx context.Context, which string) ([]control.Sidecar
 	if len(sidecars) == 0 {
 		return nil, problem.New(problem.Failed, fmt.Errorf("no sidecar of this user runs here (looked in %s)", folder),
 			"one of another user, in a container or on another machine reloads at SIGHUP",
-			"a sidecar that starts takes the files as they are")
+			"a sidecar uses the current files when it starts")
 	}
 	here := len(sidecars)
 	sidecars = slices.DeleteFunc(sidecars, func(s control.Sidecar) bool {

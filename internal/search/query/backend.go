@@ -85,7 +85,7 @@ func noReranker(name string) error {
 }
 
 // ErrUnknown means that nothing has that name.
-var ErrUnknown = errors.New("there is nothing of that name")
+var ErrUnknown = errors.New("nothing has that name")
 
 // New makes a Backend. It can search only after Follow.
 func New(o Options) *Backend {
@@ -166,7 +166,7 @@ func (b *Backend) pipelines(ctx context.Context, limit time.Duration) ([]pipelin
 		if before != nil {
 			return before, nil
 		}
-		return nil, &search.UnavailableError{Problem: "the sidecar starts, and does not know its pipelines yet: retry later"}
+		return nil, &search.UnavailableError{Problem: "the sidecar is starting and has not loaded its pipelines yet: retry later"}
 	case pool == nil && b.o.Database:
 		return nil, &search.UnavailableError{Problem: "the database is not connected yet"}
 	case pool == nil:
@@ -174,7 +174,7 @@ func (b *Backend) pipelines(ctx context.Context, limit time.Duration) ([]pipelin
 	}
 	list, err := b.load(ctx, pool, limit, fresh)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); missing {
-		err = &search.UnavailableError{Problem: "nothing is set up in the database, or not any more: embedsidecar init and run set pipelines up"}
+		err = &search.UnavailableError{Problem: "the database has no pipelines: embedsidecar init or run sets them up"}
 	}
 	return list, err
 }
@@ -261,7 +261,7 @@ func (b *Backend) Ready(ctx context.Context, p *pipeline.Pipeline) (Model, error
 	}
 	if !p.MadeBy(about) {
 		return nil, &search.UnavailableError{Problem: fmt.Sprintf(
-			"pipeline %q cannot be searched: its vectors were made by another model than the one that runs here", p.Name)}
+			"pipeline %q cannot be searched: its vectors were made by a model other than the running one", p.Name)}
 	}
 	return asked{model, b.Book(), p}, nil
 }

@@ -37,7 +37,7 @@ func BySQL(ctx context.Context, pool *pgxpool.Pool, names []string, r search.Req
 	}
 	// Policies apply to a caller that searches by SQL. The session ends with the command.
 	if _, err := conn.Exec(ctx, "SELECT set_config('row_security', 'on', false)"); err != nil {
-		return nil, fmt.Errorf("have policies hold: %w", err)
+		return nil, fmt.Errorf("enable row security: %w", err)
 	}
 	views := map[string]*view{}
 	for _, name := range names {
@@ -158,7 +158,7 @@ func (v *view) show(ctx context.Context, conn *pgx.Conn, h *search.Hit, r *searc
 	case database.HasCode(err, pgerrcode.UndefinedObject): // the language is unknown
 		return problem.New(problem.Usage, err)
 	case database.RowsFault(err):
-		h.Problem, err = fmt.Sprintf("what is shown of this row cannot be computed (%s)", database.SQLState(err)), nil
+		h.Problem, err = fmt.Sprintf("the contents of this row cannot be computed (%s)", database.SQLState(err)), nil
 	}
 	return wrap.Errorf(err, "show row %q", h.Key)
 }
@@ -192,10 +192,10 @@ func maySearch(ctx context.Context, conn *pgxpool.Conn) error {
 	var groups []string
 	err := conn.QueryRow(ctx, sqlfiles.Query("may_search")).Scan(&may, &groups)
 	if err != nil || may {
-		return wrap.Errorf(err, "look whether the role may search")
+		return wrap.Errorf(err, "check the rights to search")
 	}
 	role := conn.Conn().Config().User
-	sql := []string{"-- embedsidecar roles prints what makes the groups; then:", "GRANT embedsidecar_searcher TO " +
+	sql := []string{"-- embedsidecar roles prints the statements that create the groups; then:", "GRANT embedsidecar_searcher TO " +
 		database.Quote(role) + ";"}
 	if len(groups) > 0 {
 		sql = []string{"GRANT " + database.Quote(groups[0]) + " TO " + database.Quote(role) + ";"}

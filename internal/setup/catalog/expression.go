@@ -164,7 +164,7 @@ func BadExpression(word string, err error) error {
 		"operator") {
 		hint = append(hint, "search_path is pg_catalog: what is elsewhere needs its schema in front, as in public.unaccent(title)")
 	}
-	return refusal.Coded(code.Expression, word+" is no expression over "+overWhat(word)+": "+pg.Message, hint...)
+	return refusal.Coded(code.Expression, word+" is not an expression over "+overWhat(word)+": "+pg.Message, hint...)
 }
 
 func overWhat(word string) string {

@@ -83,6 +83,7 @@ type Column struct {
 	Updatable bool
 }
 
+// Quoted returns the quoted name with its schema.
 func (t *Table) Quoted() string { return database.Quote(t.Schema, t.Name) }
 
 // Whose says who owns the table.
@@ -277,6 +278,7 @@ var kinds = map[string]string{
 	"c": "a composite type", "t": "a TOAST table",
 }
 
+// Embeddable returns *ConfigError when no pipeline can read the table.
 func (t *Table) Embeddable() error {
 	switch {
 	case t.Kind != "r" && t.Kind != "p":
@@ -447,12 +449,13 @@ func (t *Table) FindRoutes(ctx context.Context, q database.Reader) error {
 		return fmt.Errorf("look up how %s is partitioned: %w", t.Quoted(), err)
 	}
 	for i := range t.Key {
-		// A list of arrays cannot be told from one array.
+		// A list of arrays looks like one array.
 		t.Key[i].Routes = slices.Contains(names, t.Key[i].Name) && !strings.HasSuffix(t.Key[i].Type, "[]")
 	}
 	return nil
 }
 
+// KeyNames returns the names of the key columns, in the order of the key.
 func KeyNames(key []pipeline.KeyColumn) []string {
 	return lists.Map(key, func(k pipeline.KeyColumn) string { return k.Name })
 }

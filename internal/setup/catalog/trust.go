@@ -279,7 +279,7 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) error {
 	refuse := func(why string) error {
 		return refusal.Coded(code.Untrusted, word+" "+why,
-			"who asks may not act as the role that evaluates it: such expressions name columns without their table, and call "+
+			"the requesting role may not act as the role that evaluates it: its expressions may name columns without their table, and call "+
 				"functions of PostgreSQL that compute",
 			"or declare the pipeline as a role that may, or in the file")
 	}
@@ -311,7 +311,7 @@ func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string)
 		}
 		rule, tree, err := ruleOf(ctx, tx, t, word, expression)
 		if database.Denied(err) {
-			return errors.Join(refuse("cannot be looked at: the role has no privilege TEMPORARY on the database"), err)
+			return errors.Join(refuse("cannot be checked: the role has no privilege TEMPORARY on the database"), err)
 		}
 		if err != nil {
 			return err

@@ -193,10 +193,10 @@ func (d Destination) unfit(spec pipeline.Spec, model Vectors) error {
 	case sparse && !d.Stored.Takes(true):
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s",
 			spec.DestinationName(), d.Stored),
-			"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so",
+			"sparse vectors are stored as sparsevec: leave the type out, and name a destination that does not exist yet",
 			"or choose a model of dense vectors")
 	case !model.Either && !d.Stored.Takes(model.Sparse):
-		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger",
+		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, which would only make them larger",
 			spec.DestinationName()),
 			"use vector, halfvec or bit", "or choose a sparse model")
 	case model.Dims > widest:

@@ -264,6 +264,7 @@ func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 	return slices.DeleteFunc(specs, func(s pipeline.Spec) bool { return s.Schema == "" })
 }
 
+// SameEnds reports whether two pipelines have the same table and destination.
 func SameEnds(a, b pipeline.Spec) bool {
 	return a.Schema == b.Schema && a.Table == b.Table && a.Destination() == b.Destination()
 }

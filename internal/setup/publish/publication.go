@@ -259,7 +259,7 @@ func Republish(ctx context.Context, db database.Beginner, slot string) error {
 			a.SQL...) {
 			_, err := tx.Exec(ctx, sql)
 			if database.HasCode(err, pgerrcode.DuplicateObject, pgerrcode.UniqueViolation) {
-				return nil // it exists by now
+				return nil // another process made it
 			}
 			if database.Denied(err) {
 				return &refusal.PermissionError{What: "make " + a.What, Role: tx.Conn().Config().User, SQL: a.SQL, Err: err}

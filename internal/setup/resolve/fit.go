@@ -57,7 +57,7 @@ func (f *Findings) behind() error {
 		e.Problem, e.Code = "the embedding table "+f.Pipeline.Into()+" has no columns for chunks", code.Destination
 		return e.With("run embedsidecar init: it adds them")
 	case f.Destination.Retype != nil:
-		e.Problem = fmt.Sprintf("the key of %s was given another type, which its embedding table %s does not have",
+		e.Problem = fmt.Sprintf("the key of %s has a new type, which its embedding table %s lacks",
 			f.Table.Quoted(), f.Pipeline.Into())
 		return e.With("run embedsidecar init as the owner of the embedding table: it alters the key there, and embeds "+
 			"nothing again", "or alter it yourself: "+f.Destination.Retype[0]+";")
@@ -86,7 +86,7 @@ func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
 func (f *Findings) toMake() []string {
 	hint := []string{"run embedsidecar init: it creates it"}
 	if !f.Pipeline.InSource() && !f.Destination.MayMake {
-		hint = append(hint, "for that the role may not create in the schema: GRANT CREATE ON SCHEMA "+
+		hint = append(hint, "the role may not create in the schema: GRANT CREATE ON SCHEMA "+
 			database.Quote(f.Destination.Schema)+" TO "+database.Quote(f.Table.Reader)+";")
 	}
 	return hint

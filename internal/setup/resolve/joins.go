@@ -170,8 +170,8 @@ func joinColumns(ctx context.Context, tx pgx.Tx, of, t *catalog.Table, j *pipeli
 			return refusal.Coded(code.Join, fmt.Sprintf("on: %q or %q is generated, so the WAL may not have it", on.Column,
 				on.Of))
 		case !found.Fits:
-			return refusal.Coded(code.Join, fmt.Sprintf("on: %q is of type %s, and %q of type %s: they must be of one type "+
-				"of the server's, with one collation", on.Column, found.Type, on.Of, found.Other),
+			return refusal.Coded(code.Join, fmt.Sprintf("on: %q is of type %s, and %q of type %s: they must have the same "+
+				"built-in type and collation", on.Column, found.Type, on.Of, found.Other),
 				"give one of the columns the type of the other")
 		}
 		on.Type, on.Exact = found.Type, found.Exact
@@ -225,7 +225,7 @@ func (f *Findings) readJoin(ctx context.Context, tx pgx.Tx, of, t *catalog.Table
 		f.Warnings = append(f.Warnings, "join "+j.As+": "+fmt.Sprintf(format, args...))
 	}
 	if ordered.MatchString(j.Text) && !inOrder.MatchString(j.Text) {
-		warn("the text depends on the order of rows, which has no ORDER BY: it may be another one each time it is read")
+		warn("the text depends on the order of rows, which has no ORDER BY: it may differ each time it is read")
 	}
 	on := onColumns(j)
 	ofColumns := lists.Map(j.On, func(o pipeline.On) string { return o.Of })

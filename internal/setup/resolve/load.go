@@ -50,7 +50,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		// For expressions that may read any column, only init finds out what generated columns are computed from.
 		if p.InSource() {
 			return fail("a generated column of "+t.Quoted()+
-				" is made in another way than before: what the text reads must be inspected again", "run embedsidecar init")
+				" has another expression now: what the text reads must be inspected again", "run embedsidecar init")
 		}
 		p.Watched, p.WatchAll = nil, true
 	}

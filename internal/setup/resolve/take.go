@@ -150,13 +150,13 @@ func (k *Taker) detour(t *Taken, other *Stored, wanted made, before, otherRecipe
 	}
 	switch {
 	case wanted.other && other.Served:
-		return fmt.Sprintf("it is configured here with %s, and was switched to %s, which serves: name that in the "+
+		return fmt.Sprintf("it is configured with %s, but was switched to %s, which is live: name that in the "+
 			"configuration, or go back: embedsidecar model rollback %s", what, serves, s.Name), nil
 	case wanted.other:
-		return fmt.Sprintf("it is configured here with %s, its next generation; %s serves until embedsidecar model "+
+		return fmt.Sprintf("it is configured with %s, its next generation; %s stays live until embedsidecar model "+
 			"switch %s", what, serves, s.Name), nil
 	case before:
-		return fmt.Sprintf("it is configured here with %s, and was changed to %s: name that in the configuration, or "+
+		return fmt.Sprintf("it is configured with %s, but was changed to %s: name that in the configuration, or "+
 			"change it back: embedsidecar model change %s --to MODEL", what, serves, s.Name), nil
 	}
 	if err := changeable(s, other, wanted); err != nil {
@@ -177,7 +177,7 @@ func (k *Taker) detour(t *Taken, other *Stored, wanted made, before, otherRecipe
 	if t.Configured.AutoSwitch {
 		until = "the vectors are complete (switch: auto)"
 	}
-	return fmt.Sprintf("it is configured with %s, new to it, whose vectors are made beside the present ones: %s serves "+
+	return fmt.Sprintf("it is configured with %s, whose vectors are built beside the present ones: %s stays live "+
 		"until %s", what, serves, until), nil
 }
 

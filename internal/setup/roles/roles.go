@@ -34,7 +34,7 @@ func Named(r Roles) (Roles, error) {
 	}
 	for _, name := range []string{r.Run, r.Stream, r.Reader, r.Operator, r.Searcher} {
 		if strings.ContainsAny(name, "\x00\r\n") || strings.Contains(name, "$embedsidecar$") {
-			return r, problem.New(problem.Usage, fmt.Errorf("%q is no name for a role in a script", name))
+			return r, problem.New(problem.Usage, fmt.Errorf("%q cannot be the name of a role in a script", name))
 		}
 	}
 	return r, nil
@@ -69,7 +69,7 @@ func (r Roles) given(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	role, who := found[0].Role, found[0].Giver
 	return &refusal.ConfigError{
-		Problem: fmt.Sprintf("it is not safe to give role %q anything: role %q has its ADMIN OPTION, and may act as it", role,
+		Problem: fmt.Sprintf("it is not safe to grant privileges to role %q: role %q has its ADMIN OPTION, and may act as it", role,
 			who),
 		Hint: []string{
 			fmt.Sprintf("REVOKE ADMIN OPTION FOR %s FROM %s;", database.Quote(role), database.Quote(who)),
@@ -100,7 +100,7 @@ func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 			}
 		}
 		if len(statements) == 0 || err != nil {
-			b.WriteString("-- left out, as it cannot work now: " + wording.OneLine(p.Detail) + "\n")
+			b.WriteString("-- omitted, because it cannot work now: " + wording.OneLine(p.Detail) + "\n")
 			continue
 		}
 		b.WriteString(strings.Join(statements, "\n") + "\n")

@@ -96,6 +96,7 @@ func (r *Runner) Execute(ctx context.Context, a Action) error {
 	}
 }
 
+// Script writes steps as SQL for psql.
 func Script(steps []Step) string {
 	var b strings.Builder
 	for _, s := range steps {

@@ -163,7 +163,7 @@ func (c *checker) nameHolders(ctx context.Context) {
 func (c *checker) checkViews(s *catalog.Server) {
 	if !s.TablesOnly {
 		c.add("views in the place of tables", Warn,
-			"this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
+			"this minor release of PostgreSQL has no setting to reject them: the owner of a source table could run functions with the rights of this role",
 			"update to the last minor release of the server (14.13, 15.8, 16.4 or newer)")
 	}
 }
@@ -193,13 +193,13 @@ func (c *checker) checkServer(ctx context.Context) {
 	c.checkExtension(&s)
 	if database.Pooled(c.o.Pool) {
 		c.add("connection pooler", Warn, "queries go through a pooler",
-			"that works; init and the stream need the server itself: --stream-url")
+			"this works, but init and the stream need a direct connection: --stream-url")
 	}
 	c.checkViews(&s)
 	c.checkMessages(&s)
 	switch {
 	case s.Superuser:
-		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running needs no such rights", s.Role),
+		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running does not need that", s.Role),
 			"embedsidecar roles prints a role that has just what running needs")
 	default:
 		c.add("role", OK, fmt.Sprintf("%q", s.Role))
@@ -235,7 +235,7 @@ func (c *checker) checkExtension(s *catalog.Server) {
 func (c *checker) checkMessages(s *catalog.Server) {
 	const name = "logical messages"
 	if slices.Contains(s.Emitters, "") {
-		c.add(name, OK, "every role that logs in may write them: docs/security.md tells how to change that")
+		c.add(name, OK, "every role that logs in may write them: docs/security.md explains how to change that")
 		return
 	}
 	c.add(name, OK, strings.Join(s.Emitters, ", ")+" may write them")
@@ -254,7 +254,7 @@ func (c *checker) checkLimits(s *catalog.Server) {
 	if !s.Exists && s.Slots >= s.MaxSlots {
 		c.failed("max_replication_slots", taken(s.MaxSlots, "raise it and restart the server: ALTER SYSTEM SET "+
 			fmt.Sprintf("max_replication_slots = %d;", more(s.MaxSlots)),
-			"or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;"))
+			"or drop an unused one: SELECT slot_name, active FROM pg_replication_slots;"))
 	} else {
 		c.add("max_replication_slots", OK, fmt.Sprintf("%d of %d in use", s.Slots, s.MaxSlots))
 	}
@@ -267,7 +267,7 @@ func (c *checker) checkLimits(s *catalog.Server) {
 	const small = 1024
 	switch {
 	case s.KeepMB < 0:
-		c.add("max_slot_wal_keep_size", Warn, "no limit: a slot that nobody reads fills the disk",
+		c.add("max_slot_wal_keep_size", Warn, "no limit: an unread slot can fill the disk",
 			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); (as much as the disk has to spare)")
 	case s.KeepMB < small:
 		c.add("max_slot_wal_keep_size", Warn,
@@ -329,7 +329,7 @@ func (c *checker) checkSchema(ctx context.Context) {
 			"SELECT embedsidecar.resume();")
 		return
 	}
-	c.add(name, OK, "there, in the version of this program")
+	c.add(name, OK, "installed, in the version of this program")
 }
 
 func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
@@ -508,7 +508,7 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 			"writers in READ COMMITTED wait at most one short write-back; an embedding table (into: {table: ...}) never touches the row")
 		if len(t.Triggers) > 0 {
 			c.add(name, Warn, "these triggers fire on a write-back: "+strings.Join(t.Triggers, ", "),
-				"let them name their columns (UPDATE OF ...), or use an embedding table")
+				"limit them to columns (UPDATE OF ...), or use an embedding table")
 		}
 	}
 	if t.Identity == "f" {
@@ -537,7 +537,7 @@ func (c *checker) checkTexts(ctx context.Context, name string, p *pipeline.Pipel
 	case err != nil:
 		c.failed(name, err)
 	case len(found) > 0:
-		c.add(name, Warn, "these read the texts of chunks of all rows, though policies or grants keep rows of the source from "+
+		c.add(name, Warn, "these can read the texts of chunks of all rows, although policies or grants hide rows of the source from "+
 			"them: "+strings.Join(found, ", "),
 			"give "+p.Into()+" policies of its own, take SELECT on it from them, or store no texts (chunking: {store_text: false})")
 	}
@@ -551,8 +551,8 @@ func (c *checker) tellReaders() {
 	})
 	if len(told) > 0 {
 		c.add("roles that may replicate", Warn,
-			"these may not read all of these tables, yet they may replicate, and so read what is published of them: "+
+			"these roles may not read all of these tables, but can replicate what is published of them: "+
 				strings.Join(told, "; "),
-			"publish fewer columns (column_lists: true), or take REPLICATION away from who does not need it")
+			"publish fewer columns (column_lists: true), or revoke REPLICATION from roles that do not need it")
 	}
 }

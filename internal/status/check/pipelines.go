@@ -126,7 +126,7 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	told := ok && c.tellPipeline(name, &stored)
 	switch {
 	case !ok:
-		c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, &t))
+		c.add(name, Wrong, "it is configured but not set up", c.toSetUp(&p, &t))
 		return spec.Name
 	case stored.Status != pipeline.Active && c.copied: // this is reported once for all pipelines
 	case stored.Status != pipeline.Active, stored.OID != p.OID:

@@ -323,7 +323,7 @@ func (c *collector) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 		}
 		c.source.Up.Set(metrics.Bool(err == nil))
 		if err != nil {
-			c.Log.WarnContext(ctx, "no figures from the database", "error", err)
+			c.Log.WarnContext(ctx, "could not read metrics from the database", "error", err)
 			return
 		}
 		works := states() // not under the lock, because it takes the lock itself
@@ -373,7 +373,7 @@ func (c *collector) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
 		}
 		c.mu.Unlock()
 		if err != nil {
-			c.Log.WarnContext(c.ctx, "coverage not counted", "pipeline", p.Name, "error", err)
+			c.Log.WarnContext(c.ctx, "could not count coverage", "pipeline", p.Name, "error", err)
 		}
 	}
 }

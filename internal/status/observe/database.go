@@ -169,7 +169,7 @@ func (d *Database) Remarks() []string {
 	for i := range d.Pipelines {
 		p := &d.Pipelines[i]
 		if left := p.Rows - p.Known; left > 0 && p.State == health.UpToDate && !p.RowsEstimated {
-			list = append(list, fmt.Sprintf("%s: %s not looked at; if that stays so, embedsidecar verify %s tells which and why",
+			list = append(list, fmt.Sprintf("%s: %s not looked at; if this persists, embedsidecar verify %s shows which and why",
 				p.Name, wording.Count(left, "row"), health.Argument(p.Name)))
 		}
 	}
@@ -244,12 +244,12 @@ func (p *Pipeline) indexRemarks() []string {
 		sql := strings.Join(i.SQL, " ")
 		switch i.State {
 		case indexes.Invalid:
-			list = append(list, fmt.Sprintf("%s: the build of index %s was broken off: %s", p.Name, i.Name, sql))
+			list = append(list, fmt.Sprintf("%s: the build of index %s was interrupted: %s", p.Name, i.Name, sql))
 		case indexes.Other:
 			list = append(list, fmt.Sprintf("%s: index %s: %s", p.Name, i.Name, i.Detail))
 		case indexes.None:
 			if i.Large() && sql != "" {
-				list = append(list, fmt.Sprintf("%s: each search reads about %d vectors; when the backfill is done: %s", p.Name,
+				list = append(list, fmt.Sprintf("%s: each search reads about %d vectors; after the backfill: %s", p.Name,
 					*i.Rows, sql))
 			}
 		case indexes.Building:

@@ -264,7 +264,7 @@ func (s *Snapshot) Ready() []ops.Check {
 		check, stats := ops.Check{Name: "plugin " + s.Plugins[i].Plugin}, &s.Plugins[i].Stats
 		switch {
 		case stats.CircuitOpen():
-			check.Err = fmt.Errorf("its circuit is %s: it fails again and again; last: %s", stats.Circuit, stats.Reason)
+			check.Err = fmt.Errorf("its circuit is %s after repeated failures; last: %s", stats.Circuit, stats.Reason)
 		case stats.Starts == 0:
 			check.Err = errors.New("not started yet: it loads its model")
 		}

@@ -217,7 +217,7 @@ func Ask(ctx context.Context, listen string, ready bool) (answer []byte, err err
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return nil, problem.New(problem.Timeout, fmt.Errorf("read what http://%s%s answers: %w", address, path, err))
+		return nil, problem.New(problem.Timeout, fmt.Errorf("read the answer of http://%s%s: %w", address, path, err))
 	}
 	if response.StatusCode != http.StatusOK {
 		return nil, problem.New(problem.Failed, fmt.Errorf("%s answers %d: %s", path, response.StatusCode,
@@ -229,7 +229,7 @@ func Ask(ctx context.Context, listen string, ready bool) (answer []byte, err err
 // askedAt returns the address to ask: the loopback address for a listener on all addresses.
 func askedAt(listen string) (string, error) {
 	if listen == "" {
-		return "", problem.New(problem.Usage, errors.New("there is nothing to ask: no listener for probes is configured"),
+		return "", problem.New(problem.Usage, errors.New("no listener for probes is configured"),
 			"set EMBEDSIDECAR_OPS_LISTEN, for example to 127.0.0.1:7471, or give --ops-listen, to run and to healthcheck")
 	}
 	host, port, err := net.SplitHostPort(listen)

@@ -29,35 +29,35 @@ var Windows = []Window{
 // Did is what pipelines did in a period.
 type Did struct {
 	Embedded int64    `json:"rows_embedded" doc:"Rows that got a vector from the embedder"`
-	Reused   int64    `json:"rows_reused" doc:"Rows that got a vector that was known already"`
+	Reused   int64    `json:"rows_reused" doc:"Rows that got a known vector"`
 	Failed   int64    `json:"rows_failed" doc:"Rows that became dead letters"`
 	Rate     float64  `json:"rows_per_second" doc:"Rows that got a vector"`
-	Texts    int64    `json:"texts_embedded" doc:"Texts that the embedder was asked for"`
-	Tokens   int64    `json:"tokens" doc:"As far as the embedder says how many"`
-	Price    float64  `json:"price" doc:"Of the tokens, by the price of the model at that time; 0: it has none"`
-	Backlog  int64    `json:"backlog" doc:"Rows that waited: the most of them"`
-	P50      *float64 `json:"freshness_p50_seconds" doc:"From the commit to the vector, for half of the rows; null: there was none"`
-	P99      *float64 `json:"freshness_p99_seconds" doc:"For 99 of 100 rows"`
+	Texts    int64    `json:"texts_embedded" doc:"Texts sent to the embedder"`
+	Tokens   int64    `json:"tokens" doc:"Tokens reported by the embedder"`
+	Price    float64  `json:"price" doc:"Price of the tokens at the model's price of that time; 0: none configured"`
+	Backlog  int64    `json:"backlog" doc:"Maximum number of waiting rows"`
+	P50      *float64 `json:"freshness_p50_seconds" doc:"Median time from commit to vector; null: no rows"`
+	P99      *float64 `json:"freshness_p99_seconds" doc:"The same for 99 of 100 rows"`
 
 	fresh spread.Counts
 }
 
 // Point is what they did in one step of a window.
 type Point struct {
-	At      time.Time `json:"at" doc:"When it begins"`
-	Seconds float64   `json:"seconds" doc:"How long it is"`
+	At      time.Time `json:"at" doc:"Start"`
+	Seconds float64   `json:"seconds" doc:"Length"`
 	Did
 }
 
 // Past is what pipelines did in a window.
 type Past struct {
 	Window    string    `json:"window"`
-	Currency  string    `json:"currency,omitempty" doc:"Of prices, as the configuration names it now"`
-	Pipelines []string  `json:"pipelines,omitempty" doc:"Whose; absent: all, those that were removed included"`
+	Currency  string    `json:"currency,omitempty" doc:"Currency of prices in the present configuration"`
+	Pipelines []string  `json:"pipelines,omitempty" doc:"Pipelines; absent: all, including removed ones"`
 	From      time.Time `json:"from"`
 	To        time.Time `json:"to"`
-	Total     Did       `json:"total" doc:"Of the whole window"`
-	Points    []Point   `json:"points" doc:"The oldest first"`
+	Total     Did       `json:"total" doc:"Totals of the window"`
+	Points    []Point   `json:"points" doc:"Points, the oldest first"`
 }
 
 // measured is a stored row of measurements.

@@ -92,7 +92,7 @@ func TestBatchLine(t *testing.T) {
 	if line := BatchLine("docs", nil); line != "" {
 		t.Errorf("no job: %q", line)
 	}
-	want := "docs: batch job its rows are looked for since 1 min: about 20 rows; " +
+	want := "docs: batch job is collecting rows since 1 min: about 20 rows; " +
 		"batch job batch_1 runs since 2 min: 30 texts, 400 tokens, price 0.50; the provider answers 500"
 	if line := BatchLine("docs", []BatchJob{
 		{State: "gathering", Rows: 20, Seconds: 60},

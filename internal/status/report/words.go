@@ -76,7 +76,7 @@ type BatchJob struct {
 // String describes the progress of the job.
 func (j BatchJob) String() string {
 	what := map[string]string{
-		"gathering": "its rows are looked for", "closed": "is about to be submitted", "submitting": "is being submitted",
+		"gathering": "is collecting rows", "closed": "is about to be submitted", "submitting": "is being submitted",
 		"running": "runs", "ended": "has ended, its vectors are written",
 	}[j.State]
 	line := fmt.Sprintf("%s since %s", what, wording.Age(j.Seconds))

@@ -11,9 +11,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// ONNX Runtime 1.24.1 computes some products of 8 bits wrongly on CPUs with AMX, and all of them on CPUs without VNNI,
-// where they overflow. It is refused there, for models that have such products. It is taken where the kernel hides AMX,
-// and on CPUs with VNNI for models that models import has made.
+// ONNX Runtime 1.24.1 computes some 8-bit products wrongly on CPUs with AMX, and all of them on CPUs without VNNI,
+// where they overflow. It is refused there for models with such products. It is accepted if the kernel hides AMX, and
+// on CPUs with VNNI for models made by models import.
 func TestOpen_RefusesALibraryThatIsWrongOnThisCPU(t *testing.T) {
 	cache := filepath.Dir(filepath.Dir(onnxtest.Model(t)))
 	library := filepath.Join(cache, "onnxruntime-1.24.1", "libonnxruntime.so.1.24.1")
@@ -57,7 +57,7 @@ func TestOpen_RefusesALibraryThatIsWrongOnThisCPU(t *testing.T) {
 	}
 }
 
-// vnni reports whether this CPU multiplies numbers of 8 bits in 32 bits, with no overflow in between.
+// vnni reports whether this CPU accumulates 8-bit products in 32 bits, without intermediate overflow.
 func vnni() bool {
 	cpu, err := os.ReadFile("/proc/cpuinfo")
 	return err == nil && regexp.MustCompile(`\bavx(512)?_vnni\b`).Match(cpu)

@@ -16,7 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/tools"
 )
 
-// imported makes a model folder of published files with random weights, which testdata/architectures/make.py made.
+// imported makes a model folder from published files with random weights, made by testdata/architectures/make.py.
 func imported(t *testing.T, name string, short bool) (folder string, err error) {
 	t.Helper()
 	done, err := models.Import(t.Context(), models.ImportOptions{
@@ -26,7 +26,7 @@ func imported(t *testing.T, name string, short bool) (folder string, err error) 
 	return done.Path, err
 }
 
-// Vectors of each architecture as transformers computes them, from weights to the mean of the tokens.
+// Vectors of each architecture equal those of transformers, from weights to the mean of the tokens.
 func TestOpen_Architectures(t *testing.T) {
 	for _, name := range []string{
 		"bert", "bert_fp16", "bert_bf16", "roberta", "xlm-roberta", "camembert", "distilbert",
@@ -72,13 +72,13 @@ func TestOpen_Architectures(t *testing.T) {
 					if c := embed.Cosine(together[i].Vector, want.Vectors[i]); c < least {
 						t.Errorf("%s, %d tokens: cosine to the reference %.7f, want %g", precision, together[i].Tokens, c, least)
 					}
-					// The same text always gets the same vector, whatever it is embedded with.
+					// A text's vector does not depend on the other texts of the batch.
 					if alone := mustEmbed(t, m, text)[0].Vector; distance(alone, together[i].Vector) > near {
 						t.Errorf("%s: text %d is off by %g alone", precision, i, distance(alone, together[i].Vector))
 					}
 				}
 			}
-			for threads := 1; threads <= 3; threads++ { // they share rows and columns, each number another way
+			for threads := 1; threads <= 3; threads++ { // each number of threads splits rows and columns in another way
 				check("fp32", threads, 0.999999)
 				if withInt8 {
 					check("int8", threads, 0.98)
@@ -88,10 +88,10 @@ func TestOpen_Architectures(t *testing.T) {
 	}
 }
 
-// Matrices of 8 bits have a multiple of 16 columns, or fewer than 16: libraries that are about compute others wrongly
-// on some CPUs. The places that are added change nothing, those of attention's heads neither.
+// 8-bit matrices have a multiple of 16 columns, or fewer than 16, because some libraries compute others wrongly on some
+// CPUs. The padding changes nothing, also that of attention heads.
 func TestImport_PadsInt8(t *testing.T) {
-	for _, heads := range []int{3, 1} { // of 8 numbers, and of 24
+	for _, heads := range []int{3, 1} { // heads of 8 and of 24 numbers
 		from := t.TempDir()
 		if err := os.CopyFS(from, os.DirFS("testdata/architectures/bert")); err != nil {
 			t.Fatal(err)

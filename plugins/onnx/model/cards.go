@@ -11,21 +11,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// The settings that Description.Settings has, in this order.
+// The names of Description.Settings, in this order.
 const (
 	settingPooling   = "pooling"
 	settingNormalize = "normalize"
 	settingMaxTokens = "max_tokens"
 	settingLayerNorm = "layer_norm"
-	settingScore     = "score" // of a reranker: what becomes of the graph's number
+	settingScore     = "score" // of a reranker: the activation of the graph's number
 )
 
 var prefixSettings = map[embed.Kind]string{embed.Document: "document_prefix", embed.Query: "query_prefix"}
 
-// fromUser is where a setting comes from that the user states.
+// fromUser is the source of a user's setting.
 const fromUser = "the configuration"
 
-// A family is what the cards of well-known models say of pooling and prefixes, which no file of theirs may say.
+// A family is the pooling and prefixes of well-known models by their model cards. Their files may not have this
+// information.
 type family struct {
 	name            string // a regular expression
 	types           string // model_type in config.json, any of these words; "": any
@@ -33,13 +34,13 @@ type family struct {
 	document, query string
 }
 
-// What several cards say.
+// Settings of several cards.
 const (
 	passages   = "Represent this sentence for searching relevant passages: "
 	webQueries = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 )
 
-// families come from the cards of the models as of 2026-11; the first that matches counts.
+// families come from the model cards as of 2026-11; the first match counts.
 var families = []family{
 	{`\be5-mistral.*-instruct`, "", poolLast, "", webQueries + " "},
 	{`multilingual-e5-large-instruct`, "", poolMean, "", webQueries + " "},
@@ -62,8 +63,8 @@ var families = []family{
 	{`all-MiniLM|all-mpnet|multi-qa|paraphrase-`, "", poolMean, "", ""},
 }
 
-// cardOf returns the settings that a card states, as a line for the configuration: "" where the model is not known. It
-// goes by the name that the model was published under, or its folder's, if config.json is of that kind of model.
+// cardOf returns a card's settings as a line for the configuration; "" if the model is unknown. It matches the
+// published name of the model, or its folder's, and requires the model type in config.json.
 func cardOf(published, folder, kind string) string {
 	for _, f := range families {
 		name := regexp.MustCompile(f.name)
@@ -85,7 +86,7 @@ func cardOf(published, folder, kind string) string {
 
 var cardSetting = regexp.MustCompile(`(\w+): ("(?:[^"\\]|\\.)*"|\w+)`)
 
-// flagsOf writes what a card states as flags for a shell, the pooling among them where it is not stated elsewhere.
+// flagsOf writes a card's settings as shell flags, with the pooling if nothing else states it.
 func flagsOf(card string, pooling bool) string {
 	var flags []string
 	for _, found := range cardSetting.FindAllStringSubmatch(card, -1) {
@@ -94,7 +95,7 @@ func flagsOf(card string, pooling bool) string {
 			continue
 		}
 		if text, err := strconv.Unquote(value); err == nil {
-			if value = "'" + text + "'"; strings.ContainsRune(text, '\n') { // no card has an apostrophe
+			if value = "'" + text + "'"; strings.ContainsRune(text, '\n') { // no card contains an apostrophe
 				value = "$'" + strings.ReplaceAll(text, "\n", `\n`) + "'"
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What cards say, of the names under which models are published: also where one name is a part of another.
+// Cards are found by published names, also if one name is part of another.
 func TestCardOf(t *testing.T) {
 	t.Parallel()
 	const (
@@ -44,10 +44,10 @@ func TestCardOf(t *testing.T) {
 	}
 }
 
-// What a card says is not cut from the error that refuses a model without a pooling, wherever its folder lies.
+// The error for a model without a pooling contains the card's settings, even with a long folder path.
 func TestNoPooling_HasTheCardWhole(t *testing.T) {
 	t.Parallel()
-	const most, path = 300, 100 // that a host keeps of a message; of a long path before it
+	const most, path = 300, 100 // bytes that a host keeps of a message; a long path before it
 	for _, name := range []string{"multilingual-e5-large-instruct", "e5-mistral-7b-instruct", "bge-small-en-v1.5"} {
 		for _, kind := range []string{"bert", "xlm-roberta"} {
 			s := settings{card: cardOf(name, "", kind)}
@@ -58,7 +58,7 @@ func TestNoPooling_HasTheCardWhole(t *testing.T) {
 	}
 }
 
-// What a card states can be pasted as flags: a shell makes of them what the configuration's line says.
+// A card's flags can be pasted into a shell and equal the configuration's line.
 func TestFlagsOf(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

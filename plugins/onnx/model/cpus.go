@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// cpusAtStart is how many threads Go would use: programs that leave the CPUs to the model lower it then.
+// cpusAtStart is GOMAXPROCS at start, before main lowers it.
 var cpusAtStart = runtime.GOMAXPROCS(0)
 
-// usableCPUs returns how many CPUs this process may keep busy: those it may run on, or what its control group allows.
-// Go never goes below two for a control group, which would be throttled half of the time with one.
+// usableCPUs returns how many CPUs this process may use: those it may run on, or fewer by its cgroup's limit. Go's own
+// value for a cgroup is at least two, which would throttle a cgroup of one CPU half of the time.
 func usableCPUs() int {
 	return max(1, min(cpusAtStart, cgroupCPUs("/proc/self/cgroup", "/sys/fs/cgroup")))
 }
 
-// cgroupCPUs returns the smallest limit of the process's control group (version 2) and those around it, rounded up;
-// without a limit, a large number.
+// cgroupCPUs returns the smallest limit of the process's cgroup (version 2) and its ancestors, rounded up; without a
+// limit, a large number.
 func cgroupCPUs(self, mount string) int {
 	none := math.MaxInt
 	data, err := os.ReadFile(self)
@@ -41,7 +41,7 @@ func cgroupCPUs(self, mount string) int {
 	return none
 }
 
-// cpuMax reads a file that holds "quota period" or "max period".
+// cpuMax reads a cpu.max file, "quota period" or "max period".
 func cpuMax(path string) int {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/tokenizers"
 )
 
-// bpe is a tokenizer that only the crate reads: words and their letters, <s> text </s>. {1,1,0} is the vector of <s>,
-// {0,1,1} that of </s>, {4,0,0} that of a and {0,8,0} that of b.
+// bpe is a tokenizer that only the crate supports: words and their letters, <s> text </s>. The vectors are {1,1,0} for
+// <s>, {0,1,1} for </s>, {4,0,0} for a and {0,8,0} for b.
 const bpe = `{"version": "1.0", "truncation": {"direction": "Left", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
 	"padding": {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
 	"pad_type_id": 0, "pad_token": "<pad>"},
@@ -47,7 +47,7 @@ func TestOpen_TokenizerOfTheCrate(t *testing.T) {
 		}
 	}
 
-	// What is not known stands for something, also where the file calls its token a special one.
+	// The unknown token counts as content, even if the file marks it as special.
 	unknown := strings.Replace(bpe, `"added_tokens": [`,
 		`"added_tokens": [{"id": 1, "content": "<unk>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}, `, 1)
 	if m, err = openTiny(t, map[string]string{"tokenizer.json": unknown}); err != nil {
@@ -55,7 +55,7 @@ func TestOpen_TokenizerOfTheCrate(t *testing.T) {
 	}
 	wantVector(t, m, embed.Document, "\u4f60", 2./3, 2./3, 1./3)
 
-	// A text is cut at the same place however long it goes on.
+	// A text is cut at the same place, whatever its length.
 	side := func(truncate string) *model.Model {
 		m, err := tryTiny(t, model.Options{Settings: model.Settings{MaxTokens: 3, Truncate: truncate}}, files)
 		if err != nil {

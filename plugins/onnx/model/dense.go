@@ -13,19 +13,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
 )
 
-// maxDenseBytes is the most that the weights of a layer behind the pooling may take.
+// maxDenseBytes is the size limit of a dense layer's weights.
 const maxDenseBytes = 512 << 20
 
-// A dense is a layer behind the pooling: activation(weight * v + bias).
+// A dense is a layer after the pooling: activation(weight * v + bias).
 type dense struct {
 	file    string // in the folder
 	in, out int
 	weight  []float32 // out rows of in numbers
 	bias    []float32 // out numbers, or none
-	tanh    bool      // else the activation is the identity
+	tanh    bool      // otherwise the identity
 }
 
-// readDense reads a layer as sentence-transformers writes it: config.json and model.safetensors in a folder.
+// readDense reads a layer in the format of sentence-transformers: a folder with config.json and model.safetensors.
 func readDense(f *folder.Folder, in string) (*dense, error) {
 	var config struct {
 		In         int    `json:"in_features"`
@@ -39,7 +39,7 @@ func readDense(f *folder.Folder, in string) (*dense, error) {
 	}
 	d := &dense{file: path.Join(in, "model.safetensors"), in: config.In, out: config.Out}
 	switch config.Activation[strings.LastIndexByte(config.Activation, '.')+1:] {
-	case "Tanh", "": // sentence-transformers takes Tanh where nothing is stated
+	case "Tanh", "": // Tanh is the default of sentence-transformers
 		d.tanh = true
 	case "Identity":
 	default:
@@ -64,7 +64,7 @@ func readDense(f *folder.Folder, in string) (*dense, error) {
 	return d, nil
 }
 
-// tensorIn returns the numbers of a tensor, whose shape must be the one that is wanted.
+// tensorIn returns the numbers of a tensor, which must have the given shape.
 func tensorIn(tensors map[string]*safetensors.Tensor, name string, shape ...int) ([]float32, error) {
 	t := tensors[name]
 	if t == nil {
@@ -76,7 +76,7 @@ func tensorIn(tensors map[string]*safetensors.Tensor, name string, shape ...int)
 	return t.Floats, nil
 }
 
-// apply returns what the layer makes of a vector.
+// apply applies the layer to a vector.
 func (d *dense) apply(v []float32) []float32 {
 	result := make([]float32, d.out)
 	for row := range result {

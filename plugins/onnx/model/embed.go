@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// A batch is the memory of one call, kept for the next.
+// A batch is the memory of one call, which later calls reuse.
 type batch struct {
 	kind    embed.Kind
 	tokens  []int32 // of all texts, one after the other
@@ -25,10 +25,10 @@ type batch struct {
 
 type encoded struct{ begin, end int } // in batch.tokens
 
-// Embed returns one result per text, in the order given: a vector of Dims numbers, of a sparse model one of pairs
-// (embed.Pairs), or Empty for a text without a token but special ones. Texts longer than MaxTokens are cut and
-// marked. A text that the tokenizer cannot read gets an error of its own. It stops between two runs of the network
-// when the context ends. On error there are no partial results; the error is the context's, or an *embed.Error.
+// Embed returns one result per text, in order: a vector of Dims numbers (for a sparse model, of embed.Pairs), or Empty
+// for a text with only special tokens. Texts longer than MaxTokens are cut and marked. A text that the tokenizer cannot
+// read gets an error of its own. If the context ends, Embed stops before the next run of the network. On error there
+// are no partial results; the error is the context's, or an *embed.Error.
 func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	if kind == embed.Query && m.settings.weights != nil {
 		return m.weigh(ctx, texts)
@@ -45,7 +45,7 @@ func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]e
 	return results, nil
 }
 
-// classed gives an error of a run its class.
+// classed classifies an error of a run.
 func classed(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause
@@ -57,7 +57,7 @@ func classed(ctx context.Context, err error) error {
 	return whole
 }
 
-// encode fills the batch with the tokens of all texts and sorts those that have any.
+// encode fills the batch with the tokens of all texts and sorts the non-empty ones by length.
 func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []string, results []embed.Result) error {
 	for i, text := range texts {
 		if err := ctx.Err(); err != nil {
@@ -70,7 +70,7 @@ func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []str
 			tokens, info, err = m.tokenizer.encode(b.tokens, prefix+text)
 		}
 		if err == nil && slices.Max(append(tokens[begin:len(tokens):len(tokens)], 0)) > m.last {
-			err = errors.New("the text holds a special token that the model does not know")
+			err = errors.New("the text contains a special token that the model does not know")
 		}
 		if err != nil {
 			results[i].Err = &embed.TextError{Class: embed.Data, Code: "tokenize", Message: err.Error()}
@@ -91,7 +91,7 @@ func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []str
 	return nil
 }
 
-// sort puts the texts that have tokens in the order of their lengths.
+// sort sorts the texts that have tokens by length.
 func (b *batch) sort(results []embed.Result) {
 	slices.SortStableFunc(b.order, func(x, y int) int { return cmp.Compare(results[x].Tokens, results[y].Tokens) })
 	for _, i := range b.order {
@@ -100,7 +100,7 @@ func (b *batch) sort(results []embed.Result) {
 	}
 }
 
-// batch is an empty one, for the memory of which Put is to be called.
+// batch returns an empty batch. The caller returns it with Put.
 func (m *Model) batch(kind embed.Kind) *batch {
 	b, ok := m.scratch.Get().(*batch)
 	if !ok {
@@ -110,7 +110,7 @@ func (m *Model) batch(kind embed.Kind) *batch {
 	return b
 }
 
-// embed runs the pieces of a batch, several at once if there are lanes for it.
+// embed runs the pieces of a batch, several at the same time if lanes are free.
 func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) error {
 	pieces := cut(b.lengths, budget(b.lengths, m.budget, m.turns.places))
 	var left atomic.Int64
@@ -127,7 +127,7 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 	group, ctx := errgroup.WithContext(ctx)
 	callers := m.turns.places
 	if m.network.narrow == nil {
-		callers++ // it makes vectors while the others run
+		callers++ // one makes vectors while the others run
 	}
 	for range min(callers, len(pieces)) {
 		group.Go(func() error {
@@ -154,7 +154,7 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 							layerNorm(v)
 						}
 						vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
-						copy(vector, v) // the first of them
+						copy(vector, v) // the first result
 						if m.settings.normalize {
 							normalize(vector, false)
 						}
@@ -170,8 +170,8 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 	return group.Wait()
 }
 
-// TokenEnds returns, for each text, the offset in bytes after each of its tokens, and how many tokens are put around
-// every document: the special ones, and those of the prefix.
+// TokenEnds returns for each text the byte offset after each of its tokens, and the number of tokens added to every
+// document: special ones, and those of the prefix.
 func (m *Model) TokenEnds(ctx context.Context, texts []string) (ends [][]int, around int, err error) {
 	ends = make([][]int, len(texts))
 	for i, text := range texts {

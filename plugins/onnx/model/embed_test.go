@@ -43,7 +43,7 @@ func TestEmbed_HugeTexts(t *testing.T) {
 	}
 }
 
-// Calls of every size at the same time get what they get alone.
+// Concurrent calls of every size get the same vectors as single calls.
 func TestEmbed_Concurrently(t *testing.T) {
 	m, texts := open(t), textsOf(reference(t))[:40]
 	want := mustEmbed(t, m, texts...)
@@ -68,7 +68,7 @@ func TestEmbed_Concurrently(t *testing.T) {
 	group.Wait()
 }
 
-// long is texts that keep the network busy for a second or more.
+// long makes texts that keep the network busy for a second or more.
 func long(count int) []string {
 	texts := make([]string, count)
 	for i := range texts {
@@ -121,13 +121,13 @@ func TestEmbed_EndsWithItsContext(t *testing.T) {
 	mustEmbed(t, m, "the next call")
 }
 
-// What the library says must reach the caller as an error of the whole call that may pass.
+// An error of the library must reach the caller as a transient error of the whole call.
 func TestEmbed_NetworkFails(t *testing.T) {
 	m, err := openTiny(t, map[string]string{
-		"config.json":    `{"max_position_embeddings": 64, "hidden_size": 3}`, // does not say how many tokens there are
+		"config.json":    `{"max_position_embeddings": 64, "hidden_size": 3}`, // does not give the number of tokens
 		"tokenizer.json": strings.Replace(tiny.Files()["tokenizer.json"], `"passage":7`, `"passage":7000`, 1),
 	})
-	if err == nil { // the token is met at the warm-up or here
+	if err == nil { // the token occurs at the warm-up or here
 		_, err = m.Embed(t.Context(), embed.Document, []string{"passage"})
 		var whole *embed.Error
 		if !errors.As(err, &whole) || whole.Code != "run_failed" {
@@ -138,7 +138,7 @@ func TestEmbed_NetworkFails(t *testing.T) {
 	wantError(t, err, "run network")
 }
 
-// Memory stays where it is after the first round, however many texts of however many lengths follow.
+// Memory does not grow after the first round, with any number of texts of any lengths.
 func TestEmbed_MemoryStaysFlat(t *testing.T) {
 	m := open(t)
 	round := func(seed int) {

@@ -82,7 +82,7 @@ func TestOpen_NeedsSums(t *testing.T) {
 	wantError(t, err, "tokenizer.json is not listed in SHA256SUMS")
 }
 
-// A list as sha256sum -b writes it, of ./ names, is read too.
+// A list by sha256sum -b, with ./ names, is also accepted.
 func TestOpen_ReadsOtherFormsOfSums(t *testing.T) {
 	folder := writeFolder(t, tiny.Files())
 	path := filepath.Join(folder, "SHA256SUMS")
@@ -105,7 +105,7 @@ func TestOpen_NoFolder(t *testing.T) {
 	}
 }
 
-// Files outside the folder are not read, even if their content is what the sums say.
+// Files outside the folder are not read, even if their sums match.
 func TestOpen_StaysInTheFolder(t *testing.T) {
 	for _, name := range []string{"model.onnx", "tokenizer.json", "config.json"} {
 		outside := filepath.Join(t.TempDir(), "outside")
@@ -119,7 +119,7 @@ func TestOpen_StaysInTheFolder(t *testing.T) {
 	}
 }
 
-// The sum that a user pins is compared with that of what is loaded, not of what lay there before.
+// A pinned sum is compared with the loaded weights, not with an earlier file.
 func TestOpen_WeightsThatArePinned(t *testing.T) {
 	folder := writeFolder(t, tiny.Files())
 	sum := fmt.Sprintf("%X", sha256.Sum256([]byte(tiny.Files()["model.onnx"])))

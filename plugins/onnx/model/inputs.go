@@ -14,19 +14,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// An input is what a run gives the graph under a name: numbers for each token, a number that says what the texts are
-// for, or nothing, in the form that the graph wants.
+// An input is an input of the graph: numbers for each token, a task number, or an empty tensor.
 type input struct {
 	onnxfile.Port
 
-	fill  fill                 // of each place for a token; nil: it is none of these
-	tasks map[embed.Kind]int64 // the one number; nil: it is none of these
+	fill  fill                 // value per token; nil: not an input of tokens
+	tasks map[embed.Kind]int64 // task number by kind; nil: not a task input
 }
 
-// fill says what an input of tokens is filled with.
+// fill returns the value of an input at a token.
 type fill func(place int, token int32, isText bool) int64
 
-// Inputs by name. A padded place has token 0 and mask 0.
+// fills are the inputs of tokens by name. Padding has token 0 and mask 0.
 var fills = map[string]fill{
 	"input_ids": func(_ int, token int32, _ bool) int64 { return int64(token &^ second) },
 	"attention_mask": func(_ int, _ int32, isText bool) int64 {
@@ -46,7 +45,7 @@ var fills = map[string]fill{
 
 const taskInput = "task_id"
 
-// newInput decides what an input gets.
+// newInput makes the input for a port of the graph.
 func newInput(in onnxfile.Port, s *settings) (input, error) {
 	whole := in.Elements == onnxfile.Int64 || in.Elements == onnxfile.Int32
 	made := input{Port: in, fill: fills[in.Name]}
@@ -64,16 +63,16 @@ func newInput(in onnxfile.Port, s *settings) (input, error) {
 		return made, nil
 	case strings.HasPrefix(in.Name, "past_key_values.") && len(in.Dims) == 4 && in.Dims[1] > 0 && in.Dims[3] > 0 &&
 		(in.Elements == onnxfile.Float32 || in.Elements == onnxfile.Float16):
-		return made, nil // of tokens that came before: there are none
+		return made, nil // past keys and values, which are empty
 	}
 	return made, fmt.Errorf("input %s is not supported: want input_ids, and perhaps attention_mask, token_type_ids and "+
 		"position_ids, all of int64 or int32, %s and past_key_values", in, taskInput)
 }
 
-// isAlone reports whether the graph takes one text at a time.
+// isAlone reports whether the graph accepts only one text at a time.
 func (in *input) isAlone() bool { return in.fill != nil && in.Dims[0] == 1 }
 
-// memory is what an input is given in: allocated once, used for every run.
+// memory is the buffer of an input, allocated once and used for every run.
 type memory struct {
 	long  []int64
 	short []int32
@@ -96,7 +95,7 @@ func (in *input) memory(tokens int, pin *runtime.Pinner) memory {
 	return m
 }
 
-// value makes the tensor of a run: of texts padded to width.
+// value makes the tensor of a run, with texts padded to width.
 func (in *input) value(m memory, texts [][]int32, width int, kind embed.Kind) (ort.Value, error) {
 	if in.fill == nil && in.tasks == nil {
 		shape := ort.NewShape(int64(len(texts)), in.Dims[1], 0, in.Dims[3])
@@ -136,7 +135,7 @@ func (in *input) value(m memory, texts [][]int32, width int, kind embed.Kind) (o
 	return ort.NewTensor(shape, m.short)
 }
 
-// scalar makes a tensor of one number without dims.
+// scalar makes a tensor of one number, without dims.
 func (in *input) scalar(m memory) (ort.Value, error) {
 	if m.long != nil {
 		return ort.NewScalar(m.long[0])
@@ -144,10 +143,10 @@ func (in *input) scalar(m memory) (ort.Value, error) {
 	return ort.NewScalar(m.short[0])
 }
 
-// results is where the graph's numbers come to lie.
+// results is the buffer of the graph's output.
 type results struct {
 	numbers []float32
-	half    []byte // as they come, where they have 16 bits; nil: they do not
+	half    []byte // the output if it has 16 bits; nil: it has 32
 }
 
 func newResults(numbers int, elements int32, pin *runtime.Pinner) results {
@@ -168,7 +167,7 @@ func (r *results) value(shape ort.Shape) (ort.Value, error) {
 	return ort.NewCustomDataTensor(shape, r.half[:2*shape.FlattenedSize()], ort.TensorElementDataTypeFloat16)
 }
 
-// widen makes numbers of 32 bits of the first ones that came in 16.
+// widen converts the first 16-bit numbers to 32 bits.
 func (r *results) widen(count int) {
 	for i := range count {
 		if r.half == nil {
@@ -178,10 +177,10 @@ func (r *results) widen(count int) {
 	}
 }
 
-// What jina's models call the tasks that documents and queries are.
+// The tasks of documents and queries in jina's models.
 const documentTask, queryTask = "retrieval.passage", "retrieval.query"
 
-// tasksOf returns the numbers of the tasks; nil: the list has them not.
+// tasksOf returns the numbers of the tasks; nil: the list lacks them.
 func tasksOf(list []string) map[embed.Kind]int64 {
 	tasks := map[embed.Kind]int64{}
 	for i, name := range list {
@@ -192,7 +191,7 @@ func tasksOf(list []string) map[embed.Kind]int64 {
 			tasks[embed.Query] = int64(i)
 		}
 	}
-	if len(tasks) < 2 { // one of the two is not there
+	if len(tasks) < 2 { // one of the two is missing
 		return nil
 	}
 	return tasks

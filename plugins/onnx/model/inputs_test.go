@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// Graphs want and give numbers of other sizes, and more than tokens.
+// Graphs with other number types and additional inputs.
 func TestOpen_InputsOfOtherForms(t *testing.T) {
 	for name, change := range map[string]func(*onnxtest.Tiny){
 		"input_ids of 32 bits":      func(m *onnxtest.Tiny) { m.Short = true },
@@ -39,7 +39,7 @@ func TestOpen_InputsOfOtherForms(t *testing.T) {
 	}
 }
 
-// What documents and queries are for is a number, which config.json tells by its place in a list.
+// The task of documents and queries is a number: its index in a list in config.json.
 func TestOpen_Tasks(t *testing.T) {
 	graph := tinyWith(func(m *onnxtest.Tiny) { m.Task = true })
 	config := `{"max_position_embeddings": 64, "vocab_size": 8, "hidden_size": 3, "lora_adaptations":
@@ -54,7 +54,7 @@ func TestOpen_Tasks(t *testing.T) {
 	wantError(t, err, "lora_adaptations of config.json does not list retrieval.passage and retrieval.query")
 }
 
-// nomic's card makes a layer norm before it keeps some dims: without a word of the user's that is not known.
+// nomic's card applies a layer norm before truncation. Only the user can state it.
 func TestOpen_LayerNorm(t *testing.T) {
 	kind := map[string]string{"config.json": `{"model_type": "nomic_bert", "max_position_embeddings": 64, "vocab_size": 8,
 		"hidden_size": 3}`}
@@ -91,7 +91,7 @@ func TestOpen_LayerNorm(t *testing.T) {
 	}
 }
 
-// What an encoder makes of its first token for other ends is taken only where there is nothing else.
+// pooler_output is used only if the graph has no other output.
 func TestOpen_PoolerOutput(t *testing.T) {
 	graph := tinyWith(func(m *onnxtest.Tiny) { m.Pooled, m.Output = true, "pooler_output" })
 	_, err := openTiny(t, map[string]string{"model.onnx": graph})
@@ -105,7 +105,7 @@ func TestOpen_PoolerOutput(t *testing.T) {
 	}
 }
 
-// The layout of sparse models since version 5 of sentence-transformers, and the other activation.
+// The layout of sparse models since version 5 of sentence-transformers, with the other activation.
 func TestSplade_LayoutOfToday(t *testing.T) {
 	files := sparseFiles()
 	files["modules.json"] = strings.Replace(sparseModules, "MLMTransformer", "Transformer", 1)

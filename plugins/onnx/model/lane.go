@@ -12,30 +12,30 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// A lane is the memory of one run at a time: allocated once, used for every run.
+// A lane is the memory of one run, allocated once and reused.
 type lane struct {
 	network *network
 	inputs  []memory // by input of the network
 	output  results
-	pin     runtime.Pinner // C holds pointers into the slices for the time of a run
+	pin     runtime.Pinner // C holds pointers into the slices during a run
 }
 
-// network is what runs: the sessions and the shapes they take and give.
+// network is the ONNX sessions and the shapes of their inputs and outputs.
 //
-// Runs on one thread each, as many at a time as there are threads, do more in the same time than one run on all
-// threads, which wait for each other after every step. A text that comes alone is sooner done by all threads
-// together. So the weights of a small model, of short texts, are held twice.
+// Concurrent runs on one thread each have a higher throughput than one run on all threads, which synchronise after
+// every step. A single text has a lower latency on all threads. So a small model for short texts has two sessions, each
+// with its own copy of the weights.
 type network struct {
-	wide     *ort.DynamicAdvancedSession // a run takes all threads
-	narrow   *ort.DynamicAdvancedSession // a run takes one; nil: there is only the wide one
+	wide     *ort.DynamicAdvancedSession // a run uses all threads
+	narrow   *ort.DynamicAdvancedSession // a run uses one thread; nil: only wide exists
 	provider string                      // what computes
 	inputs   []input
-	elements int32 // the type of what comes out
+	elements int32 // the output's element type
 	dims     int
 	pooling  string // poolGraph: the output is a vector per text; otherwise one per token
 	twice    bool   // poolSplade: the logarithm is taken twice
-	alone    bool   // the graph takes one text at a time
-	keep     int    // poolSplade: numbers of a vector that are kept; 0: all
+	alone    bool   // the graph accepts one text at a time
+	keep     int    // poolSplade: numbers of a vector to keep; 0: all
 }
 
 func newLane(n *network, tokens int) *lane {
@@ -49,7 +49,8 @@ func newLane(n *network, tokens int) *lane {
 
 func (l *lane) close() { l.pin.Unpin() }
 
-// lanes hands out lanes; who finds none waits. The one given back last is taken first: it is still in the CPU's caches.
+// lanes is a pool of lanes; a caller waits for a free one. It is last in, first out: the last one is still in the CPU's
+// caches.
 type lanes struct {
 	mu   sync.Mutex
 	idle []*lane
@@ -91,11 +92,10 @@ func (l *lanes) close() {
 	}
 }
 
-// errMemory is in the chain of an error of run when the network found no memory.
+// errMemory is wrapped by an error of run if the network ran out of memory.
 var errMemory = errors.New("out of memory")
 
-// run sends texts through a session of the network, padded to width tokens. What comes out stays in the lane, for
-// vectors.
+// run runs texts through a session, padded to width tokens. The output stays in the lane, for vectors.
 func (l *lane) run(session *ort.DynamicAdvancedSession, kind embed.Kind, texts [][]int32, width int) (err error) {
 	n := l.network
 	count, dims := len(texts), n.dims
@@ -131,8 +131,7 @@ func (l *lane) run(session *ort.DynamicAdvancedSession, kind embed.Kind, texts [
 	return nil
 }
 
-// vectors calls vector for each of the texts that run has just had, in order; what vector gets is valid for the time
-// of the call.
+// vectors calls vector for each text of the last run, in order. Its argument is valid only during the call.
 func (l *lane) vectors(texts [][]int32, width int, vector func(i int, v []float32)) {
 	n, dims := l.network, l.network.dims
 	for i, tokens := range texts {

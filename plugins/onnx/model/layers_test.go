@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// tensors is a safetensors file of 32-bit numbers.
+// tensors returns a safetensors file of 32-bit numbers.
 func tensors(shapes map[string][]int, numbers map[string][]float32) string {
 	header, body := map[string]any{}, []byte{}
 	for name, shape := range shapes {
@@ -30,7 +30,7 @@ func tensors(shapes map[string][]int, numbers map[string][]float32) string {
 	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(head)))) + string(head) + string(body)
 }
 
-// denseFiles are a layer that makes two numbers of three, in the folder 2_Dense, and the modules that name it.
+// denseFiles are a dense layer from three to two dims, in the folder 2_Dense, and its modules.json.
 func denseFiles(activation string, bias bool, more ...string) map[string]string {
 	shapes := map[string][]int{"linear.weight": {2, 3}}
 	numbers := map[string][]float32{"linear.weight": {0.1, 0.2, 0, 0, -0.1, 0.5}}
@@ -126,7 +126,7 @@ func TestOpen_WaysOfPooling(t *testing.T) {
 	}
 }
 
-// Prefixes have other names in some models, and a limit another file.
+// In some models prefixes have other names, and a limit is in another file.
 func TestOpen_NamesOfOtherModels(t *testing.T) {
 	for _, name := range []string{"search_query", "web_search_query", "retrieval.query", "s2p_query"} {
 		m := mustOpenTiny(t, map[string]string{"config_sentence_transformers.json": `{"prompts": {"` + name + `": "query "}}`})
@@ -141,7 +141,7 @@ func TestOpen_NamesOfOtherModels(t *testing.T) {
 	}
 }
 
-// What a model goes by is told with where it comes from, and so is what nobody states.
+// A model's settings are described with their sources, including defaults.
 func TestOpen_SaysWhatItGoesBy(t *testing.T) {
 	said := func(m *model.Model) map[string]string {
 		all := map[string]string{}
@@ -172,7 +172,7 @@ func TestOpen_SaysWhatItGoesBy(t *testing.T) {
 	}
 }
 
-// An added token may have no place in the model's table: a text without it is embedded, one with it is an error.
+// An added token may be outside the model's table: texts without it are embedded, a text with it is an error.
 func TestOpen_ATokenBeyondTheTable(t *testing.T) {
 	with := strings.Replace(tiny.Files()["tokenizer.json"], `"added_tokens": []`,
 		`"added_tokens": [{"id": 8, "content": "<image>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}]`, 1)
@@ -183,7 +183,7 @@ func TestOpen_ATokenBeyondTheTable(t *testing.T) {
 	}
 }
 
-// A graph that gives numbers for a whole text and calls them logits is no embedder.
+// A graph with an output logits for whole texts is not an embedder.
 func TestOpen_SaysWhatLogitsAre(t *testing.T) {
 	graph := tinyWith(func(m *onnxtest.Tiny) { m.Pooled, m.Output = true, "logits" })
 	_, err := openTiny(t, map[string]string{"model.onnx": graph})

@@ -28,7 +28,7 @@ func published(t *testing.T, l *onnxtest.Layout) string {
 	return folder
 }
 
-// openLayout imports what is published as a user does, and opens the model.
+// openLayout imports a published layout as a user does, and opens the model.
 func openLayout(t *testing.T, l *onnxtest.Layout, folder string, stated models.Stated) (*model.Model, error) {
 	t.Helper()
 	done, err := models.Import(t.Context(), models.ImportOptions{
@@ -51,7 +51,7 @@ func openLayout(t *testing.T, l *onnxtest.Layout, folder string, stated models.S
 	return m, err
 }
 
-// Each layout gives what numpy makes of it, or is refused with a sentence that says what to do.
+// Each layout gives the same vectors as numpy, or is refused with an error that says what to do.
 func TestLayouts(t *testing.T) {
 	t.Parallel()
 	all := onnxtest.ReadLayouts(t, "testdata")
@@ -77,7 +77,7 @@ func TestLayouts(t *testing.T) {
 						t.Errorf("uncased WordPiece needs no crate: %v", err)
 					}
 				}
-				return // which the error says
+				return // the error says so
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -124,7 +124,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// settingsOf returns what a model goes by.
+// settingsOf returns a model's settings.
 func settingsOf(m *model.Model) map[string]embed.Setting {
 	said := map[string]embed.Setting{}
 	for _, s := range m.Describe().Settings {
@@ -172,8 +172,8 @@ func compare(t *testing.T, sparse bool, text string, vector []float32, wanted js
 	}
 }
 
-// Files that are damaged, are not those of this model, or contradict each other are refused, or at least told of: with
-// the file and what is wrong in it.
+// Files that are damaged, do not belong to this model, or contradict each other are refused or reported, with the file
+// and the reason.
 func TestLayouts_WhatDoesNotFitTogether(t *testing.T) {
 	t.Parallel()
 	const mini, m3, jina = "sentence-transformers/all-MiniLM-L6-v2", "BAAI/bge-m3", "jinaai/jina-embeddings-v2-base-en"
@@ -192,7 +192,7 @@ func TestLayouts_WhatDoesNotFitTogether(t *testing.T) {
 	all := onnxtest.ReadLayouts(t, "testdata")
 	for _, test := range []struct {
 		hub, file string
-		change    func(string) string // nil: the file is not there
+		change    func(string) string // nil: the file is removed
 		want      []string
 	}{
 		{mini, "config.json", instead(`{`, `{"auto_map": {"AutoModel": "x"}, `), []string{"config.json: auto_map", "of its own"}},
@@ -211,7 +211,7 @@ func TestLayouts_WhatDoesNotFitTogether(t *testing.T) {
 		{mini, "model.safetensors", html, []string{"model.safetensors"}},
 		{mini, "model.safetensors", nil, []string{"model.safetensors"}},
 		{mini, "model.safetensors", func(s string) string {
-			first := 8 + binary.LittleEndian.Uint64([]byte(s[:8])) // behind the header
+			first := 8 + binary.LittleEndian.Uint64([]byte(s[:8])) // after the header
 			return s[:first] + "\x00\x00\xc0\x7f" + s[first+4:]
 		}, []string{"embeddings.LayerNorm.bias has numbers that are not finite"}},
 		{m3, "config.json", half, []string{"config.json: unexpected end"}},
@@ -256,7 +256,7 @@ func TestLayouts_WhatDoesNotFitTogether(t *testing.T) {
 	}
 }
 
-// The graph has a table of 56 rows, and tokenizer and configuration know a token more.
+// The graph's table has 56 rows, and tokenizer and configuration have one more token.
 func TestLayouts_ATableShorterThanBoth(t *testing.T) {
 	t.Parallel()
 	files := tiny.Files()
@@ -267,7 +267,7 @@ func TestLayouts_ATableShorterThanBoth(t *testing.T) {
 	wantError(t, err, "model.onnx", "tokenizer.json has tokens up to 7", "out of data bounds")
 }
 
-// A graph that gives vectors of whole texts may leave out the layers behind its pooling: their width tells.
+// A graph with vectors of whole texts may lack the dense layers; the width shows it.
 func TestLayouts_AGraphWithoutTheLastLayers(t *testing.T) {
 	t.Parallel()
 	files := denseFiles("linear.Identity", false)
@@ -276,7 +276,7 @@ func TestLayouts_AGraphWithoutTheLastLayers(t *testing.T) {
 	wantError(t, err, "model.onnx", "sentence_embedding has 3 numbers", "2_Dense/model.safetensors gives 2")
 }
 
-// Prompts of which none has the name of a query's or a document's are told of, and not used.
+// Prompts with unknown names are reported and not used.
 func TestLayouts_PromptsOfOtherNames(t *testing.T) {
 	t.Parallel()
 	m := mustOpenTiny(t, map[string]string{
@@ -290,7 +290,7 @@ func TestLayouts_PromptsOfOtherNames(t *testing.T) {
 
 var update = flag.Bool("update", false, "rewrite the table of docs/models.md")
 
-// The table of the paper is made of the layouts, so that it has those that are tried and no others.
+// The documentation's table is generated from the layouts, so it has exactly the tested ones.
 func TestLayouts_AreInThePaper(t *testing.T) {
 	t.Parallel()
 	const path, mark = "../../../docs/models.md", "<!-- written by: go test ./plugins/onnx/model -update -->\n"
@@ -322,7 +322,7 @@ func TestLayouts_AreInThePaper(t *testing.T) {
 	}
 }
 
-// row is the line of a layout in the table.
+// row is a layout's line of the table.
 func row(l *onnxtest.Layout) string {
 	model, tried := "`"+l.Hub+"`", "layout"
 	if l.Also != "" {
@@ -351,7 +351,7 @@ func row(l *onnxtest.Layout) string {
 		tried)
 }
 
-// sizeOf is what the weights take in memory, twice where the plugin holds them twice.
+// sizeOf is the memory of the weights, doubled if the plugin holds them twice.
 func sizeOf(l *onnxtest.Layout) string {
 	const twice, bytes = 268, 4
 	size := l.Params * bytes
@@ -367,7 +367,7 @@ func sizeOf(l *onnxtest.Layout) string {
 	return fmt.Sprintf("%.0f MB", size)
 }
 
-// flagsOf are what a user says.
+// flagsOf are a user's flags.
 func flagsOf(l *onnxtest.Layout) string {
 	var flags []string
 	for _, f := range []struct{ name, value string }{

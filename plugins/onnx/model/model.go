@@ -1,8 +1,8 @@
-// Package model embeds texts with a sentence encoder in ONNX form: a folder with weights, tokenizer and settings,
-// verified by sha256, in; vectors as the reference implementation computes them out.
+// Package model embeds texts with a sentence encoder in ONNX format. Its input is a folder with weights, tokenizer and
+// settings, verified by SHA-256. The vectors equal those of the reference implementation.
 //
-// A text's vector does not depend on the texts around it, beyond rounding: texts are sorted by length so that almost
-// nothing is padded, and what is padded is masked. Memory does not grow with the number of texts a model has seen.
+// Except for rounding, a text's vector does not depend on the other texts of a call. Texts are sorted by length to
+// avoid padding, and padding is masked. Memory does not grow with the number of texts.
 package model
 
 import (
@@ -24,24 +24,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// A Description is what a model is.
+// A Description describes a model.
 type Description struct {
 	Name        string
-	Fingerprint string // equal for models that give equal vectors (up to rounding)
+	Fingerprint string // equal for models with equal vectors (up to rounding)
 	Dims        int
 	MaxTokens   int  // longer texts are cut
 	Symmetric   bool // documents and queries get the same vector for the same text
-	// Deterministic: a text's vector is the same, bit for bit, whatever else is in the call. Measured when the model is
-	// opened.
+	// Deterministic: a text's vector is bit for bit the same, whatever else is in the call. This is measured when the
+	// model is opened.
 	Deterministic bool
 	Precision     string // of the weights: "fp32", "fp16", "int8"
 	Library       string // version of ONNX Runtime
 	Threads       int
-	Runs          int    // of the network that may be under way at a time
+	Runs          int    // limit of concurrent runs of the network
 	Provider      string // what computes
 	Sparse        bool   // vectors are pairs: embed.Pairs
-	Reranks       bool   // it scores pairs of a query and a text (Rerank), and makes no vectors
-	Alone         bool   // each text is run by itself: the graph would let its neighbours into its vector
+	Reranks       bool   // it scores pairs of a query and a text (Rerank) and makes no vectors
+	Alone         bool   // each text runs separately, because in this graph other texts would change its vector
 	Settings      []embed.Setting
 }
 
@@ -60,8 +60,7 @@ type Model struct {
 	scratch   sync.Pool // of *batch
 }
 
-// Open loads a model. It fails when a file of the folder is not what SHA256SUMS says, and when a setting is one that
-// this program would not follow exactly.
+// Open loads a model. It returns an error if a file does not match SHA256SUMS, or if a setting is not fully supported.
 func Open(ctx context.Context, options Options) (*Model, error) {
 	f, err := folder.Open(options.Folder)
 	if err != nil {
@@ -120,17 +119,17 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 			m.settings.weightsFile, n, m.network.dims), m.network.close())
 	}
 	if g.Precision == onnxfile.Int8 || m.network.alone {
-		// The scale of activations is that of everything in a run, so a text's vector would depend on its neighbours.
+		// Activations are quantized with one scale per run, so a text's vector would depend on the other texts.
 		m.budget = 1
 	}
 	m.about = m.describe(f, g, options)
 	m.turns = newTurns(m.network.runs(m.about.Threads))
 	m.about.Runs = m.turns.places
-	// One beside the places, and one for vectors that are made when a run is over.
+	// One more for a small call, and one for vectors made after a run.
 	m.lanes = newLanes(m.network, m.turns.places+2, max(m.budget, m.settings.maxTokens))
 	var mixes bool
 	if m.about.Deterministic, mixes, err = m.warmUp(ctx); err == nil && mixes && m.budget > 1 {
-		// Neither padding nor neighbours are masked: the graph takes no attention_mask, say.
+		// The graph masks neither padding nor other texts; for example, it has no attention_mask.
 		m.budget = 1
 		m.about.Deterministic, mixes, err = m.warmUp(ctx)
 	}
@@ -150,7 +149,7 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 	return m, nil
 }
 
-// describe returns what is known of the model before its first run.
+// describe returns the description known before the first run.
 func (m *Model) describe(f *folder.Folder, g *graph, options Options) Description {
 	name := cmp.Or(g.Metadata["name"], filepath.Base(f.Path))
 	return Description{
@@ -165,7 +164,7 @@ func (m *Model) describe(f *folder.Folder, g *graph, options Options) Descriptio
 	}
 }
 
-// readTokenizer reads tokenizer.json, as other files have it changed, and returns it with the tokens of a text.
+// readTokenizer reads tokenizer.json, modified by other files, and returns it with the tokens of a text.
 func (m *Model) readTokenizer(f *folder.Folder) (data []byte, ids []int32, err error) {
 	data, err = f.Read(tokenizerFile, maxTokenizerBytes)
 	if err != nil {
@@ -186,7 +185,7 @@ func (m *Model) readTokenizer(f *folder.Folder) (data []byte, ids []int32, err e
 			return nil, nil, fmt.Errorf("%s has tokens up to %d, the model knows %d (vocab_size of config.json)", tokenizerFile,
 				m.last, m.settings.vocab)
 		}
-		// Added tokens may have no place in the model's table, as that of an image in Gemma's: texts do not hold them.
+		// Added tokens may be outside the model's table, such as Gemma's image token, which does not occur in texts.
 		m.last = int32(m.settings.vocab) - 1
 	}
 	if m.tokenizer.around() >= m.settings.maxTokens {
@@ -195,9 +194,9 @@ func (m *Model) readTokenizer(f *folder.Folder) (data []byte, ids []int32, err e
 	return data, ids, nil
 }
 
-// runs returns how many runs may be under way at once, and how many tokens may be left of a call that runs beside them.
+// runs returns the limit of concurrent runs, and the size in tokens of a small call that may run in addition.
 func (n *network) runs(threads int) (places, small int) {
-	places = max(1, threads/4) // one keeps up to four threads busy with the matrices of a small model
+	places = max(1, threads/4) // one run keeps up to four threads busy with the matrices of a small model
 	if n.narrow != nil {
 		places = threads
 	}
@@ -207,17 +206,17 @@ func (n *network) runs(threads int) (places, small int) {
 	return places, small
 }
 
-// Describe returns what the model is.
+// Describe returns the model's description.
 func (m *Model) Describe() Description { return m.about }
 
-// Close frees the memory of the network. No call may be running, and none may follow.
+// Close frees the memory of the network. No call may be running or follow.
 func (m *Model) Close() error {
 	m.lanes.close()
 	return wrap.Errorf(m.network.close(), "close model")
 }
 
-// run waits for a turn, sends one piece through the network and makes vectors of what comes out. whole says that the
-// piece is all of its call.
+// run waits for a turn, runs one piece through the network and makes vectors of its output. whole: the piece is the
+// whole call.
 func (m *Model) run(ctx context.Context, came, left int, whole bool, kind embed.Kind, texts [][]int32, width int,
 	vector func(int, []float32),
 ) error {
@@ -232,7 +231,7 @@ func (m *Model) run(ctx context.Context, came, left int, whole bool, kind embed.
 		session = m.network.wide
 	}
 	err = l.run(session, kind, texts, width)
-	if m.network.narrow == nil { // the next piece can run on all threads while one of them makes vectors
+	if m.network.narrow == nil { // the next piece can run while this goroutine makes vectors
 		m.turns.give(mine)
 	} else {
 		defer m.turns.give(mine)

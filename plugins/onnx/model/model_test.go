@@ -18,7 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// shared is one model for all tests that do not change it: loading takes longer than most tests.
+// shared is one model for all tests that do not modify it, because loading takes longer than most tests.
 var shared struct {
 	once  sync.Once
 	model *model.Model
@@ -40,7 +40,7 @@ func open(t testing.TB) *model.Model {
 	return shared.model
 }
 
-// line is a text with what the reference implementation makes of it.
+// line is a text with the results of the reference implementation.
 type line struct {
 	Text      string    `json:"text"`
 	IDs       []int32   `json:"ids"`
@@ -80,8 +80,8 @@ func distance(a, b []float32) float64 {
 	return most
 }
 
-// near is how far a number of a vector may be from the reference's: it is at home in 32 bits, and adds in another
-// order.
+// near is the tolerance of a vector's numbers against the reference's, which uses 32 bits and another order of
+// additions.
 const near = 1e-6
 
 func TestEmbed_EqualsReference(t *testing.T) {
@@ -100,7 +100,7 @@ func TestEmbed_EqualsReference(t *testing.T) {
 			}
 			continue
 		}
-		// The reference's tokens are cut too.
+		// The reference also cuts tokens.
 		if got.Tokens != len(want.IDs) || got.Truncated && got.Tokens < 256 {
 			t.Errorf("text %d: %d tokens, truncated %t, want %d", i, got.Tokens, got.Truncated, len(want.IDs))
 		}
@@ -155,8 +155,8 @@ func TestEmbed_SeveralLanes(t *testing.T) {
 	}
 }
 
-// The weights of a small model are held for single texts and for many; of a large one, and one of long texts, they
-// are held once. Either way a text gets its vector, alone and among others.
+// A small model holds its weights twice, for single texts and for many. A large model, or one for long texts, holds
+// them once. In both cases a text gets the same vector alone and in a batch.
 func TestOpen_ModelThatTakesMuchMemoryIsHeldOnce(t *testing.T) {
 	for _, c := range []struct {
 		bytes  int64
@@ -189,7 +189,7 @@ func TestOpen_ModelThatTakesMuchMemoryIsHeldOnce(t *testing.T) {
 	}
 }
 
-// addWeights writes the table into a file of so many bytes, zeros behind it, and adds that to the sums.
+// addWeights writes the table into a file, padded with zeros to a size, and adds it to the sums.
 func addWeights(t *testing.T, folder string, bytes int64) {
 	t.Helper()
 	path := filepath.Join(folder, "weights")
@@ -223,7 +223,7 @@ func TestDescribe(t *testing.T) {
 		got.Precision != "fp32" {
 		t.Errorf("got %+v", got)
 	}
-	// Of the model that tools/fetch-model.sh makes. When this changes, every user has to embed everything again.
+	// The model of tools/fetch-model.sh. If this changes, every user must embed everything again.
 	if want := "sha256:10213e1c538466f916d412b98edda4aa52e3b43a524a832f14c6748bef261380"; got.Fingerprint != want {
 		t.Errorf("fingerprint %s, want %s", got.Fingerprint, want)
 	}

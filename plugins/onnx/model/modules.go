@@ -11,15 +11,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
-// poolings are the names that sentence-transformers has for ways of pooling, and ours.
+// poolings maps sentence-transformers' names of poolings to ours.
 var poolings = map[string]string{
 	"mean": poolMean, "mean_tokens": poolMean, "cls": poolFirst, "cls_token": poolFirst, "lasttoken": poolLast,
 	"max": poolMax, "max_tokens": poolMax, "weightedmean": poolWeighted, "weightedmean_tokens": poolWeighted,
 	"mean_sqrt_len_tokens": poolRoot, "mean_sqrt_len": poolRoot,
 }
 
-// readModules finds what comes after the encoder. Without modules.json nothing states it: the graph may do all of it,
-// or the user says.
+// readModules reads the modules after the encoder. Without modules.json they are unknown: the graph may include them,
+// or the user states them.
 func (s *settings) readModules(f *folder.Folder) error {
 	var modules []struct {
 		Path string `json:"path"`
@@ -74,8 +74,8 @@ func (s *settings) readModules(f *folder.Folder) error {
 const otherNetwork = "gives queries another network than documents, which is not supported: take a model with one for " +
 	"both, or one whose queries are weighed by a table (SparseStaticEmbedding)"
 
-// readRouter finds what becomes of documents and of queries where that is not the same: documents go through the
-// network, and the tokens of queries are looked up in a table.
+// readRouter reads a module with different routes: documents go through the network, and the tokens of queries are
+// looked up in a table.
 func (s *settings) readRouter(f *folder.Folder) error {
 	const name = "router_config.json"
 	var router struct {
@@ -106,8 +106,7 @@ func (s *settings) readRouter(f *folder.Folder) error {
 	return s.readQueryWeights(f, queries[0])
 }
 
-// readPooling reads the settings of the pooling module, in the form with a switch for each way and in the one with a
-// name.
+// readPooling reads the settings of the pooling module, either with one switch per pooling or with a name.
 func (s *settings) readPooling(f *folder.Folder, name string) error {
 	pooling := map[string]json.RawMessage{}
 	if found, err := f.ReadJSON(name, &pooling); err != nil || !found {
@@ -140,7 +139,7 @@ func (s *settings) readPooling(f *folder.Folder, name string) error {
 	return nil
 }
 
-// readPrompts finds what to put before a document and before a query.
+// readPrompts reads the prefixes of documents and queries.
 func (s *settings) readPrompts(f *folder.Folder) error {
 	prefixes, from, unused, err := f.Prompts()
 	s.unused = unused

@@ -17,25 +17,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// A graph is what an ONNX file of a folder says of itself.
+// A graph is the metadata of an ONNX file in a folder.
 type graph struct {
 	*onnxfile.Graph
 
 	file  string // in the folder
-	bytes int64  // of the file and those with weights
+	bytes int64  // of the file and its weight files
 }
 
-// maxTwice is the size of a model whose weights are held twice, see network. In a larger one a step has so much to do
-// that threads wait little for each other, and memory counts for more.
+// maxTwice is the largest size of a model that holds its weights twice; see network. In a larger one, threads wait
+// little for each other, and memory matters more.
 const maxTwice = 256 << 20
 
-// maxNarrow is the token limit of a model that gets a run on each thread. What a text takes in a run grows with the
-// square of its tokens: with 12 heads 12 MiB for each matrix of attention at 512 tokens, 3 GiB at 8192; so many runs
-// at once are for short texts.
+// maxNarrow is the largest token limit of a model that gets one run per thread. The memory of a run grows with the
+// square of the tokens: with 12 heads, each attention matrix takes 12 MiB at 512 tokens and 3 GiB at 8192. So many
+// concurrent runs suit only short texts.
 const maxNarrow = 512
 
-// readGraph reads what the graph of a precision says of itself and makes sure that all weights are inside the folder
-// and listed.
+// readGraph reads the metadata of the graph of a precision, and checks that all weights are in the folder and listed.
 func readGraph(f *folder.Folder, precision string) (*graph, error) {
 	name := graphFile
 	if _, listed := f.Sums[int8File]; listed && precision == onnxfile.Int8 {
@@ -75,7 +74,7 @@ func readGraph(f *folder.Folder, precision string) (*graph, error) {
 	return g, nil
 }
 
-// kept returns how many of a vector's dims are kept.
+// kept returns the number of dims to keep.
 func (s *settings) kept(dims int) int {
 	if s.keep > 0 && s.pooling != poolSplade {
 		return min(s.keep, dims)
@@ -83,7 +82,7 @@ func (s *settings) kept(dims int) int {
 	return dims
 }
 
-// width returns how many dims a vector has behind the layers, when the network gives so many.
+// width returns the dims of a vector after the dense layers, for the network's dims.
 func (s *settings) width(dims int) int {
 	if len(s.dense) > 0 {
 		return s.dense[len(s.dense)-1].out
@@ -91,7 +90,7 @@ func (s *settings) width(dims int) int {
 	return dims
 }
 
-// newNetwork makes the session. It changes the settings' pooling when the graph does it.
+// newNetwork makes the sessions. It changes the settings' pooling if the graph includes it.
 func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, error) {
 	n := &network{}
 	var inputs []string
@@ -114,7 +113,7 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 	switch {
 	case reranks(g, s):
 		s.pooling, s.dense, s.layerNorm, s.normalize, s.keep = poolRerank, nil, nil, false, 0
-	case len(output.Dims) == 2: // the graph does all of it
+	case len(output.Dims) == 2: // the graph includes the pooling
 		if width := output.Dims[1]; len(s.dense) > 0 && width > 0 && int(width) != s.width(0) {
 			return nil, fmt.Errorf("%s: its output %s has %d numbers, and %s gives %d: the graph leaves out layers of "+
 				"modules.json; export it with last_hidden_state", g.file, output.Name, width, s.dense[len(s.dense)-1].file, s.width(0))
@@ -127,7 +126,7 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 	if err := n.size(g, s, output); err != nil {
 		return nil, err
 	}
-	// The file was held in memory to be verified; the library reads it for itself.
+	// The file was in memory for verification; the library reads it again.
 	debug.FreeOSMemory()
 	open := func(threads int) (*ort.DynamicAdvancedSession, error) {
 		return n.open(f.Inside(g.file), inputs, output.Name, threads, o)
@@ -139,7 +138,7 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 		}
 		return nil, fmt.Errorf("load %s%s: %s", g.file, more, withoutSource(err))
 	}
-	// What a run of a sparse model gives takes too much memory for one on each thread.
+	// The output of a sparse model is too large for one run per thread.
 	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice && s.maxTokens <= maxNarrow &&
 		n.pooling != poolSplade {
 		if n.narrow, err = open(1); err != nil {
@@ -152,7 +151,7 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 	return n, nil
 }
 
-// size finds out how many dims the vectors have, and whether what follows the network can take so many.
+// size determines the dims of the vectors, and checks that the following layers accept them.
 func (n *network) size(g *graph, s *settings, output onnxfile.Port) error {
 	n.dims = int(output.Dims[len(output.Dims)-1])
 	if n.pooling == poolRerank {
@@ -185,13 +184,13 @@ func (n *network) size(g *graph, s *settings, output onnxfile.Port) error {
 	return nil
 }
 
-// source is what ONNX Runtime puts before what it has to say of a file: where in its own source it says so.
+// source matches the source location that ONNX Runtime puts before its messages.
 var source = regexp.MustCompile(`Load model from .* failed: ?|/onnxruntime_src/\S+:\d+ [^()]*\([^()]*\) `)
 
-// withoutSource is a message of ONNX Runtime, of which the host keeps only the beginning.
+// withoutSource removes it, because the host keeps only the beginning of a message.
 func withoutSource(err error) string { return source.ReplaceAllString(err.Error(), "") }
 
-// open makes a session of so many threads, and notes what computes.
+// open makes a session with a number of threads, and records the provider.
 func (n *network) open(path string, inputs []string, output string, threads int,
 	o Options,
 ) (*ort.DynamicAdvancedSession, error) {
@@ -206,7 +205,7 @@ func (n *network) open(path string, inputs []string, output string, threads int,
 	return ort.NewDynamicAdvancedSession(path, inputs, []string{output}, options)
 }
 
-// shared returns the session of runs that share the CPUs with others.
+// shared returns the session for concurrent runs.
 func (n *network) shared() *ort.DynamicAdvancedSession {
 	if n.narrow != nil {
 		return n.narrow
@@ -223,20 +222,20 @@ func (n *network) close() error {
 	return err
 }
 
-// The names under which graphs give vectors of whole texts and of tokens, the usual ones first.
+// outputNames are the names of outputs with vectors of whole texts and of tokens, the usual ones first.
 var outputNames = []string{"sentence_embedding", "text_embeds", "last_hidden_state", "token_embeddings"}
 
-// pooledOutput is what most encoders make of their first token for what they were trained on before. It is no
-// embedding, unless the graph gives nothing else.
+// pooledOutput is derived from the first token for the encoder's pre-training task. It is not an embedding, and used
+// only if the graph has no other output.
 const pooledOutput = "pooler_output"
 
-// numbers reports whether an output has numbers of a type that is read.
+// numbers reports whether an output has a supported number type.
 func numbers(out onnxfile.Port) bool {
 	return out.Elements == onnxfile.Float32 || out.Elements == onnxfile.Float16
 }
 
-// chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what
-// the graph has is taken.
+// chooseOutput returns the output with vectors of tokens if the pooling is known, or else that of whole texts,
+// depending on what the graph has.
 func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 	if out := scores(g, s); out != nil {
 		return *out, nil
@@ -282,8 +281,8 @@ func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 		strings.Join(outputNames, ", "), onnxfile.List(g.Outputs), more)
 }
 
-// CPUs without VNNI multiply 8-bit numbers with a sign by such without in 16 bits, which overflow. With an option ONNX
-// Runtime takes weights without a sign there. From this version on it does so for our graphs; 1.24 ends the process.
+// CPUs without VNNI multiply signed by unsigned 8-bit numbers in 16 bits, which overflow. With an option ONNX Runtime
+// uses unsigned weights there. This version and later ones do so for our graphs; 1.24 crashes.
 const preciseMajor, preciseMinor = 1, 31
 
 func sessionOptions(threads int) (*ort.SessionOptions, error) {
@@ -295,9 +294,9 @@ func sessionOptions(threads int) (*ort.SessionOptions, error) {
 		options.SetIntraOpNumThreads(threads),
 		options.SetInterOpNumThreads(1),
 		options.SetGraphOptimizationLevel(ort.GraphOptimizationLevelEnableAll),
-		// A pattern is kept for each shape ever seen, and here almost every run has a shape of its own.
+		// ONNX Runtime keeps a memory pattern for each shape, and here almost every run has a new shape.
 		options.SetMemPattern(false),
-		// Waiting threads sleep instead of spinning: the CPUs are the database's too.
+		// Waiting threads sleep instead of spinning, because the database uses the same CPUs.
 		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
 	)
 	if atLeast(ort.GetVersion(), preciseMajor, preciseMinor) {
@@ -309,10 +308,10 @@ func sessionOptions(threads int) (*ort.SessionOptions, error) {
 	return options, nil
 }
 
-// scoresOutput is the output of a head for classes, of which a reranker has one.
+// scoresOutput is the output of a classification head; a reranker has one class.
 const scoresOutput = "logits"
 
-// scores returns the output of a reranker's scores; nil: the graph is none of a reranker.
+// scores returns the output with a reranker's scores; nil: the graph is not a reranker.
 func scores(g *graph, s *settings) (found *onnxfile.Port) {
 	for i, out := range g.Outputs {
 		if slices.Contains(outputNames, out.Name) {

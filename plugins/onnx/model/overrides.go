@@ -16,7 +16,7 @@ const (
 	left  = "left"
 )
 
-// override replaces what the folder says.
+// override applies a user's settings.
 func (s *settings) override(by Settings) error {
 	switch by.Pooling {
 	case "":
@@ -59,8 +59,8 @@ func (s *settings) override(by Settings) error {
 	return nil
 }
 
-// fingerprint names everything that can change a vector by more than rounding. What came later than the first models
-// has a line only where it is used, so that their fingerprints stay as they are.
+// fingerprint covers everything that can change a vector by more than rounding. Settings added later have a line only
+// if they are used, so that existing fingerprints do not change.
 func fingerprint(f *folder.Folder, g *graph, s settings, dims int) string {
 	hash := sha256.New()
 	line := func(key string, value any) { _, _ = fmt.Fprintf(hash, "%s=%q\n", key, fmt.Sprint(value)) }

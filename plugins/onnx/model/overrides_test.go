@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// tryTiny opens the tiny model with some files changed and with options of a user.
+// tryTiny opens the tiny model with changed files and a user's options.
 func tryTiny(t testing.TB, options model.Options, changes map[string]string) (*model.Model, error) {
 	t.Helper()
 	files := tiny.Files()
@@ -27,8 +27,8 @@ func tryTiny(t testing.TB, options model.Options, changes map[string]string) (*m
 	return m, err
 }
 
-// overrides are settings of a user, or files of the folder, with a text and its vector.
-// The vector of "a" is made of the tokens [CLS] a [SEP] = {1,1,0} {4,0,0} {0,1,1}.
+// overrides are user settings or files, with a text and its vector. The tokens of "a" are [CLS] a [SEP] = {1,1,0}
+// {4,0,0} {0,1,1}.
 var overrides = []struct {
 	name     string
 	settings model.Settings
@@ -171,7 +171,7 @@ func TestOpen_RefusesOverrides(t *testing.T) {
 	}
 }
 
-// A model that only has weights in its graph for what is asked is used as it is.
+// A model whose graph already has the requested precision is used as it is.
 func TestOpen_Precision(t *testing.T) {
 	graphs := map[string]string{"model_int8.onnx": tinyWith(pooled)}
 	_, err := tryTiny(t, model.Options{Precision: "int8"}, graphs)
@@ -187,14 +187,14 @@ func TestOpen_ProviderAuto(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The library that tools/fetch-onnxruntime.sh brings knows CPUs only.
+	// The library of tools/fetch-onnxruntime.sh supports only CPUs.
 	if got := m.Describe().Provider; got != "cpu" && got != "cuda" {
 		t.Errorf("computes with %q", got)
 	}
 	wantVector(t, m, embed.Document, "a", 5./3, 2./3, 1./3)
 }
 
-// Models that count positions from the padding's on have fewer of them for tokens than their configuration says.
+// Models that count positions from the padding index have fewer positions for tokens than configured.
 func TestOpen_PositionsOfRoBERTa(t *testing.T) {
 	for config, want := range map[string]int{
 		`{"model_type": "roberta", "max_position_embeddings": 64, "vocab_size": 8, "hidden_size": 3}`:                    62,
@@ -208,7 +208,7 @@ func TestOpen_PositionsOfRoBERTa(t *testing.T) {
 	}
 }
 
-// What a text means to a user's settings is part of what its vectors are called.
+// A user's settings are part of the fingerprint.
 func TestOpen_FingerprintOfOverrides(t *testing.T) {
 	yes, prefix, none := true, "query ", ""
 	seen := map[string]string{mustOpenTiny(t, nil).Describe().Fingerprint: "nothing"}

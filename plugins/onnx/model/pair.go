@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// A reranker (cross-encoder) reads a query and a text together, and its graph gives one number for the pair.
+// A reranker (cross-encoder) reads a query and a text together, and its graph returns one number for the pair.
 
-// second marks a token that is of type 1, as those of a pair's text are for BERT: it is far above every vocabulary.
+// second marks a token of type 1, such as the tokens of a pair's text in BERT. It is far above every vocabulary size.
 const second = 1 << 30
 
-// longestFirst returns how many tokens of a pair are read where there is room for so many, as the reference does it:
-// tokens are taken from the longer one until both are of one length, then from both.
+// longestFirst returns how many tokens of query and text fit into room, like the reference: it shortens the longer one
+// until both have the same length, and then both.
 func longestFirst(query, text, room int) (ofQuery, ofText int) {
 	if query+text <= room {
 		return query, text
@@ -29,7 +29,7 @@ func longestFirst(query, text, room int) (ofQuery, ofText int) {
 	return shorter, longer
 }
 
-// pair is how the tokens of a query and a text are put together.
+// pair describes how to combine the tokens of a query and a text.
 type pair struct {
 	parts  []pairPart
 	around int // special tokens
@@ -59,7 +59,7 @@ func (p *pair) append(dst, query, text []int32) []int32 {
 	return dst
 }
 
-// postProcessor is the part of a tokenizer.json that puts texts together.
+// postProcessor is the part of a tokenizer.json that combines texts.
 type postProcessor struct {
 	Type       string          `json:"type"`
 	Processors []postProcessor `json:"processors"`
@@ -91,7 +91,7 @@ func (t *specialToken) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// readPair finds in a tokenizer.json how a pair is put together.
+// readPair reads from a tokenizer.json how to combine a pair.
 func readPair(data []byte, limit int) (pair, error) {
 	var file struct {
 		Post *postProcessor `json:"post_processor"`
@@ -108,7 +108,7 @@ func readPair(data []byte, limit int) (pair, error) {
 	if len(p.parts) == 0 {
 		return pair{}, errors.New("post_processor does not say how a pair of texts is put together, which a reranker reads")
 	}
-	const least = 2 // a token of each
+	const least = 2 // one token of each
 	if p.around+least > limit {
 		return pair{}, fmt.Errorf("a limit of %d tokens leaves no room for a query and a text", limit)
 	}

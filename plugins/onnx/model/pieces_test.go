@@ -32,7 +32,7 @@ func TestCut_CoversEveryTextWithinTheBudget(t *testing.T) {
 	})
 }
 
-// No other way to divide few texts costs less.
+// No other division of a few texts costs less.
 func TestCut_IsTheCheapest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lengths := rapid.SliceOfN(rapid.IntRange(3, 60), 1, 9).Draw(t, "lengths")
@@ -58,8 +58,7 @@ func TestCut_IsTheCheapest(t *testing.T) {
 	})
 }
 
-// A call that is smaller than what the places could do at once is shared among them, and no run is for a handful of
-// tokens.
+// A small call is split among the places, but not into tiny runs.
 func TestBudget_GivesEveryPlaceSomething(t *testing.T) {
 	few, many := slices.Repeat([]int{20}, 12), slices.Repeat([]int{20}, 500)
 	for _, c := range []struct {
@@ -83,7 +82,7 @@ func TestBudget_GivesEveryPlaceSomething(t *testing.T) {
 	}
 }
 
-// Texts as they are, most of them short and a few long, in calls of 64: at most 3 % of what runs is padding.
+// Realistic texts, mostly short and a few long, in calls of 64: at most 3 % of the tokens are padding.
 func TestCut_PadsLittle(t *testing.T) {
 	lengths := make([]int, 64)
 	for i := range lengths {

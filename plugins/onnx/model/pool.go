@@ -2,22 +2,22 @@ package model
 
 import "math"
 
-// Ways to make one vector of the tokens' vectors.
+// Ways to combine the tokens' vectors into one.
 const (
 	poolMean     = "mean"
 	poolFirst    = "cls"
 	poolLast     = "last"
 	poolMax      = "max"
 	poolWeighted = "weightedmean"  // of the vectors times 1, 2, 3, ...
-	poolRoot     = "mean_sqrt_len" // their sum by the root of their number
-	poolGraph    = "graph"         // the graph does it
+	poolRoot     = "mean_sqrt_len" // their sum divided by the root of their number
+	poolGraph    = "graph"         // the graph includes the pooling
 
-	poolRerank = "rerank" // no vector: a number that says how well a text answers a query
-	poolSplade = "splade" // a sparse vector of the words that the tokens stand for
+	poolRerank = "rerank" // no vector: a score of a query and a text
+	poolSplade = "splade" // a sparse vector over the vocabulary
 )
 
-// pool makes one vector of the vectors of a text's tokens, in place. rows holds them one after the other, padding at
-// the end.
+// pool combines the vectors of a text's tokens into one, in place. rows holds them one after the other, padding at the
+// end.
 func pool(how string, rows []float32, tokens, dims int) []float32 {
 	sum := rows[:dims]
 	switch how {
@@ -53,7 +53,7 @@ func pool(how string, rows []float32, tokens, dims int) []float32 {
 	return sum
 }
 
-// layerNorm gives the numbers of a vector the mean 0 and the variance 1, as torch does.
+// layerNorm normalizes a vector to mean 0 and variance 1, like torch.
 func layerNorm(v []float32) {
 	const epsilon = 1e-5
 	mean, variance := 0.0, 0.0
@@ -68,7 +68,7 @@ func layerNorm(v []float32) {
 	}
 }
 
-// normalize gives a vector, or the numbers of one of pairs, the length 1; one of zeros stays as it is.
+// normalize scales a vector, or the numbers of pairs, to length 1; a zero vector does not change.
 func normalize(v []float32, pairs bool) {
 	first, step := 0, 1
 	if pairs {

@@ -13,13 +13,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// KnownRight is a version of ONNX Runtime that computes rightly on every CPU it was tried on: what
-// tools/fetch-onnxruntime.sh fetches.
+// KnownRight is a version of ONNX Runtime that computes correctly on all tested CPUs: that of
+// tools/fetch-onnxruntime.sh.
 const KnownRight = "1.31.1"
 
-// A WrongError means that the library computes wrongly on this CPU. Libraries choose their kernels by the CPU, so one
-// that is right on other machines may be wrong here: ONNX Runtime 1.22 to 1.24 is with weights of 8 bits on CPUs with
-// AMX.
+// A WrongError means that the library computes wrongly on this CPU. The library selects kernels by CPU, so it may be
+// correct on other machines: ONNX Runtime 1.22 to 1.24 computes 8-bit weights wrongly only on CPUs with AMX.
 type WrongError struct{ Library, What string }
 
 func (e *WrongError) Error() string {
@@ -27,30 +26,30 @@ func (e *WrongError) Error() string {
 		e.Library, e.What, KnownRight)
 }
 
-// Products are proven with matrices of at most so many rows and columns: kernels repeat long before.
+// Limits of the matrices that products are tested with. Kernels repeat well below them.
 const (
 	maxProven = 2048
-	// no kernel takes more columns or rows of a matrix at a time, so what is left over behind them is that of the whole
+	// larger than any kernel's block of rows or columns, so the remainder equals that of the whole matrix
 	kernelEnd = 64
 )
 
-// provenRows are how many rows the left side has: kernels differ for one, for less than a block of 32, for blocks,
-// and for what is left over.
+// provenRows are the row counts of the left side: kernels differ for one row, less than a block of 32, whole blocks,
+// and remainders.
 var provenRows = []int{1, 31, 32, 67, 200}
 
-// patterns is how many different rows there are; they repeat, so that only these have to be computed here.
+// patterns is the number of different rows; they repeat, so that only these must be computed here.
 const patterns = 3
 
-// productRunner runs the products of a graph: row-major left sides in, results out.
+// productRunner runs the products of a graph with row-major left sides, and returns the results.
 type productRunner interface {
 	run(rows int, left [][]float32) ([][]float32, error)
 }
 
-// prove multiplies by a matrix of each shape that the graph has, on one thread and on all, and compares with what is
-// computed here.
+// prove multiplies by a matrix of each shape in the graph, on one thread and on all, and compares the results with its
+// own.
 func (n *network) prove(g *graph, o Options) (err error) {
 	if n.provider != providerCPU || len(g.Products) == 0 {
-		return nil // the kernels of others do not depend on the CPU
+		return nil // other providers' kernels do not depend on the CPU
 	}
 	proof := newProof(g.Products)
 	counts := []int{threads(o)}
@@ -73,7 +72,7 @@ func (n *network) prove(g *graph, o Options) (err error) {
 	return nil
 }
 
-// A proof is products of known matrices, and what is right for them.
+// A proof is a set of products of known matrices, with the correct results.
 type proof struct {
 	products []onnxfile.Product
 	matrices [][]byte    // as ONNX has them
@@ -84,7 +83,7 @@ type proof struct {
 // newProof makes a proof of products of these shapes.
 func newProof(shapes []onnxfile.Product) *proof {
 	p := &proof{}
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // no secret: the same at each start
+	random := rand.New(rand.NewPCG(1, 2)) // nolint:gosec // not a secret: the same at each start
 	bound := func(n int64) int64 {
 		if n <= maxProven {
 			return n
@@ -115,7 +114,7 @@ func newProof(shapes []onnxfile.Product) *proof {
 	return p
 }
 
-// randomMatrix returns a matrix as ONNX has it, and its numbers.
+// randomMatrix returns a matrix in ONNX's format, and its numbers.
 func randomMatrix(random *rand.Rand, p onnxfile.Product) ([]byte, []float32) {
 	values := make([]float32, p.Rows*p.Columns)
 	data := make([]byte, 0, 4*len(values))
@@ -144,7 +143,7 @@ func randomMatrix(random *rand.Rand, p onnxfile.Product) ([]byte, []float32) {
 	return data, values
 }
 
-// leastLeft and mostLeft are in each row of what is made 8 bits: being 255 apart they make the scale 1, so that
+// leastLeft and mostLeft occur in each row that is quantized to 8 bits: they are 255 apart, so the scale is 1 and
 // nothing is rounded.
 const leastLeft, mostLeft = -100, 155
 
@@ -169,7 +168,7 @@ func randomLeft(random *rand.Rand, p onnxfile.Product) []float32 {
 	return left
 }
 
-// tolerance is how far a result may be from what is right, of the largest one.
+// tolerance is the allowed error of a result, relative to the largest one.
 func tolerance(elements int32) float64 {
 	if elements == onnxfile.Float16 {
 		return 1e-2 // some CPUs add in half precision, which is what the weights are for
@@ -177,9 +176,9 @@ func tolerance(elements int32) float64 {
 	return 2e-5
 }
 
-// compare runs the products and returns what is wrong with them, or "".
+// compare runs the products and describes the first wrong result, or returns "".
 func (p *proof) compare(runner productRunner) (wrong string, err error) {
-	for _, rows := range slices.Concat(provenRows, provenRows) { // and again: what is wrong may depend on what ran before
+	for _, rows := range slices.Concat(provenRows, provenRows) { // twice: an error may depend on earlier runs
 		left := make([][]float32, len(p.products))
 		for i, mine := range p.left {
 			width := int(p.products[i].Rows)

@@ -7,7 +7,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// faulty computes products rightly but for what spoil does to a number.
+// faulty computes products correctly, except that spoil changes the numbers.
 type faulty struct {
 	*proof
 
@@ -71,7 +71,7 @@ func TestProof_FindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Half of the bits of a number's fraction lost, as where a CPU multiplies in 16 bits: in none of the exact results.
+// Half of the fraction's bits are lost, as if a CPU multiplied in 16 bits: this must be detected.
 func TestProof_TellsPrecisionsApart(t *testing.T) {
 	p := newProof([]onnxfile.Product{{Rows: 384, Columns: 48, Elements: onnxfile.Float32}})
 	rounded := func(x float32) float64 {

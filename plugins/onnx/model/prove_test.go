@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// short is the folder of a model of 8 bits: 64 numbers of each token times a matrix with so many columns.
+// short makes the folder of an 8-bit model: 64 numbers of each token times a matrix with a number of columns.
 func short(t *testing.T, columns, wrongFrom int) string {
 	t.Helper()
 	m := onnxtest.Letters(64, 1)
@@ -28,7 +28,7 @@ func short(t *testing.T, columns, wrongFrom int) string {
 	return writeFolder(t, files)
 }
 
-// A network that computes other vectors when it has many rows to compute at once, whatever this machine's CPU does.
+// A network that computes other vectors for many rows, on any CPU.
 func TestOpen_RefusesAFaultyNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrongFrom int
@@ -56,7 +56,7 @@ func TestOpen_RefusesAFaultyNetwork(t *testing.T) {
 	}
 }
 
-// The way out that is named is the one that the scripts bring.
+// The recommended version is that of the scripts.
 func TestKnownRight(t *testing.T) {
 	script, err := os.ReadFile("../../../tools/fetch-onnxruntime.sh")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 )
 
-// providers are the processors a network can run on, by the name a user gives, with the library's own name for them.
+// providers maps users' names of execution providers to the library's names.
 var providers = map[string]string{
 	"cpu":      "CPUExecutionProvider",
 	"cuda":     "CUDAExecutionProvider",
@@ -18,13 +18,13 @@ var providers = map[string]string{
 	"coreml":   "CoreMLExecutionProvider",
 }
 
-// Choices of a provider that are none of their own.
+// Further choices of a provider.
 const (
 	providerCPU  = "cpu"
-	providerAuto = "auto" // CUDA where the library and the machine have it, or else the CPU
+	providerAuto = "auto" // CUDA if the library and the machine have it, or else the CPU
 )
 
-// useProvider makes a session run on the processor that the user chose, and returns which that is.
+// useProvider adds the chosen provider to a session's options, and returns its name.
 func useProvider(options *ort.SessionOptions, library, chosen string) (string, error) {
 	if chosen == "" || chosen == providerCPU {
 		return providerCPU, nil
@@ -71,7 +71,7 @@ func appendCUDA(options *ort.SessionOptions) error {
 	if err != nil {
 		return err
 	}
-	// TF32 rounds a product's factors to 10 bits: other vectors than everybody else's.
+	// TF32 rounds factors to 10 bits, which would change the vectors.
 	if err := own.Update(map[string]string{"use_tf32": "0"}); err != nil {
 		return errors.Join(err, own.Destroy())
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// Rerank returns a score for each text, in the order given: how well it answers the query. Where both are longer than
-// the model reads, tokens of the longer one are cut, as the reference does it: a query of up to half of the limit stays
-// whole. Errors are those of Embed.
+// Rerank returns a score for each text, in order: how well it answers the query. If both exceed the model's limit, the
+// longer one is cut first, like the reference, so a query of up to half of the limit stays whole. Errors are those of
+// Embed.
 func (m *Model) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
 	b := m.batch(embed.Document)
 	defer m.scratch.Put(b)
@@ -31,7 +31,7 @@ func (m *Model) Rerank(ctx context.Context, query string, texts []string) ([]flo
 	return given, nil
 }
 
-// More tokens than any model reads of a query, and than a text has.
+// More tokens than any model reads of a query, and than any text has.
 const maxQueryTokens, maxTextTokens = 2 * MaxTokensLimit, 1 << 30
 
 // encodePairs fills the batch with the tokens of all pairs.
@@ -46,7 +46,7 @@ func (m *Model) encodePairs(ctx context.Context, b *batch, query string, texts [
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// One more than fits tells that it is longer, and one more than the query has which of them is.
+		// One more than fits shows that a text is longer, and one more than the query's shows which is longer.
 		most := max(room, len(asked)) + 1
 		if m.settings.truncateLeft {
 			most = maxTextTokens
@@ -71,7 +71,7 @@ func (m *Model) encodePairs(ctx context.Context, b *batch, query string, texts [
 	return nil
 }
 
-// side returns so many tokens of a text, from the side that is read.
+// side returns count tokens of a text, from the side that is kept.
 func (m *Model) side(tokens []int32, count int) []int32 {
 	if m.settings.truncateLeft {
 		return tokens[len(tokens)-count:]

@@ -28,7 +28,7 @@ func openPairs(t *testing.T, m onnxtest.Pairs, change func(files map[string]stri
 	return opened, err
 }
 
-// answers are texts of all lengths: some are cut beside a query.
+// answers are texts of all lengths; some are cut.
 func answers() []string {
 	texts := []string{"a", "bc de", "", "zzz", "a b c d e f g", "9 8 7 6 5", "q", "xy"}
 	for n := 1; n < 60; n += 7 {
@@ -37,7 +37,7 @@ func answers() []string {
 	return texts
 }
 
-// cutPair is what the reference reads of a pair: the longer one is cut first.
+// cutPair cuts a pair like the reference: the longer one first.
 func cutPair(query, text []int32, room int) ([]int32, []int32) {
 	for len(query)+len(text) > room {
 		if len(query) > len(text) {
@@ -89,7 +89,7 @@ func TestRerank_IsThatOfPlainSums(t *testing.T) {
 	}
 }
 
-// TestRerank_FollowsTheFolder: what becomes of the graph's number is said, and by what.
+// TestRerank_FollowsTheFolder: the activation and its source are described.
 func TestRerank_FollowsTheFolder(t *testing.T) {
 	t.Parallel()
 	tiny := onnxtest.CrossEncoder(8, 7)
@@ -127,7 +127,7 @@ func TestRerank_FollowsTheFolder(t *testing.T) {
 	}
 }
 
-// TestRerank_RefusesWhatItWouldNotFollow: none is guessed in silence.
+// TestRerank_RefusesWhatItWouldNotFollow: unsupported settings are refused.
 func TestRerank_RefusesWhatItWouldNotFollow(t *testing.T) {
 	t.Parallel()
 	tiny := onnxtest.CrossEncoder(8, 7)

@@ -16,9 +16,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
-// FindLibrary returns the shared library of ONNX Runtime: the path given, which may be its folder, or the first found
-// beside the program (lib/ there, ../lib, ../../lib) and in /usr/lib/embedsidecar. The error names every place that
-// was looked at.
+// FindLibrary returns the shared library of ONNX Runtime: the given path, which may be its folder, or the first one
+// found beside the program (lib/, ../lib, ../../lib) or in /usr/lib/embedsidecar. The error names every searched
+// folder.
 func FindLibrary(given, program string) (string, error) {
 	if given != "" {
 		info, err := os.Stat(given)
@@ -57,7 +57,7 @@ func libraryPattern() string {
 	return "libonnxruntime.so*"
 }
 
-// libraryIn returns the library of a folder: the one without a version in its name, or else the last by name.
+// libraryIn returns the library in a folder: the one without a version in its name, or else the last by name.
 func libraryIn(folder string) string {
 	found, err := filepath.Glob(filepath.Join(folder, libraryPattern()))
 	if err != nil || len(found) == 0 {
@@ -71,7 +71,7 @@ func libraryIn(folder string) string {
 	return found[len(found)-1]
 }
 
-// library is the one ONNX Runtime of the process: it can neither be loaded twice nor be exchanged.
+// library is the process's ONNX Runtime. It can neither be loaded twice nor replaced.
 var library struct {
 	mu   sync.Mutex
 	path string // "" until loaded
@@ -87,18 +87,18 @@ func loadLibrary(path string) error {
 		}
 		return nil
 	}
-	if err := owned.Check(path); err != nil { // its code runs as it is loaded
+	if err := owned.Check(path); err != nil { // loading it runs its code
 		return fmt.Errorf("load ONNX Runtime: %w", err)
 	}
 	if err := checkVersion(path); err != nil {
 		return fmt.Errorf("load ONNX Runtime %s: %w", path, err)
 	}
 	ort.SetSharedLibraryPath(path)
-	// Its errors come back as errors; what it would print besides is for its own developers.
+	// Its errors are returned; suppress its further output.
 	if err := ort.InitializeEnvironment(ort.WithLogLevelFatal()); err != nil {
 		return fmt.Errorf("load ONNX Runtime %s: %w", path, err)
 	}
 	library.path = path
-	// Nothing of what this library does may leave the machine.
+	// The library must not send telemetry.
 	return wrap.Errorf(ort.DisableTelemetry(), "load ONNX Runtime %s: switch telemetry off", path)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-// said returns what the model goes by. Nothing that is guessed is left out.
+// said returns the model's effective settings, including defaults.
 func (s *settings) said() []embed.Setting {
 	if s.pooling == poolRerank {
 		return s.saidOfPairs()
@@ -69,7 +69,7 @@ func (s *settings) said() []embed.Setting {
 	return list
 }
 
-// saidOfPairs is what a reranker goes by.
+// saidOfPairs returns the settings of a reranker.
 func (s *settings) saidOfPairs() []embed.Setting {
 	score := "sigmoid of the graph's number, between 0 and 1"
 	if s.raw {
@@ -85,7 +85,7 @@ func (s *settings) saidOfPairs() []embed.Setting {
 	return list
 }
 
-// saidOfMemory adds how much memory the longest text takes, where that is much.
+// saidOfMemory adds the memory of the longest text, if that is large.
 func (s *settings) saidOfMemory(list []embed.Setting) []embed.Setting {
 	if need := s.attention(); need >= toldMemory {
 		list = append(list, embed.Setting{
@@ -96,20 +96,20 @@ func (s *settings) saidOfMemory(list []embed.Setting) []embed.Setting {
 	return list
 }
 
-// toldMemory is from where on it is told how much memory a text may take.
+// toldMemory is the least memory of a text that is reported.
 const toldMemory = 256 << 20
 
-// attention is about how many bytes the matrices of attention take for the longest text: two at a time, with a number
-// for each head and each pair of tokens.
+// attention estimates the bytes of the attention matrices for the longest text: two at a time, with a number for each
+// head and each pair of tokens.
 func (s *settings) attention() int {
 	const atATime, bytes = 2, 4
 	return atATime * bytes * s.heads * s.maxTokens * s.maxTokens
 }
 
-// noPooling is the error of a model whose pooling nobody states: any guess would be wrong for some models, in silence.
+// noPooling is the error for an unknown pooling. A guess would be silently wrong for some models.
 func (s *settings) noPooling() error {
 	const stated = "no file of the folder states how tokens are pooled"
-	if s.card != "" { // first of all: a host cuts long messages
+	if s.card != "" { // first, because a host truncates long messages
 		return fmt.Errorf("%s; its card says: %s (`models import --pooling` writes that, or the configuration says it)", stated,
 			s.card)
 	}

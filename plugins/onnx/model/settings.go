@@ -21,40 +21,40 @@ const (
 // Limits on files that are read into memory.
 const (
 	maxTokenizerBytes = 64 << 20
-	maxGraphBytes     = 2 << 30 // the most that the format allows
+	maxGraphBytes     = 2 << 30 // the limit of the format
 )
 
 // MaxTokensLimit bounds the token limit that a model folder may set.
 const MaxTokensLimit = 8192
 
-// settings is what the small files of a model folder say, as sentence-transformers and transformers write them, and
-// what a user said otherwise.
+// settings are the settings in a model folder's files, as written by sentence-transformers and transformers, with a
+// user's overrides.
 type settings struct {
 	maxTokens    int
-	positions    int // most tokens that the model can take; 0: not known
+	positions    int // the model's limit of tokens; 0: not known
 	vocab        int // 0: not known
 	hidden       int // 0: not known
 	truncateLeft bool
 	pooling      string
-	poolingSet   bool // said by the folder or the user, and not a guess
+	poolingSet   bool // set by the folder or the user, not a default
 	normalize    bool
-	dense        []*dense  // layers behind the pooling
-	layerNorm    *bool     // of the vector, before dims of it are kept; nil: nobody states it, and it is not made
-	wantsNorm    bool      // the model's card makes one, and no file of the folder says so
-	loggedTwice  bool      // poolSplade: log(1 + log(1 + x)) in place of log(1 + x)
-	weights      []float32 // of a query's tokens, which no network reads then; nil: queries are read as documents are
+	dense        []*dense  // layers after the pooling
+	layerNorm    *bool     // layer norm before truncation; nil: not set, so none
+	wantsNorm    bool      // the model's card requires a layer norm, which no file states
+	loggedTwice  bool      // poolSplade: log(1 + log(1 + x)) instead of log(1 + x)
+	weights      []float32 // of a query's tokens, instead of the network; nil: queries go through the network
 	weightsFile  string    // in the folder
 	tasks        map[embed.Kind]int64
-	tasked       bool // the graph takes the number of a task
+	tasked       bool // the graph has a task input
 	heads        int  // of attention; 0: not known
-	labels       int  // numbers that a head for classes gives; 0: not known
-	raw          bool // poolRerank: the number is the graph's own, and not its sigmoid
+	labels       int  // number of classes; 0: not known
+	raw          bool // poolRerank: no sigmoid is applied to the graph's number
 	tokenizer    tokenizerConfig
-	keep         int               // dims that are kept, or numbers of a sparse vector; 0: all
+	keep         int               // dims to keep, or numbers of a sparse vector; 0: all
 	prefixes     [2]string         // by embed.Kind
-	from         map[string]string // where each of the above comes from; a setting that nobody states is missing
-	unused       []string          // names of prompts that are neither a query's nor a document's
-	card         string            // what the card of a well-known model says that no file of it says; "": nothing
+	from         map[string]string // source of each setting; defaults are missing
+	unused       []string          // names of prompts that are not for queries or documents
+	card         string            // settings by a well-known model's card that its files lack; "": none
 }
 
 func readSettings(f *folder.Folder, by Settings) (settings, error) {
@@ -70,8 +70,8 @@ func readSettings(f *folder.Folder, by Settings) (settings, error) {
 	return s, s.checkLimit()
 }
 
-// readLimits finds the number of tokens that the model was made for. tokenizer.json has a number too, but that is a
-// left-over of whoever used the tokenizer last.
+// readLimits reads the model's token limit. It ignores the one in tokenizer.json, which is a leftover of the
+// tokenizer's last use.
 func (s *settings) readLimits(f *folder.Folder) error {
 	var sentence struct {
 		MaxTokens *int `json:"max_seq_length"`
@@ -80,7 +80,7 @@ func (s *settings) readLimits(f *folder.Folder) error {
 	var tokenizer struct {
 		tokenizerConfig
 
-		MaxTokens float64 `json:"model_max_length"` // may be 1e30, for none
+		MaxTokens float64 `json:"model_max_length"` // may be 1e30, for no limit
 		Side      string  `json:"truncation_side"`
 	}
 	var config struct {
@@ -150,8 +150,8 @@ func (s *settings) readLimits(f *folder.Folder) error {
 	return nil
 }
 
-// limit sets the number of tokens: that of a file of sentence-transformers (nil: there is none), of the tokenizer if it
-// can be meant, or that of the positions.
+// limit sets the token limit: that of sentence-transformers' file (nil: none), or the tokenizer's if plausible, or the
+// number of positions.
 func (s *settings) limit(sentence *int, file string, tokenizer float64) {
 	switch {
 	case sentence != nil:
@@ -168,11 +168,10 @@ func (s *settings) limit(sentence *int, file string, tokenizer float64) {
 	}
 }
 
-// sentenceConfigs are the kinds of models for which sentence-transformers has had a file of limits, in its order.
+// sentenceConfigs are the model kinds for which sentence-transformers had limit files, in its order.
 var sentenceConfigs = []string{"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}
 
-// countsFromPad are the models whose first position is not 0 but the one behind the padding's: so many fewer tokens
-// fit.
+// countsFromPad are the models whose first position is the one after the padding index, so that fewer tokens fit.
 var countsFromPad = []string{
 	"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "mpnet",
 	"data2vec-text",
@@ -190,8 +189,8 @@ func (s *settings) checkLimit() error {
 	return nil
 }
 
-// readActivation finds what becomes of the graph's number, by the name of a class of torch: what nobody states is what
-// sentence-transformers and TEI do.
+// readActivation reads the activation of a reranker's number, a torch class name. The default is that of
+// sentence-transformers and TEI.
 func (s *settings) readActivation(class string) error {
 	switch class[strings.LastIndexByte(class, '.')+1:] {
 	case "":

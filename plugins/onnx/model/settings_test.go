@@ -31,7 +31,7 @@ func wantVector(t testing.TB, m *model.Model, kind embed.Kind, text string, want
 	}
 }
 
-// cased tells letters from capitals, unless tokenizer_config.json says otherwise.
+// cased is case-sensitive, unless tokenizer_config.json says otherwise.
 var cased = strings.Replace(tiny.Files()["tokenizer.json"], `"lowercase": true`,
 	`"strip_accents": null, "lowercase": false`, 1)
 
@@ -42,7 +42,7 @@ const (
 	prompts    = `{"prompts": {"query": "query ", "passage": "passage "}}`
 )
 
-// The vector of "a" is made of the tokens [CLS] a [SEP] = {1,1,0} {4,0,0} {0,1,1}.
+// The tokens of "a" are [CLS] a [SEP] = {1,1,0} {4,0,0} {0,1,1}.
 func TestOpen_FollowsTheSettings(t *testing.T) {
 	t.Run("mean", func(t *testing.T) {
 		m := mustOpenTiny(t, nil)
@@ -80,7 +80,7 @@ func TestOpen_FollowsTheSettings(t *testing.T) {
 		m := mustOpenTiny(t, map[string]string{"config_sentence_transformers.json": prompts})
 		wantVector(t, m, embed.Document, "a", 5./4, 2./4, 25./4)
 		wantVector(t, m, embed.Query, "a", 5./4, 2./4, 13./4)
-		wantVector(t, m, embed.Query, " ") // the prefix does not make it a text
+		wantVector(t, m, embed.Query, " ") // the prefix does not make it non-empty
 		if m.Describe().Symmetric {
 			t.Error("symmetric, with two prefixes")
 		}
@@ -155,7 +155,7 @@ func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
 	}
 }
 
-// Whatever can change a vector changes the fingerprint, and nothing else does.
+// The fingerprint changes if and only if vectors can change.
 func TestOpen_Fingerprint(t *testing.T) {
 	seen := map[string]string{mustOpenTiny(t, nil).Describe().Fingerprint: "as it is"}
 	if len(seen) != 1 || seen[mustOpenTiny(t,
@@ -179,7 +179,7 @@ func TestOpen_Fingerprint(t *testing.T) {
 	}
 }
 
-// transformers follows tokenizer_config.json where the two files disagree.
+// If the two files disagree, transformers uses tokenizer_config.json.
 func TestOpen_TokenizerConfigWins(t *testing.T) {
 	for _, config := range []string{
 		lowercase,
@@ -187,7 +187,7 @@ func TestOpen_TokenizerConfigWins(t *testing.T) {
 		`{"tokenizer_class": "BertTokenizerFast"}`,
 	} {
 		m := mustOpenTiny(t, map[string]string{"tokenizer.json": cased, "tokenizer_config.json": config})
-		wantVector(t, m, embed.Document, "\u00c1", 5./3, 2./3, 1./3) // a, and nothing of the accent
+		wantVector(t, m, embed.Document, "\u00c1", 5./3, 2./3, 1./3) // a, without the accent
 	}
 	typed := func(kind string) string {
 		return strings.Replace(tiny.Files()["config.json"], "{", `{"model_type": "`+kind+`", `, 1)
@@ -217,7 +217,7 @@ func TestOpen_TokenizerConfigWins(t *testing.T) {
 			t.Errorf("%s changes nothing and gives another fingerprint", config)
 		}
 	}
-	// What only the crate can follow is not left out.
+	// Settings that only the crate supports are not ignored.
 	m, err := openTiny(t, map[string]string{"tokenizer_config.json": `{"do_lower_case": false}`})
 	if !tokenizers.Linked {
 		wantError(t, err, "lowercase=false")
@@ -230,7 +230,7 @@ func TestOpen_TokenizerConfigWins(t *testing.T) {
 	wantVector(t, m, embed.Document, "A", 2./3, 2./3, 1./3) // [UNK]
 }
 
-// The graph takes no mask, so what a text is padded with, or stands beside, would be in its vector.
+// The graph has no mask, so padding and other texts would change a vector.
 func TestOpen_AGraphWithoutAMaskGetsTextsAlone(t *testing.T) {
 	unmasked := func(m *onnxtest.Tiny) {
 		m.Pooled, m.Table = true, slices.Clone(m.Table)

@@ -12,19 +12,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
-// spladeNumbers bounds what a run of a sparse model gives, which is a number for each token and each word of the
-// vocabulary: 32 MiB.
+// spladeNumbers bounds the output of a sparse model's run, a number for each token and vocabulary word: 32 MiB.
 const spladeNumbers = 8 << 20
 
-// splade makes one sparse vector, as pairs (embed.Pairs), of what a model with a head for masked words gives for each
-// of a text's tokens: for each word of the vocabulary log(1 + x), where x is the largest number that any token has for
-// it (of that once more, where twice says so); words for which none is above zero are left out. With most > 0 only so
-// many of the largest numbers are kept. It overwrites the first of rows.
+// splade makes a sparse vector (embed.Pairs) of the masked language model's output for a text's tokens. A word's number
+// is log(1 + x), where x is the word's largest output over all tokens; twice applies the logarithm twice. Words without
+// a positive output are left out. With most > 0 only the most largest numbers are kept. It overwrites the first of
+// rows.
 func splade(rows []float32, tokens, dims, most int, twice bool) []float32 {
 	largest := rows[:dims]
 	for row := 1; row < tokens; row++ {
 		for i, x := range rows[row*dims : (row+1)*dims] {
-			if x > largest[i] || x != x { // what is no number stays, to be found by the host
+			if x > largest[i] || x != x { // NaN stays, for the host to detect
 				largest[i] = x
 			}
 		}
@@ -50,8 +49,8 @@ func splade(rows []float32, tokens, dims, most int, twice bool) []float32 {
 	return pairs
 }
 
-// largestPairs keeps the pairs with the largest numbers, of equal ones those that come first. What is no number
-// counts as the largest: the host has to see it.
+// largestPairs keeps the pairs with the largest numbers; of equal ones, the first. NaN counts as the largest, so that
+// the host detects it.
 func largestPairs(pairs []float32, most int) []float32 {
 	order := make([]int, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
@@ -78,7 +77,7 @@ func (s *settings) readSplade(f *folder.Folder, name string) error {
 	var pooling struct {
 		Strategy   *string         `json:"pooling_strategy"`
 		Activation *string         `json:"activation_function"`
-		Dimension  json.RawMessage `json:"word_embedding_dimension"` // what the model has anyway
+		Dimension  json.RawMessage `json:"word_embedding_dimension"` // redundant
 	}
 	if found, err := f.ReadJSON(name, &pooling); err != nil || !found {
 		return errors.Join(err, fmt.Errorf("read pooling settings %s", name))

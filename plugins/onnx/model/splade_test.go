@@ -13,17 +13,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// tinyLogits are what the tiny sparse model says to each of its tokens: how well each of the 8 words of its
-// vocabulary would stand in its place.
+// tinyLogits are the outputs of the tiny sparse model for each of its tokens: one logit for each of 8 vocabulary words.
 var tinyLogits = [][]float32{
-	{9, 9, 9, 9, 9, 9, 9, 9},                    // 0 [PAD], which no vector may show
+	{9, 9, 9, 9, 9, 9, 9, 9},                    // 0 [PAD], which must not affect any vector
 	{0, 1, 0, 0, 0, 0, 0, 0},                    // 1 [UNK]
 	{-1, -1, 0.5, -1, -1, -1, -1, -1},           // 2 [CLS]
 	{-1, -1, 0.25, -1, -1, -1, -1, -1},          // 3 [SEP]
 	{-2, -2, 0.25, 0, 3, 1, -4, -1},             // 4 a
 	{-2, -2, -2, 0, 1, 7, -4, -1},               // 5 b
 	{0, 0, 0, 0, 0, 0, 2, 0},                    // 6 query
-	{0, 0, 0, 0, float32(math.Inf(1)), 0, 0, 2}, // 7 passage, which is broken
+	{0, 0, 0, 0, float32(math.Inf(1)), 0, 0, 2}, // 7 passage, with an infinite output
 }
 
 const (
@@ -57,7 +56,7 @@ func TestSplade_IsTheLargestOfEachWord(t *testing.T) {
 	wantVector(t, m, embed.Document, "a", logs(2, 0.5, 4, 3, 5, 1)...)
 	wantVector(t, m, embed.Document, "a b a", logs(2, 0.5, 4, 3, 5, 7)...)
 	wantVector(t, m, embed.Query, "nonsense", logs(1, 1, 2, 0.5)...)
-	// Beside longer texts a short one is padded, and has the vector that it has alone.
+	// A short text padded beside longer ones has the same vector as alone.
 	results, err := m.Embed(t.Context(), embed.Document, []string{"a", strings.Repeat("b ", 10), "", "b", "passage"})
 	if err != nil {
 		t.Fatal(err)
@@ -78,8 +77,7 @@ func TestSplade_IsTheLargestOfEachWord(t *testing.T) {
 	}
 }
 
-// The more words a vocabulary has, the fewer tokens does a piece hold: fewer than the texts that are compared when a
-// model is opened.
+// With a large vocabulary, a piece has few tokens, fewer than the texts compared when a model is opened.
 func TestSplade_OpensAnyWidth(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ words, limit int }{{30522, 64}, {30522, 16}, {105879, 40}, {250002, 5}} {
@@ -108,7 +106,7 @@ func TestSplade_OpensAnyWidth(t *testing.T) {
 	}
 }
 
-// A number that is none must reach the host, which refuses the vector, however few numbers are kept.
+// NaN must reach the host, which refuses the vector, even if few numbers are kept.
 func TestSplade_KeepsWhatIsNoNumber(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{0, 1, 2} {
@@ -193,7 +191,7 @@ func TestSplade_FollowsTheSettings(t *testing.T) {
 	}
 }
 
-// weighedFiles make a sparse model whose queries are weighed by a table.
+// weighedFiles make a sparse model with a weight table for queries.
 func weighedFiles(weights ...float32) map[string]string {
 	files := sparseFiles()
 	files["modules.json"] = `[{"path": "", "type": "sentence_transformers.models.Router"}]`
@@ -215,7 +213,7 @@ func TestSplade_QueriesAreWeighedByATable(t *testing.T) {
 		t.Errorf("described as %+v", about)
 	}
 	wantVector(t, m, embed.Document, "a b a", logs(2, 0.5, 4, 3, 5, 7)...)
-	wantVector(t, m, embed.Query, "b a b query", 4, 0.5, 5, 2) // each token once, and none that weighs nothing
+	wantVector(t, m, embed.Query, "b a b query", 4, 0.5, 5, 2) // each token once, without those of weight 0
 	results, err := m.Embed(t.Context(), embed.Query, []string{" ", strings.Repeat("a ", 500)})
 	if err != nil || !results[0].Empty || !results[1].Truncated || len(results[1].Vector) != 2 {
 		t.Errorf("%+v, %v", results, err)

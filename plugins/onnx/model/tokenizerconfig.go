@@ -8,36 +8,35 @@ import (
 	"strings"
 )
 
-// tokenizerConfig is the part of tokenizer_config.json that transformers puts in the place of what tokenizer.json
-// says: the two are edited by hand, each by itself, and a model's vectors were made with the outcome.
+// tokenizerConfig is the part of tokenizer_config.json that overrides tokenizer.json in transformers. The files may
+// disagree, and a model's vectors were made with the combination.
 type tokenizerConfig struct {
 	Class        string          `json:"tokenizer_class"`
 	Lowercase    *bool           `json:"do_lower_case"`
-	StripAccents json.RawMessage `json:"strip_accents"` // null, which is said too: as Lowercase
+	StripAccents json.RawMessage `json:"strip_accents"` // null is explicit: as Lowercase
 	Chinese      *bool           `json:"tokenize_chinese_chars"`
 	PrefixSpace  *bool           `json:"add_prefix_space"`
 	AddBegin     *bool           `json:"add_bos_token"`
 	AddEnd       *bool           `json:"add_eos_token"`
-	Begin        json.RawMessage `json:"bos_token"` // a word, or an object with it
+	Begin        json.RawMessage `json:"bos_token"` // a string, or an object with it
 	End          json.RawMessage `json:"eos_token"`
 
-	changed string // what apply has changed, for the fingerprint
+	changed string // the changes by apply, for the fingerprint
 }
 
-// generic are the classes that take tokenizer.json as it is.
+// generic are the classes that use tokenizer.json unchanged.
 var generic = []string{"PreTrainedTokenizer", "TokenizersBackend", "ConvBertTokenizer"}
 
-// berts are the classes that say lowercase, no word about accents, and Chinese signs apart, where
-// tokenizer_config.json says nothing.
+// berts are the classes whose defaults are: lower case, accents not specified, Chinese characters separated.
 var berts = []string{
 	"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer", "MobileBertTokenizer",
 	"SqueezeBertTokenizer", "LayoutLMTokenizer", "SplinterTokenizer",
 }
 
-// robertas are those that say no space before a text, where it says nothing.
+// robertas are the classes whose default is no space before a text.
 var robertas = []string{"RobertaTokenizer", "GPT2Tokenizer", "BartTokenizer", "LongformerTokenizer"}
 
-// classes are those of models, by model_type of config.json, where tokenizer_config.json names none.
+// classes are the default classes by model_type of config.json, if tokenizer_config.json names none.
 var classes = map[string]string{
 	"bert": "BertTokenizer", "distilbert": "BertTokenizer", "electra": "BertTokenizer", "mobilebert": "BertTokenizer",
 	"squeezebert": "BertTokenizer",
@@ -48,7 +47,7 @@ var classes = map[string]string{
 	"data2vec-text":        "RobertaTokenizer", "longformer": "RobertaTokenizer", "modernbert": "TokenizersBackend",
 }
 
-// apply returns a tokenizer.json that says what both files say together. Nothing is changed where they agree.
+// apply returns the tokenizer.json that combines both files. It is unchanged if they agree.
 func (c *tokenizerConfig) apply(data []byte) ([]byte, error) {
 	class, yes, no := strings.TrimSuffix(c.Class, "Fast"), true, false
 	switch {
@@ -64,7 +63,7 @@ func (c *tokenizerConfig) apply(data []byte) ([]byte, error) {
 	}
 	var file map[string]json.RawMessage
 	if json.Unmarshal(data, &file) != nil {
-		return data, nil // who reads all of it says what is wrong
+		return data, nil // the full parser reports the error
 	}
 	for part, wants := range map[string]map[string]json.RawMessage{
 		"normalizer": {
@@ -87,7 +86,7 @@ func (c *tokenizerConfig) apply(data []byte) ([]byte, error) {
 	return json.Marshal(file)
 }
 
-// truth is a setting as JSON; nil when it is not set.
+// truth is a setting as JSON; nil if not set.
 func truth(b *bool) json.RawMessage {
 	if b == nil {
 		return nil
@@ -95,10 +94,10 @@ func truth(b *bool) json.RawMessage {
 	return json.RawMessage(fmt.Sprint(*b))
 }
 
-// overridden are the parts of a tokenizer that can be told otherwise.
+// overridden are the parts of a tokenizer that can be overridden.
 var overridden = []string{"BertNormalizer", "ByteLevel"}
 
-// override returns a part with other settings, or nil when that makes no difference.
+// override returns a part with other settings, or nil if nothing changes.
 func override(part json.RawMessage, wants map[string]json.RawMessage) json.RawMessage {
 	var kind struct {
 		Type string `json:"type"`
@@ -118,12 +117,12 @@ func override(part json.RawMessage, wants map[string]json.RawMessage) json.RawMe
 	}
 	changed, err := json.Marshal(all)
 	if err != nil {
-		return nil // cannot be: it was JSON before
+		return nil // impossible: it was JSON before
 	}
 	return changed
 }
 
-// effective is what settings come to: accents are stripped as letters are made small, unless that is said.
+// effective returns the effective settings: accents are stripped with lower case, unless specified.
 func effective(all map[string]json.RawMessage) string {
 	strip := string(all["strip_accents"])
 	if strip == "null" || strip == "" {
@@ -135,12 +134,11 @@ func effective(all map[string]json.RawMessage) string {
 	}, " ")
 }
 
-// addsEnds are the classes that put a token before and behind a text as tokenizer_config.json says, whatever
-// tokenizer.json does.
+// addsEnds are the classes that add tokens before and after a text by tokenizer_config.json, not by tokenizer.json.
 var addsEnds = []string{"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"}
 
-// checkEnds refuses a tokenizer.json that puts other tokens around a text than tokenizer_config.json says: the vector
-// of the last token would be that of another one. ids are the tokens of any text.
+// checkEnds refuses a tokenizer.json that adds other tokens around a text than tokenizer_config.json: the last token's
+// vector would be wrong. ids are the tokens of any text.
 func (c *tokenizerConfig) checkEnds(ids []int32, data []byte) error {
 	if len(ids) == 0 {
 		return nil
@@ -155,7 +153,7 @@ func (c *tokenizerConfig) checkEnds(ids []int32, data []byte) error {
 			Content string `json:"content"`
 		}
 		if json.Unmarshal(end.token, &object.Content) != nil && json.Unmarshal(end.token, &object) != nil {
-			continue // it is not stated
+			continue // not stated
 		}
 		id, known := idOf(data, object.Content)
 		follows := slices.Contains(addsEnds, strings.TrimSuffix(c.Class, "Fast"))
@@ -188,7 +186,7 @@ func idOf(data []byte, token string) (id int32, known bool) {
 		}
 	}
 	var words map[string]int32
-	_ = json.Unmarshal(file.Model.Vocab, &words) // a list in some, whose special tokens are added ones
+	_ = json.Unmarshal(file.Model.Vocab, &words) // in some files a list, whose special tokens are added tokens
 	id, known = words[token]
 	return id, known
 }

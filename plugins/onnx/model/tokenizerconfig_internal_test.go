@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What transformers 5.23 makes of the two files, by class.
+// The combination of the two files in transformers 5.23, by class.
 func TestTokenizerConfig_ByClass(t *testing.T) {
 	t.Parallel()
 	const (
@@ -16,7 +16,7 @@ func TestTokenizerConfig_ByClass(t *testing.T) {
 	for _, test := range []struct {
 		file   string
 		config tokenizerConfig
-		want   string // in the outcome; "": nothing is changed
+		want   string // in the result; "": unchanged
 	}{
 		{bytes, tokenizerConfig{Class: "RobertaTokenizer"}, `"add_prefix_space":false`},
 		{bytes, tokenizerConfig{Class: "GPT2TokenizerFast"}, `"add_prefix_space":false`},

@@ -11,28 +11,27 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
 )
 
-// A tokenizer gives the tokens of a text as the model wants them: cut, and with the special tokens around them. It is
-// safe for concurrent use.
+// A tokenizer returns the tokens of a text for the model: cut, with special tokens. It is safe for concurrent use.
 type tokenizer interface {
-	// encode appends a text's tokens to dst and returns it.
+	// encode appends a text's tokens to dst.
 	encode(dst []int32, text string) ([]int32, encodedInfo, error)
-	// ends returns the offset in bytes after each of a text's tokens but those around it, without a limit.
+	// ends returns the byte offset after each of a text's tokens, without added ones and without a limit.
 	ends(text string) ([]int, error)
-	// bare returns the first tokens of a text, at most so many, without those around it.
+	// bare returns at most most tokens of a text, without added ones.
 	bare(text string, most int) ([]int32, error)
 	around() int // special tokens around every text
 	maxID() int32
-	typed() bool // there are tokens of another type than 0
+	typed() bool // some tokens have a type other than 0
 }
 
-// encodedInfo is what encode found out about a text besides its tokens.
+// encodedInfo is encode's information about a text besides its tokens.
 type encodedInfo struct {
-	content   int // tokens that are no special ones; 0: there is nothing to embed
+	content   int // tokens that are not special; 0: nothing to embed
 	truncated bool
 }
 
-// newTokenizer makes the tokenizer of a tokenizer.json: our own where it gives the reference's tokens, or else the
-// tokenizers crate.
+// newTokenizer makes the tokenizer of a tokenizer.json: our own if it supports it exactly, or else the tokenizers
+// crate.
 func newTokenizer(data []byte, s *settings) (tokenizer, error) {
 	own, err := wordpiece.New(data)
 	if err == nil {
@@ -52,7 +51,7 @@ func newTokenizer(data []byte, s *settings) (tokenizer, error) {
 	return &crate{linked, before, after, s.maxTokens, s.truncateLeft, splitsAtSpaces(data)}, nil
 }
 
-// added counts the tokens from a number on that a tokenizer.json adds to those of its model.
+// added counts the added tokens of a tokenizer.json with ids from a number on.
 func added(data []byte, from int) (count int) {
 	var file struct {
 		Added []struct {
@@ -108,7 +107,7 @@ type crate struct {
 	before, after []int32
 	limit         int
 	left          bool
-	local         bool // what stands behind a space does not change the tokens before it
+	local         bool // text after a space does not change the tokens before it
 }
 
 func (c *crate) around() int  { return len(c.before) + len(c.after) }
@@ -140,11 +139,11 @@ func (c *crate) bare(text string, most int) ([]int32, error) {
 	return found.IDs[:min(len(found.IDs), most)], err
 }
 
-// bytesPerToken is more than a token has in most texts.
+// bytesPerToken is more than the length of most tokens.
 const bytesPerToken = 16
 
-// beginning tokenizes as much of a text as its first tokens need: the crate takes some hundred bytes of memory for
-// each word. The rest is cut off at a space, and only from a tokenizer that looks at words one by one.
+// beginning tokenizes only as much of a text as its first tokens need, because the crate needs some hundred bytes of
+// memory per word. It cuts at a space, and only for tokenizers that split at spaces.
 func (c *crate) beginning(text string, tokens int) (found tokenizers.Encoded, cut bool, err error) {
 	for size := bytesPerToken * (tokens + bytesPerToken); c.local && !c.left && size < len(text); size *= 4 {
 		end := strings.LastIndexByte(text[:size], ' ')
@@ -165,7 +164,7 @@ func (c *crate) beginning(text string, tokens int) (found tokenizers.Encoded, cu
 
 func isSpace(b byte) bool { return b == ' ' || b >= '\t' && b <= '\r' }
 
-// splitsAtSpaces reports whether a tokenizer.json divides every text at its spaces before it looks for tokens.
+// splitsAtSpaces reports whether a tokenizer.json splits texts at spaces before it finds tokens.
 func splitsAtSpaces(data []byte) bool {
 	var file struct {
 		PreTokenizer *preTokenizer `json:"pre_tokenizer"`

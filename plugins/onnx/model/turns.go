@@ -6,30 +6,30 @@ import (
 	"sync"
 )
 
-// turns decides whose piece runs next. The call with the least left to do goes first, so that a query does not wait
-// behind a backfill; each fourth turn goes to the call that came first, so that a backfill moves on under any number
-// of queries. Only queries count against queries. When all places are taken, one more call may run beside them, if it
-// is small: sharing the CPUs it is answered sooner than after waiting for a large piece to end.
+// turns decides which piece runs next. The call with the least remaining work goes first, so that a query does not wait
+// for a backfill. Every fourth turn goes to the oldest call, so that a backfill continues under any number of queries.
+// Small calls only count against small calls. If all places are taken, one additional small call may run: although it
+// shares the CPUs, it is answered sooner than after waiting for a large piece.
 type turns struct {
 	places int // runs at a time
-	small  int // what the call beside them may have left to do
+	small  int // limit of the remaining work of an additional call
 
 	mu      sync.Mutex
-	free    int        // places that nobody has
-	beside  bool       // somebody runs beside the places
-	passed  [2]int     // turns that others got since the one that came first had one: large calls, small ones
-	waiting []*waiting // in the order the calls came
+	free    int        // free places
+	beside  bool       // an additional call runs
+	passed  [2]int     // turns since the oldest call's last turn: of large calls, of small ones
+	waiting []*waiting // in order of arrival
 }
 
 type waiting struct {
-	left int       // tokens the call has left, its own measure of size
-	came int       // order of the calls
-	turn chan turn // receives its turn; has room for it
+	left int       // remaining tokens of the call
+	came int       // order of arrival
+	turn chan turn // receives its turn; buffered
 }
 
 // A turn is the right to run one piece.
 type turn struct {
-	alone  bool // when it was given, nobody else ran or waited
+	alone  bool // nothing else ran or waited when it was given
 	beside bool // the places
 }
 
@@ -37,8 +37,8 @@ const oldestEvery = 4
 
 func newTurns(places, small int) *turns { return &turns{places: places, small: small, free: places} }
 
-// take waits for a turn, for a call that came as number came and has that many tokens left. The caller gives the turn
-// back, unless there is an error, which is the context's.
+// take waits for a turn. came is the call's order of arrival, and left its remaining tokens. The caller returns the
+// turn with give, unless there is an error, which is the context's.
 func (t *turns) take(ctx context.Context, came, left int) (turn, error) {
 	if err := ctx.Err(); err != nil {
 		return turn{}, err
@@ -63,7 +63,7 @@ func (t *turns) take(ctx context.Context, came, left int) (turn, error) {
 	return turn{}, ctx.Err()
 }
 
-// give gives a turn back.
+// give returns a turn.
 func (t *turns) give(mine turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,12 +79,12 @@ func (t *turns) giveLocked(mine turn) {
 	t.nextLocked()
 }
 
-// nextLocked hands out what is free.
+// nextLocked hands out free places.
 func (t *turns) nextLocked() {
 	for t.free > 0 && len(t.waiting) > 0 {
 		best, oldest := t.bestLocked()
 		size := 0
-		if t.waiting[best].left <= pieceTokens+runOverhead { // one piece, and it is done
+		if t.waiting[best].left <= pieceTokens+runOverhead { // its last piece
 			size = 1
 		}
 		if t.passed[size]++; best == oldest || t.passed[size] == oldestEvery {
@@ -103,7 +103,7 @@ func (t *turns) nextLocked() {
 	}
 }
 
-// bestLocked returns which of those that wait has the least left, and which came first.
+// bestLocked returns the waiting call with the least remaining work, and the oldest one.
 func (t *turns) bestLocked() (best, oldest int) {
 	for i, w := range t.waiting {
 		if w.came < t.waiting[oldest].came {

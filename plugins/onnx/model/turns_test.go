@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// queueUp has calls wait in the order of left while the only place is taken, and returns the order in which they get
-// it.
+// queueUp queues calls with these remaining tokens while the only place is taken, and returns the order in which they
+// get it.
 func queueUp(t *testing.T, left ...int) []int {
 	t.Helper()
 	turns := newTurns(1, 0)
@@ -26,7 +26,7 @@ func queueUp(t *testing.T, left ...int) []int {
 			if err != nil {
 				t.Error(err)
 			}
-			order = append(order, came) // one at a time: there is one place
+			order = append(order, came) // one at a time, because there is one place
 			turns.give(mine)
 		})
 		synctest.Wait()
@@ -45,8 +45,7 @@ func TestTurns_SmallestFirstAndTheOldestEachFourthTime(t *testing.T) {
 	})
 }
 
-// Large calls among themselves have passed the oldest by as often as they may, and still a small one that comes now
-// goes first.
+// Even if large calls have passed the oldest call as often as allowed, a new small call goes first.
 func TestTurns_ASmallCallPaysForNoLargeOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := queueUp(t, 9000, 1000, 2000, 3000, 4000, 5000)
@@ -85,7 +84,7 @@ func TestTurns_EqualCallsInTheOrderTheyCame(t *testing.T) {
 	})
 }
 
-// However many small calls come, a large one gets each fourth turn.
+// A large call gets every fourth turn, under any number of small calls.
 func TestTurns_LargeCallIsNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(1, 0)
@@ -117,7 +116,7 @@ func TestTurns_LargeCallIsNotStarved(t *testing.T) {
 			group.Go(func() { caller(came+1, 1) })
 		}
 		group.Wait()
-		if large < 75 || large > 110 { // it is not there for the turn after its own
+		if large < 75 || large > 110 { // it does not wait for the turn after its own
 			t.Errorf("the large call got %d of %d turns, want each fourth or fifth", large, all)
 		}
 	})
@@ -157,7 +156,7 @@ func mustTake(t *testing.T, turns *turns, came, left int) turn {
 	return mine
 }
 
-// One small call runs beside those that have all the places; the next one waits, and so does a large one.
+// One additional small call runs when all places are taken; the next one waits, and so does a large one.
 func TestTurns_SmallCallRunsBesideThePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(2, 100)
@@ -194,11 +193,11 @@ func TestTurns_SmallCallRunsBesideThePlaces(t *testing.T) {
 	})
 }
 
-// A turn says whether its run has the CPUs for itself.
+// A turn reports whether its run is the only one.
 func TestTurns_TellWhoIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(2, 100)
-		for came := range 8 { // also when it is the oldest's turn
+		for came := range 8 { // also in the oldest call's turn
 			mine := mustTake(t, turns, came, 1000)
 			if !mine.alone {
 				t.Fatalf("call %d is not alone", came)

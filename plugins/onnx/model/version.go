@@ -6,28 +6,28 @@ package model
 #include <stdint.h>
 #include <stdlib.h>
 
-// The beginning of onnxruntime_c_api.h that has stayed as it is since version 1.0.
+// The start of onnxruntime_c_api.h, which has not changed since version 1.0.
 typedef struct {
 	const void *(*get_api)(uint32_t version);
 	const char *(*get_version)(void);
 } api_base;
 
-// The interface is a table of functions that only grows at its end: these have had their places since version 1.6.
+// The interface is an append-only table of functions: these have had their indices since version 1.6.
 enum { GET_PROVIDERS = 125, RELEASE_PROVIDERS = 126 };
 typedef void *(*get_providers_function)(char ***names, int *count);
 typedef void *(*release_providers_function)(char **names, int count);
 
-// functions returns the interface of a version of a library that is loaded, or NULL.
+// functions returns the interface of a version of a loaded library, or NULL.
 static void *const *functions(const char *path, uint32_t version) {
 	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (library == NULL) return NULL;
 	const api_base *(*get_base)(void) = (const api_base *(*)(void))dlsym(library, "OrtGetApiBase");
 	void *const *api = get_base == NULL ? NULL : get_base()->get_api(version);
-	dlclose(library); // it stays loaded
+	dlclose(library); // the library stays loaded
 	return api;
 }
 
-// library_providers returns the names of the processors that a loaded library was built for, or NULL.
+// library_providers returns the names of a loaded library's execution providers, or NULL.
 static char **library_providers(const char *path, uint32_t version, int *count) {
 	void *const *api = functions(path, version);
 	char **names = NULL;
@@ -40,7 +40,7 @@ static void release_providers(const char *path, uint32_t version, char **names, 
 	if (api != NULL) ((release_providers_function)api[RELEASE_PROVIDERS])(names, count);
 }
 
-// library_version returns the version of the library, or NULL and what is wrong with it. The library stays loaded.
+// library_version returns the version of the library, or NULL and the problem. The library stays loaded.
 static const char *library_version(const char *path, const char **problem) {
 	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (library == NULL) {
@@ -66,11 +66,11 @@ import (
 	"unsafe"
 )
 
-// The version of ONNX Runtime whose interface this program is built for; it is part of every newer one.
+// The version of ONNX Runtime that this program is built for; newer versions include its interface.
 const minimumMajor, minimumMinor = 1, 24
 
-// checkVersion makes sure that the library can serve this program. The Go binding would find out too, but cannot say
-// which version it found: it has unloaded the library by then.
+// checkVersion checks that the library is new enough. The Go binding also checks it, but cannot report the version,
+// because it has unloaded the library by then.
 func checkVersion(path string) error {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -85,7 +85,7 @@ func checkVersion(path string) error {
 	return nil
 }
 
-// atLeast reports whether a version is of a release or newer.
+// atLeast reports whether a version is at least major.minor.
 func atLeast(version string, major, minor int) bool {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
@@ -96,7 +96,7 @@ func atLeast(version string, major, minor int) bool {
 	return err1 == nil && err2 == nil && (first > major || first == major && second >= minor)
 }
 
-// providersOf returns what a loaded library was built for, by our names.
+// providersOf returns a loaded library's providers, by our names.
 func providersOf(path string) []string {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestMinimum_IsWhatTheBindingAsksFor: a library has the interface of its own version and of all before it, so the one
-// that the Go binding is built for is the oldest that does; what is said of that names the same one.
+// TestMinimum_IsWhatTheBindingAsksFor: a library has the interfaces of its own and all earlier versions, so the oldest
+// usable one is that of the Go binding. The documentation names the same version.
 func TestMinimum_IsWhatTheBindingAsksFor(t *testing.T) {
 	t.Parallel()
 	command := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/yalue/onnxruntime_go")

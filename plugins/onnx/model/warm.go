@@ -14,22 +14,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
-// probeLengths are the lengths of the texts that warmUp compares, rising: short and long, around the widths of vector
-// registers.
+// probeLengths are the lengths of the texts that warmUp compares, in ascending order: short and long, around the widths
+// of vector registers.
 var probeLengths = []int{3, 4, 7, 9, 16, 17, 31, 40, 56}
 
-// sameVector is how near the vectors of one text come when only rounding makes them differ, also in half precision.
+// sameVector is the least likeness of two vectors of one text that differ only by rounding, also in half precision.
 const sameVector = 0.999
 
-// sameInt8 is how near they come in 8 bits beside copies: nothing but the order of the last additions may differ.
+// sameInt8 is the same for 8 bits among copies: only the order of the last additions may differ.
 const sameInt8 = 0.9999
 
-// likeness is the host's.
+// likeness is the host's likeness of two vectors.
 func (d Description) likeness(a, b []float32) float64 {
 	return embed.Description{Sparse: d.Sparse}.Likeness(a, b)
 }
 
-// differ reports whether two vectors of one text differ by more than rounding, or the scores of one pair.
+// differ reports whether two vectors of a text, or two scores of a pair, differ by more than rounding.
 func (d Description) differ(a, b []float32) bool {
 	if !d.Reranks {
 		return d.likeness(a, b) < sameVector
@@ -38,10 +38,9 @@ func (d Description) differ(a, b []float32) bool {
 	return math.Abs(float64(a[0]-b[0])) > sameScore*max(1, math.Abs(float64(a[0])))
 }
 
-// warmUp runs the network on its largest input and on some small ones, so that the first call finds its memory
-// allocated. It returns whether a text gets the same vector, bit for bit, alone and padded among others, on one
-// thread and on all, and whether it gets another one, by more than rounding. That depends on the library, on the
-// processor and on the graph, so it is measured and not assumed.
+// warmUp runs the network on its largest input and on some small ones, which allocates its memory. deterministic: a
+// text gets bit for bit the same vector alone and padded in a batch, on one thread and on all. mixes: its vectors
+// differ by more than rounding. This depends on library, processor and graph, so it is measured.
 func (m *Model) warmUp(ctx context.Context) (deterministic, mixes bool, err error) {
 	longest := make([]int32, m.settings.maxTokens)
 	group, inner := errgroup.WithContext(ctx)
@@ -59,16 +58,16 @@ func (m *Model) warmUp(ctx context.Context) (deterministic, mixes bool, err erro
 	for _, length := range probeLengths {
 		text := make([]int32, min(length, m.settings.maxTokens))
 		for i := range text {
-			token = (token + 7919) % (m.last + 1) // any tokens, the same at each start
+			token = (token + 7919) % (m.last + 1) // arbitrary tokens, the same at each start
 			text[i] = token
 		}
 		texts = append(texts, text)
 	}
-	// As much beside each text as a piece may hold: where every text runs by itself it has no neighbours here either.
+	// Each text with as many others as fit into a piece: none if every text runs separately.
 	var among [][]float32
 	for first := 0; first < len(texts); {
 		end := first + 1
-		for end < len(texts) && (end+1-first)*len(texts[end]) <= m.budget { // each is at least as long as those before it
+		for end < len(texts) && (end+1-first)*len(texts[end]) <= m.budget { // each is at least as long as the previous ones
 			end++
 		}
 		vectors, err := m.probe(ctx, m.network.shared(), texts[first:end])
@@ -96,12 +95,11 @@ func (m *Model) warmUp(ctx context.Context) (deterministic, mixes bool, err erro
 	return deterministic, mixes, nil
 }
 
-// copiesTokens is how many tokens compareCopies puts into a run: rows for more than a block of 32, and some left over.
+// copiesTokens is the number of tokens in a run of compareCopies: more than a block of 32 rows, with a remainder.
 const copiesTokens = 80
 
-// compareCopies runs each text beside copies of itself, and compares them with the vector that it has alone. The
-// scale of activations is then what it is alone, so in 8 bits too every copy has that vector. It returns a WrongError
-// when one has not.
+// compareCopies runs each text with copies of itself, and compares the vectors with that of a single run. The
+// quantization scale is then the same, so even in 8 bits the vectors must be equal. Otherwise it returns a WrongError.
 func (m *Model) compareCopies(ctx context.Context, texts [][]int32, alone [][]float32) error {
 	for i := 0; i < len(texts); i += 2 {
 		text := texts[i]
@@ -123,8 +121,8 @@ func (m *Model) compareCopies(ctx context.Context, texts [][]int32, alone [][]fl
 	return nil
 }
 
-// checkFinite refuses a model that makes no numbers of an ordinary text, as it then does of all. A token that is broken
-// alone is found with the texts that hold it.
+// checkFinite refuses a model that returns non-finite numbers for an ordinary text. A single broken token is detected
+// with the texts that contain it.
 func (m *Model) checkFinite(ctx context.Context, text []int32) error {
 	vectors, err := m.probe(ctx, m.network.shared(), [][]int32{text})
 	if err != nil {

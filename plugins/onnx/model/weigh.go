@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
 )
 
-// readQueryWeights reads how much each token of a query counts, from the folder of a SparseStaticEmbedding.
+// readQueryWeights reads the weights of query tokens, from the folder of a SparseStaticEmbedding.
 func (s *settings) readQueryWeights(f *folder.Folder, in string) error {
 	var config struct {
 		Path string `json:"path"`
@@ -43,7 +43,7 @@ func (s *settings) readQueryWeights(f *folder.Folder, in string) error {
 	return sameTokenizer(f, path.Join(in, tokenizerFile))
 }
 
-// sameTokenizer refuses a tokenizer of queries that makes other tokens than that of documents.
+// sameTokenizer refuses a query tokenizer that differs from that of documents.
 func sameTokenizer(f *folder.Folder, name string) error {
 	var both [2]map[string]any
 	for i, file := range []string{tokenizerFile, name} {
@@ -54,7 +54,7 @@ func sameTokenizer(f *folder.Folder, name string) error {
 		if json.Unmarshal(data, &both[i]) != nil {
 			return fmt.Errorf("%s: it is no JSON, or a part of it: fetch it again", file)
 		}
-		for _, key := range []string{"truncation", "padding", "post_processor"} { // of no matter for a query
+		for _, key := range []string{"truncation", "padding", "post_processor"} { // irrelevant for a query
 			delete(both[i], key)
 		}
 	}
@@ -64,11 +64,11 @@ func sameTokenizer(f *folder.Folder, name string) error {
 	return nil
 }
 
-// weigh makes the vectors of queries where no network reads them: each token has the place of its number, and the
-// weight that a table has for it. Special tokens are not put around a query.
+// weigh makes the vectors of queries without the network: the index is the token's id, and the number is its weight in
+// the table. Queries get no special tokens.
 func (m *Model) weigh(ctx context.Context, texts []string) ([]embed.Result, error) {
 	limit, results := m.settings.maxTokens, make([]embed.Result, len(texts))
-	most := limit + 1 // tells that it is longer
+	most := limit + 1 // shows that it is longer
 	if m.settings.truncateLeft {
 		most = maxTextTokens
 	}
@@ -81,7 +81,7 @@ func (m *Model) weigh(ctx context.Context, texts []string) ([]embed.Result, erro
 			tokens, err = m.tokenizer.bare(prefix+text, most)
 		}
 		if err == nil && slices.Max(append(slices.Clip(tokens), 0)) > m.last {
-			err = errors.New("the text holds a special token that the model does not know")
+			err = errors.New("the text contains a special token that the model does not know")
 		}
 		if err != nil {
 			results[i].Err = &embed.TextError{Class: embed.Data, Code: "tokenize", Message: err.Error()}

@@ -1,6 +1,6 @@
 """Write an embedder plugin for embedsidecar in Python.
 
-The short form is a function from texts to vectors, see serve_function. The long form is an object with two methods, see Embedder:
+The short form is a function from texts to vectors: see serve_function. The long form is an object with two methods: see Embedder.
 
     class Mine:
         def describe(self):
@@ -11,8 +11,8 @@ The short form is a function from texts to vectors, see serve_function. The long
 
     serve(Mine())
 
-It may have a third one, tokenize: long texts are then cut into chunks by the model's own tokens, see Tokens. And a
-fourth, rerank, for models that are rerankers: see Embedder.
+The optional method tokenize makes the sidecar cut long texts by the model's own tokens: see Tokens. Rerankers need the
+method rerank: see Embedder.
 """
 
 from . import _life

@@ -1,7 +1,7 @@
-"""The messages of the contract, made from contract.binpb, which is plugins/proto/embedder.proto as protoc reads it.
+"""The messages of the contract, made from contract.binpb, the compiled plugins/proto/embedder.proto.
 
-Not the classes that protoc generates for Python: those refuse every protobuf library that is older than their protoc, and what
-else a plugin imports often needs such a one.
+The classes that protoc generates for Python are not used: they refuse protobuf libraries older than their protoc, which other
+imports of a plugin often need.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What concerns the process: its handshake, its certificate, and its end."""
+"""The plugin's process: its handshake, its certificate, and its end."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PROTOCOL_VERSION = 1
 
 
 def refuse(message: str) -> None:
-    """Ends the program with a word about why."""
+    """Exits with an error message and status 1."""
     sys.stderr.write(f"{os.path.basename(sys.argv[0])}: error: {message}\n")
     sys.stderr.flush()
     raise SystemExit(1)
 
 
 def check_host() -> None:
-    """Ends the program unless a host has started it that speaks this version of the protocol."""
+    """Exits unless a host with this version of the protocol has started the program."""
     if os.environ.get(COOKIE) != COOKIE_VALUE:
         refuse("this is a plugin of embedsidecar and is started by it: embedsidecar plugins test " + sys.argv[0])
     offered = os.environ.get("PLUGIN_PROTOCOL_VERSIONS", "")
@@ -42,12 +42,12 @@ def check_host() -> None:
 
 
 def started_by_host() -> bool:
-    """Tells whether this is the process that a host has started, and not one that a plugin has started in its turn."""
+    """Reports whether a host has started this process, and not another process of the plugin."""
     return os.environ.get(COOKIE) == COOKIE_VALUE and os.getpgrp() == os.getpid()
 
 
 def certificate() -> tuple[bytes, bytes, str]:
-    """Makes a key and a certificate of its own, as PEM, and what the handshake tells of it."""
+    """Makes a key and a self-signed certificate as PEM, and the certificate's form for the handshake."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -71,13 +71,13 @@ def certificate() -> tuple[bytes, bytes, str]:
     return key_pem, cert.public_bytes(serialization.Encoding.PEM), base64.b64encode(der).rstrip(b"=").decode()
 
 
-_handshake = -1  # standard output, once it is claimed
+_handshake = -1  # standard output, after claim_stdout
 
 
 def claim_stdout() -> int:
-    """Keeps standard output for the handshake; whatever the program prints goes to standard error from now on.
+    """Reserves standard output for the handshake and redirects prints to standard error.
 
-    Importing the package does that in a program that a host has started: what is imported next may have a banner to print.
+    In a program that a host has started, importing the package calls it, because later imports may print a banner.
     """
     global _handshake
     if _handshake >= 0:
@@ -91,9 +91,9 @@ def claim_stdout() -> int:
 
 
 def end() -> NoReturn:
-    """Ends the process now.
+    """Exits immediately.
 
-    Python itself would wait for the threads of calls that were given up, and take large libraries to pieces, for seconds.
+    Python's own exit can take seconds: it waits for threads of cancelled calls and unloads large libraries.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -101,7 +101,7 @@ def end() -> NoReturn:
 
 
 def end_with_host() -> None:
-    """Ends the process, and what it started, as soon as the host is gone."""
+    """Ends the process and its children as soon as the host is gone."""
     threading.Thread(target=_end_with_host, args=(os.getppid(),), name="lifeline", daemon=True).start()
 
 
@@ -109,7 +109,7 @@ def _end_with_host(parent: int) -> None:
     if os.environ.get("EMBEDSIDECAR_PLUGIN_LIFELINE") == "stdin":
         while os.read(0, 4096):
             pass
-    else:  # under a host of somebody else's
+    else:  # under another kind of host
         while os.getppid() == parent:
             time.sleep(0.5)
     if os.getpgrp() == os.getpid():

@@ -21,7 +21,7 @@ from . import _contract as pb
 from . import _life
 from ._types import DOCUMENT, QUERY, Again, Answer, Embedder, Info, Misconfigured, Model, OutOfResources, _CallError
 
-MAX_MESSAGE = 64 << 20  # any call of the host fits
+MAX_MESSAGE = 64 << 20  # above the host's limits
 _STATUS = {
     Again: grpc.StatusCode.UNAVAILABLE,
     OutOfResources: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -30,10 +30,10 @@ _STATUS = {
 
 
 def serve(embedder: Embedder, concurrency: int = 1) -> NoReturn:
-    """Runs the plugin and does not return: the process ends when the host asks it to, and at once when the host is gone.
+    """Runs the plugin and does not return: the process exits when the host asks for it or is gone.
 
-    concurrency is how many calls of embed and tokenize may run at the same time. The status is 1 when the program was not started
-    by a host.
+    concurrency is how many calls of embed, rerank and tokenize may run at the same time. The exit status is 1 if no host started
+    the program.
     """
     _life.check_host()
     stdout = _life.claim_stdout()
@@ -66,7 +66,7 @@ def _handlers(service: "_Service", concurrency: int, stop: threading.Event) -> l
             method, request_deserializer=request.FromString, response_serializer=lambda m: m.SerializeToString()
         )
 
-    # Calls of embed wait for each other on threads of their own, so that health never waits for them.
+    # Calls of embed have their own threads, so that health never waits for them.
     def embed(request: Any, context: grpc.ServicerContext) -> Any:
         return service.embed(request, context)
 
@@ -90,13 +90,13 @@ def _handlers(service: "_Service", concurrency: int, stop: threading.Event) -> l
         "Embed": unary(embed, pb.EmbedRequest),
         "Health": unary(service.health, pb.HealthRequest),
     }
-    if service.tokenizes():  # or else the call is UNIMPLEMENTED, which says that it is not offered
+    if service.tokenizes():  # otherwise the call is UNIMPLEMENTED
         methods["Tokenize"] = unary(tokenize, pb.TokenizeRequest)
     if service.reranks():
         methods["Rerank"] = unary(rerank, pb.RerankRequest)
     return [
         grpc.method_handlers_generic_handler(pb.PACKAGE + ".Embedder", methods),
-        # Messages without fields are no bytes at all.
+        # A message without fields has no bytes.
         grpc.method_handlers_generic_handler(
             "plugin.GRPCController", {"Shutdown": grpc.unary_unary_rpc_method_handler(shutdown)}
         ),
@@ -104,7 +104,7 @@ def _handlers(service: "_Service", concurrency: int, stop: threading.Event) -> l
 
 
 class _Wrong(ValueError):
-    """An answer of the author's code that is none. Its message holds no text, so it is told."""
+    """An invalid answer of the author's code. Its message contains no text, so it is passed on."""
 
 
 class _Service:
@@ -197,7 +197,7 @@ class _Service:
 
 
 def _bytes(text: str, ends: Sequence[int]) -> list[int]:
-    """Makes offsets in bytes of UTF-8 of indices into a str."""
+    """Converts indices into a str to byte offsets in UTF-8."""
     found, at, size = [], 0, 0
     for end in ends:
         if not at <= end <= len(text):
@@ -213,7 +213,7 @@ _loop_lock = threading.Lock()
 
 
 def _awaited(answer: Any) -> Any:
-    """Waits for the answer of an async function. They all run in one event loop, so that they can share clients."""
+    """Waits for the answer of an async function. All run in one event loop, so that they can share clients."""
     global _loop
     if not inspect.isawaitable(answer):
         return answer
@@ -232,7 +232,7 @@ def _awaited(answer: Any) -> Any:
 
 
 def _abort(context: grpc.ServicerContext, method: str, problem: BaseException) -> None:
-    """Fails the call. The message of an unknown exception may hold a text: only its type and place are told."""
+    """Fails the call. An unknown exception may quote a text, so only its type and location are passed on."""
     if isinstance(problem, _CallError):
         if problem.delay > 0:
             context.set_trailing_metadata((("grpc-status-details-bin", _retry_info(type(problem), str(problem), problem.delay)),))
@@ -244,7 +244,7 @@ def _abort(context: grpc.ServicerContext, method: str, problem: BaseException) -
     what = f"{type(problem).__name__} in {method}{at}"
     if isinstance(problem, _Wrong):
         what = f"ValueError in {method}: {problem}"
-    # One line, so that one failure is one record of the sidecar's log; outermost call first.
+    # One line, so that it is one record in the sidecar's log; outermost call first.
     calls = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in frames]
     sys.stderr.write(json.dumps({"@level": "error", "@message": what, "calls": ", ".join(calls)}) + "\n")
     code = grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(problem, MemoryError) else grpc.StatusCode.INTERNAL
@@ -252,7 +252,7 @@ def _abort(context: grpc.ServicerContext, method: str, problem: BaseException) -
 
 
 def _retry_info(kind: type, message: str, delay: float) -> bytes:
-    """Makes a google.rpc.Status that holds a google.rpc.RetryInfo, field by field: it is all we need of their package."""
+    """Encodes a google.rpc.Status with a google.rpc.RetryInfo by hand, to avoid a dependency."""
 
     def varint(n: int) -> bytes:
         out = bytearray()
@@ -274,12 +274,12 @@ def _retry_info(kind: type, message: str, delay: float) -> bytes:
 
 
 def _kind(value: Any) -> str:
-    """Names the type of a value, which may not be told."""
+    """Names the type of a value without quoting it."""
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def _pack(model: Model, count: int, answers: Any) -> Any:
-    """Turns answers into the message."""
+    """Converts answers to the message."""
     if isinstance(answers, (str, bytes, Mapping)) or not isinstance(answers, Iterable):
         raise _Wrong(f"embed returned {_kind(answers)}, want one answer for each of the {count} texts")
     if not hasattr(answers, "__len__"):  # a generator
@@ -319,16 +319,16 @@ def _pack(model: Model, count: int, answers: Any) -> Any:
 
 
 def _add_sparse(into: Any, model: Model, vector: Mapping[int, float] | None) -> None:
-    """Adds one sparse vector, by rising places."""
+    """Adds one sparse vector, sorted by index."""
     if not isinstance(vector, Mapping):
-        raise _Wrong(f"embed returned {_kind(vector)} as a sparse vector, want a dict from place to number")
-    singles = array.array("f", vector.values())  # what is sent: a number can be zero, or infinite, only there
+        raise _Wrong(f"embed returned {_kind(vector)} as a sparse vector, want a dict from index to number")
+    singles = array.array("f", vector.values())  # as sent: a number may become zero or infinite in single precision
     numbers = sorted((int(place), x) for place, x in zip(vector, singles) if x != 0)
     if numbers and not 0 <= numbers[0][0] <= numbers[-1][0] < model.dims:
-        raise _Wrong(f"a place of a sparse vector is not from 0 to {model.dims - 1}")
+        raise _Wrong(f"an index of a sparse vector is not from 0 to {model.dims - 1}")
     for (place, _), (after, _) in zip(numbers, numbers[1:]):
         if place == after:
-            raise _Wrong(f"two keys of a sparse vector are the place {place}")
+            raise _Wrong(f"two keys of a sparse vector are the index {place}")
     into.counts.append(len(numbers))
     into.indices += struct.pack(f"<{len(numbers)}I", *(place for place, _ in numbers))
     into.values += struct.pack(f"<{len(numbers)}f", *(x for _, x in numbers))

@@ -1,4 +1,4 @@
-"""What an author of a plugin sees."""
+"""The types for authors of plugins."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ QUERY = "query"  # what is searched for
 
 @dataclass(frozen=True)
 class Model:
-    """One of the models a plugin offers. The contract (plugins/proto/embedder.proto) tells more of each field."""
+    """One of a plugin's models. The contract (plugins/proto/embedder.proto) describes each field."""
 
     name: str
     fingerprint: str  # a hash over everything that can change a vector; 1 to 256 printable ASCII characters
     dims: int  # width of every vector, 1 to 16,000; of a sparse model its vocabulary's size, up to 16,777,216
     max_tokens: int = 0  # longer texts are cut; 0: not known
     symmetric: bool = True  # documents and queries get the same vector for the same text
-    max_batch: int = 256  # most texts in one call; 0: no limit
-    max_batch_bytes: int = 8 << 20  # most bytes of text in one call; 0: no limit
+    max_batch: int = 256  # limit of texts in one call; 0: none
+    max_batch_bytes: int = 8 << 20  # limit of bytes of text in one call; 0: none
     deterministic: bool = False  # the same text always gives the same vector, bit for bit, whatever else is in the batch
-    sparse: bool = False  # vectors are dicts from place (from 0) to number, of those that are not zero: 1 to 16,000
-    reranks: bool = False  # a reranker: it has scores (the method rerank) and no vectors; its dims are 1
+    sparse: bool = False  # vectors are dicts from index (from 0) to number, with 1 to 16,000 non-zero numbers
+    reranks: bool = False  # a reranker, with scores (method rerank) instead of vectors; dims must be 1
 
 
 @dataclass(frozen=True)
 class Info:
-    """What a plugin is and what it offers."""
+    """Describes a plugin and its models."""
 
     name: str
     version: str
@@ -36,7 +36,7 @@ class Info:
 
 @dataclass
 class TextError:
-    """The failure of one text. The message must not hold the text or a part of it."""
+    """The error of one text. The message must not contain the text or a part of it."""
 
     kind: str  # "invalid", "retry_later", "too_long" or "refused"
     message: str = ""
@@ -47,8 +47,8 @@ class TextError:
 class Answer:
     """The answer for one text: a vector, empty, or an error."""
 
-    vector: Union[Sequence[float], Mapping[int, float], None] = None  # a mapping: of a sparse model
-    empty: bool = False  # the text holds no token but special ones
+    vector: Union[Sequence[float], Mapping[int, float], None] = None  # a mapping for a sparse model
+    empty: bool = False  # the text has no tokens except special ones
     truncated: bool = False  # the text was longer than max_tokens and cut
     tokens: int = 0  # tokens the model saw; 0: unknown
     error: Optional[TextError] = field(default=None)
@@ -56,13 +56,12 @@ class Answer:
 
 @dataclass
 class Tokens:
-    """Where the tokens of some texts end: what the method tokenize(model, texts) returns.
+    """The ends of the tokens of some texts, as returned by the method tokenize(model, texts).
 
-    For each text in order, ends has the index into the str after each of its tokens, so that text[:end] ends with the token: what
-    the tokenizers of transformers call the end of an offset. The contract counts bytes; the package makes them of these. All tokens
-    of the text are told, however long it is, and none that the model puts around it: around is how many those are, with the tokens
-    of a prefix. A text of n tokens is read whole as long as n + around <= max_tokens. A model that cannot tell raises
-    NotImplementedError.
+    For each text in order, ends has the index into the str after each of its tokens, so that text[:end] ends with the token: the
+    end of an offset in transformers. The package converts it to the contract's byte offsets. It covers all tokens of a text of any
+    length, but not those that the model adds: around is their number, including the tokens of a prefix. A text of n tokens is read
+    whole if n + around <= max_tokens. A model without this information raises NotImplementedError.
     """
 
     ends: Sequence[Sequence[int]]  # not decreasing, none beyond its text
@@ -76,22 +75,22 @@ class _CallError(Exception):
 
 
 class Again(_CallError):
-    """The whole call failed and may succeed later, after delay seconds. So does every exception that is none of these three."""
+    """The whole call failed and may succeed later, after delay seconds."""
 
 
 class OutOfResources(_CallError):
-    """The whole call failed for want of memory, quota or rate: again later, and with fewer texts."""
+    """The whole call failed due to memory, quota or a rate limit: retry later with fewer texts."""
 
 
 class Misconfigured(_CallError):
-    """The whole call failed, and will, until a person has changed something."""
+    """The whole call fails until a user changes something."""
 
 
 class Embedder(Protocol):
-    """What an author implements.
+    """Implemented by the author.
 
-    Two more methods may be there: tokenize(model, texts) -> Tokens; and rerank(model, query, texts), which returns one score for each
-    text in order, the larger the better, and is called for models with reranks.
+    Two methods are optional: tokenize(model, texts) -> Tokens; and rerank(model, query, texts), which returns one score for each
+    text in order, the larger the better. Models with reranks need rerank.
     """
 
     def describe(self) -> Info:
@@ -100,7 +99,7 @@ class Embedder(Protocol):
     def embed(self, model: str, kind: str, texts: Sequence[str]) -> Any:
         """Returns one answer for each text, in order: Answers, sequences of floats, or one array of shape (len(texts), dims).
 
-        Of a sparse model: Answers, or dicts from place to number.
+        For a sparse model: Answers, or dicts from index to number.
         """
 
 
@@ -134,8 +133,8 @@ def serve_function(
 ) -> NoReturn:
     """Serves a function from a list of texts to their vectors, as a plugin with one model.
 
-    With symmetric=False the function is called with the kind, "document" or "query", as its second argument. tokenize is a function
-    from a list of texts to Tokens; without one the sidecar estimates where chunks of long texts end. Further arguments are those of
+    With symmetric=False the function gets the kind, "document" or "query", as its second argument. tokenize is a function from a
+    list of texts to Tokens; without it the sidecar estimates the tokens of long texts. Further arguments are those of
     Model: max_tokens, max_batch, max_batch_bytes, deterministic, sparse.
     """
     from ._server import serve
