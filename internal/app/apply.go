@@ -19,7 +19,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
-	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 )
 
 // Apply sets up what is configured, and removes the pipelines that this file no longer has. A dry run reports what it
@@ -93,11 +92,13 @@ func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []st
 			told.Warnings = append(told.Warnings, Unconfigured(name))
 			continue
 		}
-		done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Keep: true})
+		done, there, err := dismiss(ctx, n.Log, pool, name, dry)
 		if err != nil {
 			return err
 		}
-		tellRemoved(told, name, done)
+		if there {
+			tellRemoved(told, name, done)
+		}
 	}
 	return nil
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
-	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -258,13 +257,8 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 	if file := n.Config.Base(); file.Pipeline(name) != nil || file.InSchema(name) >= 0 {
 		return nil
 	}
-	var there bool
-	err := pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.pipeline WHERE name = $1)", name).Scan(&there)
-	if err != nil || !there {
-		return err
-	}
-	done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Keep: true})
-	if err == nil {
+	done, there, err := dismiss(ctx, n.Log, pool, name, dry)
+	if there {
 		tellRemoved(told, name, done)
 	}
 	return err

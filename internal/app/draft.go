@@ -19,7 +19,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
-	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 )
 
 // draft is a configuration that is to replace the one in force, with the findings about it. Making it changes nothing.
@@ -263,13 +262,13 @@ func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 			d.told.Warnings = append(d.told.Warnings, Unconfigured(spec.Name))
 			continue
 		}
-		would, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{
-			Pool: r.p.owner(), Pipeline: spec.Name, DryRun: true, Keep: true, Log: n.o.Log,
-		})
+		would, there, err := dismiss(ctx, n.o.Log, r.p.owner(), spec.Name, true)
 		if err != nil {
 			return err
 		}
-		tellRemoved(&d.told, spec.Name, would)
+		if there {
+			tellRemoved(&d.told, spec.Name, would)
+		}
 	}
 	return nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
-	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 )
 
 // run is the running work of a database, which a new configuration changes.
@@ -264,7 +263,7 @@ func (n *Database) restore(ctx context.Context, r *run, before *config.Config, s
 func (n *Database) removeAll(ctx context.Context, r *run, told *control.Configured) {
 	var removed []string
 	for _, name := range told.Removed {
-		_, err := remove(ctx, n.o.Log, uninstall.PipelineOptions{Pool: r.p.owner(), Pipeline: name, Keep: true})
+		_, _, err := dismiss(ctx, n.o.Log, r.p.owner(), name, false)
 		if err == nil {
 			removed = append(removed, name)
 			continue

@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/jobs"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
@@ -47,6 +48,18 @@ func remove(ctx context.Context, log *slog.Logger, o uninstall.PipelineOptions) 
 		log.InfoContext(ctx, "tasks and ledger of a removed pipeline are deleted later", "pipeline", o.Pipeline, "error", err)
 	}
 	return done, nil
+}
+
+// dismiss removes a pipeline that is no longer configured. Its vectors stay. It is no error if another process has
+// removed the pipeline meanwhile.
+func dismiss(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool, name string, dry bool) (done uninstall.Removed,
+	there bool, err error,
+) {
+	done, err = remove(ctx, log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Keep: true})
+	if wrong, ok := errors.AsType[*refusal.ConfigError](err); ok && wrong.Code == code.NoPipeline {
+		return done, false, nil
+	}
+	return done, err == nil, err
 }
 
 // TakeAway removes what init made. tell gets notes for the user.
