@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// adopted is what adopt says with -o json.
+// adopted is the output of adopt with -o json.
 type adopted struct {
 	Pipelines []struct {
 		Rows, Adopted, Known, Stale, Left, Refused int64
@@ -23,7 +23,7 @@ type adopted struct {
 	}
 }
 
-// counted has the embedder write down what it is asked, and returns how many texts that were since.
+// counted makes the embedder log its texts, and returns how many it got since.
 func (s *stage) counted() func() int {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "calls")
@@ -55,7 +55,7 @@ func (s *stage) file(text string) string {
 	return file
 }
 
-// made embeds docs into a column, and takes everything away but the vectors: so another program has left them.
+// made embeds docs into a column and removes everything but the vectors, as if another program had left them.
 func (s *stage) made(args ...string) {
 	s.t.Helper()
 	s.once(0, args...)
@@ -63,13 +63,13 @@ func (s *stage) made(args ...string) {
 	s.db.MustExec("COMMENT ON COLUMN docs.embedding IS NULL")
 }
 
-// docsInto describes the pipeline docs, with its destination.
+// docsInto describes the pipeline docs with its destination.
 func docsInto(destination ...string) []string {
 	return append([]string{"--table", "docs", "--columns", "title,body"}, destination...)
 }
 
-// TestAdopt_VectorsInAColumnAreNotEmbeddedAgain: of however many rows a sample is embedded, and what differs. 100,000
-// rows take less than a minute (EMBEDSIDECAR_BIG_ROWS).
+// TestAdopt_VectorsInAColumnAreNotEmbeddedAgain: only a sample and the rows that differ are embedded, however many rows
+// there are. 100,000 rows take less than a minute (EMBEDSIDECAR_BIG_ROWS).
 func TestAdopt_VectorsInAColumnAreNotEmbeddedAgain(t *testing.T) {
 	t.Parallel()
 	rows := int64(testenv.FromEnvironment(t, "EMBEDSIDECAR_BIG_ROWS", 600))
@@ -120,8 +120,8 @@ func TestAdopt_VectorsInAColumnAreNotEmbeddedAgain(t *testing.T) {
 	}
 }
 
-// TestP1_AnAdoptionThatIsKilledGoesOn: what was taken over stays so, and nothing is embedded in the end but what was
-// changed since the pipeline was set up.
+// TestP1_AnAdoptionThatIsKilledGoesOn: adopted vectors stay adopted, and only rows that changed after the set-up are
+// embedded.
 func TestP1_AnAdoptionThatIsKilledGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2500)
@@ -164,11 +164,11 @@ func TestAdopt_VectorsOfAnotherModelAreRefused(t *testing.T) {
 		}
 	}
 	s.db.MustExec("ALTER TABLE docs ALTER embedding TYPE vector(8) USING NULL; " + other)
-	s.run(0, append(adopt, "--trust")...) // who knows better
+	s.run(0, append(adopt, "--trust")...) // skips the comparison
 	s.run(0, "run", "--once")
 	s.run(0, "verify")
 	s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12")
-	s.set("EMBEDSIDECAR_PLUGIN=fake-dims12") // now init would go on with the model that serves
+	s.set("EMBEDSIDECAR_PLUGIN=fake-dims12") // now init would keep the current model
 	_, stderr := s.run(exitUsage, append(adopt, "--trust")...)
 	s.has(stderr, "set up with model fake", "model change public.docs")
 }

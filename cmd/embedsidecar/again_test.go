@@ -25,7 +25,7 @@ func TestUninstall_ThenTheQuickStartAgain(t *testing.T) {
 	_, stderr := s.run(0, start...)
 	s.has(stderr, "taken over from an earlier set-up")
 	s.run(0, "verify", "--deep", "100")
-	// no orphans, and none for the row without text
+	// no orphans, and no vector for the row without text
 	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding"); n != 35 {
 		t.Errorf("%d vectors, want 35", n)
 	}
@@ -70,9 +70,9 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	_, stderr = s.run(exitUsage, "verify", "articels")
 	s.has(stderr, "did you mean articles?", "there are: articles")
 
-	// The sidecar that runs goes on under the new name, and flags without a name mean the pipeline as it is called now.
+	// The running sidecar uses the new name, and flags without a name mean the pipeline by its new name.
 	d.answers(address, "/v1/pipelines/articles/search", question, http.StatusOK, `"key":"7"`)
-	d.answers(address, searches, question, http.StatusOK, `"pipeline":"articles"`) // the table is still called so
+	d.answers(address, searches, question, http.StatusOK, `"pipeline":"articles"`) // the table keeps its name
 	caughtUp()
 	if after := made(); !after.Equal(before) {
 		t.Errorf("vectors were made anew: %s, before %s", after, before)
@@ -81,7 +81,7 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	caughtUp()
 	s.run(0, "verify", "articles", "--deep", "10")
 
-	// Another name and another filter at once: what is left out goes, and nothing is embedded.
+	// A new name and a new filter at once: the vectors of filtered rows are removed, and nothing is embedded.
 	const paid = "SELECT count(*)::int FROM embedsidecar.history WHERE outcome = 'embedded'"
 	embedded := testenv.Value[int](s.db, paid)
 	config, err := os.ReadFile(file)
@@ -110,7 +110,7 @@ func TestInit_RenamesAPipelineAtWork(t *testing.T) {
 	s.has(stderr, "caught up")
 }
 
-// A pipeline that somebody has paused stays so under its new name, unless the configuration says otherwise.
+// A paused pipeline stays paused under its new name, unless the configuration says otherwise.
 func TestInit_ARenameResumesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -138,7 +138,7 @@ func TestInit_ARenameResumesNothing(t *testing.T) {
 	}
 }
 
-// What is tried again without a pipeline that cannot work warns of the others no second time.
+// A set-up that is retried without the failing pipeline does not repeat the warnings about the others.
 func TestRun_WarnsOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -151,13 +151,13 @@ func TestRun_WarnsOnce(t *testing.T) {
 	s.db.MustExec("ALTER TABLE docs RENAME body TO content")
 	s.db.MustExec("ALTER TABLE gone DROP title")
 	_, stderr := s.run(exitFailed, flags...)
-	s.has(stderr, "a pipeline cannot be set up now")
+	s.has(stderr, "could not set up a pipeline")
 	if n := strings.Count(stderr, `is now called "content"`); n != 1 {
 		t.Errorf("told %d times:\n%s", n, stderr)
 	}
 }
 
-// A pipeline follows its table. When another one gets the old name, somebody is told.
+// A pipeline follows its table. If another table gets the old name, status says so.
 func TestStatus_OfATableWhoseNameAnotherHas(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -205,8 +205,7 @@ func TestWait_TellsWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// viaVariables runs a command with the database named by the variables of every client of Postgres alone, and returns
-// its output.
+// viaVariables runs a command with the database named only by the PG* variables, and returns its output.
 func (s *stage) viaVariables(args ...string) (stdout string) {
 	s.t.Helper()
 	u, err := url.Parse(s.db.URL(testenv.Owner))
@@ -233,7 +232,7 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
 	s.run(0, "init", "--pipeline", "docs: title -> embedding", "--pipeline", "docs: title, body -> table docs_embedding")
-	role, stream := s.db.Role(""), s.db.Role("REPLICATION") // with passwords; the script takes them as they are
+	role, stream := s.db.Role(""), s.db.Role("REPLICATION") // with passwords; the script accepts existing roles
 	reader, operator := s.db.Role(""), s.db.Role("")
 	flags := []string{
 		"--role", role, "--stream-role", stream, "--reader-role", reader, "--operator-role", operator,
@@ -248,7 +247,7 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	if viaVariables := s.viaVariables(append([]string{"roles"}, flags...)...); viaVariables != script {
 		t.Errorf("with the database in PG* variables: %s", viaVariables)
 	}
-	for range 2 { // again when there is another pipeline
+	for range 2 { // again after another pipeline is set up
 		s.db.MustExecSuper(script)
 	}
 	grants, _ := s.run(0, append([]string{"roles", "--grants"}, flags...)...)
@@ -273,7 +272,7 @@ func TestRoles_LetARoleRunWhatIsSetUp(t *testing.T) {
 	s.run(exitUsage, "roles", "--role", "a\nb")
 }
 
-// While a grant is missing, roles --grants prints the one that mends it, for the role that works.
+// If a grant is missing, roles --grants prints it, for the role of the running sidecar.
 func TestRoles_GrantsMendWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
@@ -301,8 +300,8 @@ func TestRoles_GrantsMendWhatIsMissing(t *testing.T) {
 	s.has(grants, `TO "`+role+`";`)
 }
 
-// TestTrust_ARoleThatAStrangerGivesGetsNothing: the names of the roles are known, so somebody who may create roles
-// could have made one of them before.
+// TestTrust_ARoleThatAStrangerGivesGetsNothing: the role names are public, so anyone who may create roles could have
+// created one of them before.
 func TestTrust_ARoleThatAStrangerGivesGetsNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
@@ -333,8 +332,8 @@ func TestTrust_ARoleThatAStrangerGivesGetsNothing(t *testing.T) {
 	s.db.MustExecSuper("REVOKE " + testenv.Owner + " FROM " + stranger)
 }
 
-// What roles --yes has run, a container needs nobody for: neither psql nor a shell. The role works behind a pooler,
-// too, where that of the application does not and is left as it is.
+// After roles --yes a container needs neither psql nor a shell. The role also works behind a pooler; the application's
+// role does not, and stays as it is.
 func TestRoles_Yes(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)

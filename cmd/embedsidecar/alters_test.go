@@ -15,8 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestStory_AnApplicationAltersItsTables beside a sidecar that runs: whoever waits sees true vectors, no text that
-// stays is paid for twice, and no counter falls.
+// TestStory_AnApplicationAltersItsTables beside a running sidecar: after a wait the vectors are right, unchanged texts
+// are embedded once, and no counter decreases.
 func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -36,7 +36,7 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 		for _, sql := range change {
 			s.db.MustExec(sql)
 		}
-		s.run(0, "wait", "--caught-up") // at once: what was altered sends nothing through the slot
+		s.run(0, "wait", "--caught-up") // immediately: the ALTER sends nothing through the slot
 		for _, name := range pipelines {
 			embedded[name] += each
 		}
@@ -46,7 +46,7 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	d.logged("streaming", "slot")
 	costs("the first time", 0, nil)
 
-	// A column gets another name: no row is written, and whoever searches is answered all the while.
+	// A column is renamed: no row is written, and searches work all the time.
 	versions := func() string {
 		return testenv.Value[string](s.db, "SELECT string_agg(xmin::text || ctid::text, ',' ORDER BY id) FROM docs")
 	}
@@ -71,7 +71,7 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 		`INSERT INTO notes_b SELECT i, 'note ' || i FROM generate_series(101, 119) AS i`,
 		`ALTER TABLE notes ATTACH PARTITION notes_b FOR VALUES FROM (100) TO (200)`)
 
-	// A key becomes wider: the way out that is told keeps what is there.
+	// A key becomes wider: the hint keeps what is there.
 	s.db.MustExec("ALTER TABLE docs ALTER id TYPE bigint")
 	s.becomes("public.docs:docs_embedding", health.Misconfigured,
 		`ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint`, "embedsidecar init")
@@ -80,7 +80,7 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	costs("a row with a wider key", 1, []string{"public.docs", "public.docs:docs_embedding"},
 		"INSERT INTO docs VALUES (5000000000, 'x', 'y')")
 
-	// What is compared again is counted once, and what was counted stays so.
+	// Rows that are compared again are counted once, and earlier counts stay.
 	s.run(0, "backfill", "notes")
 	costs("a comparison", 0, nil)
 	if p := s.state("public.notes"); p.ScanReason != "asked for" || p.ScanSeen != 50 || p.ScanExpected <= 0 {
@@ -94,8 +94,8 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// counts waits until the metrics of a sidecar have counted so many rows of each pipeline, which they do a moment after
-// the database has their vectors. History says less: a change that was worked at once leaves nothing in it.
+// counts waits until the metrics of a sidecar have counted so many rows of each pipeline, shortly after the database
+// has the vectors. The history has fewer rows: it omits changes that were embedded directly.
 func (s *stage) counts(base, what string, want map[string]int) {
 	s.t.Helper()
 	for name, rows := range want {
@@ -106,7 +106,7 @@ func (s *stage) counts(base, what string, want map[string]int) {
 	}
 }
 
-// getsAPlugin gives the configuration a new plugin. The sidecar that runs does not know it, and says what to do.
+// getsAPlugin adds a plugin to the configuration. The running sidecar does not know it, and says what to do.
 func (s *stage) getsAPlugin(running *daemon) (next *daemon) {
 	s.t.Helper()
 	file, _ := s.toys()
@@ -119,7 +119,7 @@ func (s *stage) getsAPlugin(running *daemon) (next *daemon) {
 	return next
 }
 
-// toys returns a configuration with one pipeline of its own, toys, whose plugin is a file that nobody else has.
+// toys returns a configuration with one pipeline, toys, whose plugin is a separate file.
 func (s *stage) toys() (file, plugin string) {
 	s.t.Helper()
 	plugin = filepath.Join(s.t.TempDir(), "toy")
@@ -142,7 +142,7 @@ pipelines:
 	return file, plugin
 }
 
-// figure returns a number of a sidecar's metrics, the first whose labels hold the words.
+// figure returns a number of a sidecar's metrics: the first whose labels contain the words.
 func (s *stage) figure(base, name string, labels ...string) (value float64) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {

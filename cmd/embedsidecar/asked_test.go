@@ -24,7 +24,7 @@ const (
 	askTitles = `{"name": "titles", "table": "public.docs", "columns": ["title"], "into": {"table": "titles_embedding"}}`
 )
 
-// asks requests something of pipelines by SQL, and returns the number of the request and how it stands.
+// asks makes a request for a pipeline by SQL, and returns its number, state and detail.
 func (s *stage) asks(call string) (id int64, state, detail string) {
 	s.t.Helper()
 	err := s.db.Pool.QueryRow(s.t.Context(), "SELECT request_id, state, detail FROM embedsidecar."+call).
@@ -35,7 +35,7 @@ func (s *stage) asks(call string) (id int64, state, detail string) {
 	return id, state, detail
 }
 
-// comesTo waits until a request is done, planned or refused, and returns its state and why.
+// comesTo waits until a request is done, planned or refused, and returns its state and reason.
 func (s *stage) comesTo(id int64, want string) (reason string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
@@ -54,14 +54,14 @@ func (s *stage) comesTo(id int64, want string) (reason string) {
 	return reason
 }
 
-// does requests something by SQL that is done.
+// does makes a request by SQL that succeeds.
 func (s *stage) does(call string) {
 	s.t.Helper()
 	id, _, _ := s.asks(call)
 	s.comesTo(id, "done")
 }
 
-// plans requests by SQL what something would do, and returns that.
+// plans makes a dry-run request by SQL, and returns the plan.
 func (s *stage) plans(call string) (plan control.Configured) {
 	s.t.Helper()
 	id, _, _ := s.asks(call)
@@ -84,7 +84,7 @@ func (s *stage) isRefused(call string, words ...string) {
 	s.has(s.comesTo(id, "refused"), words...)
 }
 
-// fails requests something by SQL that is an error at once.
+// fails makes a request by SQL that is an error at once.
 func (s *stage) fails(pool *pgxpool.Pool, call string, words ...string) {
 	s.t.Helper()
 	_, err := pool.Exec(s.t.Context(), "SELECT embedsidecar."+call)
@@ -110,7 +110,7 @@ func (s *stage) vectorsOf(table string, want int) {
 	})
 }
 
-// A sidecar that cannot find out at its start whether it may carry out requests, as when the server restarts just then,
+// If a sidecar cannot find out at its start whether it may carry out requests, as when the server restarts then, it
 // asks again.
 func TestP2_RequestsAreTakenThoughTheStartCouldNotAsk(t *testing.T) {
 	t.Parallel()
@@ -119,7 +119,7 @@ func TestP2_RequestsAreTakenThoughTheStartCouldNotAsk(t *testing.T) {
 	s.run(0, "init", "--config", file)
 	s.db.MustExec("ALTER FUNCTION embedsidecar.next_request(name) RENAME TO away")
 	d := s.start("--config", file)
-	d.logged("requests for pipelines are not carried out yet", "error")
+	d.logged("cannot carry out requests for pipelines yet", "error")
 	s.db.MustExec("ALTER FUNCTION embedsidecar.away(name) RENAME TO next_request")
 	id, _, _ := s.asks(create(askBodies))
 	s.comesTo(id, "done")
@@ -133,7 +133,7 @@ func TestAsked_BySQL(t *testing.T) {
 	s := newStage(t, 3)
 	file := s.configured(liveDocs)
 	s.run(0, "init", "--config", file)
-	id, state, detail := s.asks(create(askBodies)) // while nothing runs
+	id, state, detail := s.asks(create(askBodies)) // without a running sidecar
 	if state != "waiting" || !strings.Contains(detail, "none runs now") {
 		t.Errorf("%s %s", state, detail)
 	}
@@ -167,7 +167,7 @@ func TestAsked_BySQL(t *testing.T) {
 	}
 	s.fails(s.db.Pool, "create_pipeline(jsonb_build_object('name', 'x', 'text', repeat('x', 70000)))", "too many")
 
-	// Mistakes are told all at once, and change nothing.
+	// All mistakes are reported at once, and change nothing.
 	s.isRefused(create(`{"name": "bad", "tabel": "docs", "columns": "title,", "model": "/etc/passwd", "plugin": "/bin/sh", "into": {"table": "x"}}`),
 		`unknown key "tabel"`, "/etc/passwd", "/bin/sh", "columns")
 	s.isRefused(create(`{"name": "bad", "table": "public.gone", "columns": ["title"], "into": {"table": "gone_embedding"}}`), "gone")
@@ -176,13 +176,13 @@ func TestAsked_BySQL(t *testing.T) {
 	s.isRefused(`change_pipeline('titles', '{"columns": ["none"]}')`, "none")
 	s.stands("titles", health.UpToDate)
 
-	// A change takes the keys that it names.
+	// A change replaces the keys that it names.
 	s.does(`change_pipeline('titles', '{"where": "id > 1"}')`)
 	s.vectorsOf("titles_embedding", 2)
 	s.does(`change_pipeline('titles', '{"where": null}')`)
 	s.vectorsOf("titles_embedding", 3)
 
-	// Those of the file come and go beside them.
+	// Pipelines of the file come and go beside them.
 	s.rewrite(file, liveDocs, strings.ReplaceAll(liveBodies, "bodies", "others"))
 	s.vectorsOf("others_embedding", 3)
 	s.rewrite(file, liveDocs)
@@ -190,14 +190,14 @@ func TestAsked_BySQL(t *testing.T) {
 		names := testenv.Value[string](s.db, "SELECT string_agg(name, ' ' ORDER BY name) FROM embedsidecar.pipeline")
 		return names == "bodies docs titles", names
 	})
-	// A file that names what is declared is refused, and what is declared stays.
+	// A file that names a declared pipeline is refused, and the declared one stays.
 	s.rewrite(file, liveDocs, liveBodies)
 	s.refused(d, "bodies")
-	s.does(create(strings.ReplaceAll(askTitles, "titles", "more"))) // a bad file keeps no request waiting
+	s.does(create(strings.ReplaceAll(askTitles, "titles", "more"))) // a bad file does not block requests
 	s.does("drop_pipeline('more')")
 	d.end(syscall.SIGTERM, 0)
 
-	// They outlive restarts, also with a file that names none.
+	// They survive restarts, also with a file without pipelines.
 	nothing := filepath.Join(t.TempDir(), "none.yaml")
 	if err := os.WriteFile(nothing, []byte("version: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestAsked_BySQL(t *testing.T) {
 	s.does("drop_pipeline('bodies')")
 	s.does("drop_pipeline('titles')")
 	s.vectorsOf("titles_embedding", 4) // its vectors stay
-	s.does(create(askTitles))          // and come back without being paid for again
+	s.does(create(askTitles))          // and are used again without embedding
 	s.stands("titles", health.UpToDate)
 	if n := testenv.Value[int64](s.db, "SELECT tokens_embedded FROM embedsidecar.status WHERE pipeline = 'titles'"); n != 0 {
 		t.Errorf("%d tokens were embedded again", n)
@@ -220,7 +220,7 @@ func TestAsked_BySQL(t *testing.T) {
 		t.Errorf("the pipeline comes from %q", origin)
 	}
 	d.end(syscall.SIGTERM, 0)
-	s.run(0, "uninstall", "titles", "--yes") // by hand, it is not declared any more
+	s.run(0, "uninstall", "titles", "--yes") // by hand: it is no longer declared
 	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.declared"); n != 0 {
 		t.Errorf("%d are declared still", n)
 	}
@@ -228,8 +228,8 @@ func TestAsked_BySQL(t *testing.T) {
 	s.has(audit, "create_pipeline done", "create_pipeline refused", "change_pipeline done", "drop_pipeline done")
 }
 
-// Of a dry run is told what it would do, with its costs and what is lost, or why it would be refused, by a sidecar and
-// by embedsidecar apply. It changes nothing, and counts as nothing that is configured, asked for or done.
+// A dry run reports the changes with costs and losses, or why the request would be refused, both in a sidecar and in
+// embedsidecar apply. It changes nothing, and counts neither as configured nor as requested or done.
 func TestAsked_ADryRunOnlyTells(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -263,7 +263,7 @@ func TestAsked_ADryRunOnlyTells(t *testing.T) {
 		}
 	}
 	stdout, _ = s.run(0, "apply", "--yes", "--config", file)
-	s.has(stdout, fmt.Sprintf(`request %d: create pipeline "bodies", a dry run`, id))
+	s.has(stdout, fmt.Sprintf(`request %d: create pipeline "bodies" (dry run)`, id))
 	s.comesTo(id, "planned")
 	creates(s.planOf(id))
 
@@ -317,8 +317,8 @@ func TestAsked_ADryRunOnlyTells(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// A file that names a declared pipeline while nothing runs goes before it. Dropping what is declared leaves the file
-// its own.
+// A file that names a declared pipeline while nothing runs takes precedence. Dropping the declared pipeline leaves that
+// of the file.
 func TestP1_DroppingWhatIsDeclaredLeavesTheFileItsPipeline(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -330,14 +330,14 @@ func TestP1_DroppingWhatIsDeclaredLeavesTheFileItsPipeline(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 	s.rewrite(file, liveDocs, strings.Replace(liveBodies, "columns: [body]", "text: upper(body)", 1))
 	d = s.start("--config", file)
-	d.logged("a pipeline that is declared by SQL or HTTP does not fit the configuration, which goes before it", "msg")
+	d.logged("a pipeline declared by SQL or HTTP conflicts with the configuration, which takes precedence", "msg")
 	s.does("drop_pipeline('bodies')")
 	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
 	s.vectorsOf("bodies_embedding", 4)
 	s.stands("bodies", health.UpToDate)
 	d.end(syscall.SIGTERM, 0)
 
-	// So does apply, where no sidecar carries requests out.
+	// So does apply, if no sidecar carries out requests.
 	s.rewrite(file, liveDocs)
 	s.run(0, "uninstall", "bodies", "--yes")
 	d = s.start("--config", file)
@@ -353,7 +353,7 @@ func TestP1_DroppingWhatIsDeclaredLeavesTheFileItsPipeline(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// Without a sidecar that sets up pipelines, embedsidecar apply carries requests out, and plan tells of them.
+// Without a sidecar that sets up pipelines, embedsidecar apply carries out requests, and plan shows them.
 func TestAsked_ApplyCarriesThemOut(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
@@ -369,7 +369,7 @@ func TestAsked_ApplyCarriesThemOut(t *testing.T) {
 	s.has(stdout, fmt.Sprintf(`request %d: create pipeline "bodies"`, good), "refused")
 	s.comesTo(good, "done")
 	s.comesTo(bad, "refused")
-	s.vectorsOf("bodies_embedding", 2) // by the sidecar, which sets nothing up
+	s.vectorsOf("bodies_embedding", 2) // embedded by the sidecar, which sets nothing up
 	stdout, _ = s.run(0, "plan", "--config", file, "-o", "json")
 	s.has(stdout, `"unchanged"`)
 	drop, _, _ := s.asks("drop_pipeline('bodies')")
@@ -378,7 +378,7 @@ func TestAsked_ApplyCarriesThemOut(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// A sidecar that is killed with a request in its hands leaves it to the next one, and it takes effect once.
+// If a sidecar is killed while it carries out a request, the next one does it, and it takes effect once.
 func TestAsked_AKilledSidecarLeavesItsRequest(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"app/request-taken", "app/request-done"} {
@@ -417,7 +417,7 @@ func TestAsked_AKilledSidecarLeavesItsRequest(t *testing.T) {
 	}
 }
 
-// A request that ended the program 20 times, each at another time, is not begun again.
+// A request that ended the program 20 times is not started again.
 func TestAsked_WhatEndsTheProgramEachTimeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -428,11 +428,11 @@ func TestAsked_WhatEndsTheProgramEachTimeIsRefused(t *testing.T) {
 	d.ends(-1)
 	s.db.MustExecSuper(`UPDATE embedsidecar.request SET tries = 20, counted_at = now() - interval '1 min'`)
 	d = s.start("--config", file)
-	s.has(s.comesTo(id, "refused"), "begun 20 times", "ended each time")
+	s.has(s.comesTo(id, "refused"), "started 20 times", "ended each time")
 	d.end(syscall.SIGTERM, 0)
 }
 
-// Of two sidecars one carries a request out, and the other follows.
+// One of two sidecars carries out a request, and the other follows.
 func TestAsked_TwoSidecars(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -465,7 +465,7 @@ func TestAsked_TwoSidecars(t *testing.T) {
 	two.end(syscall.SIGTERM, 0)
 }
 
-// dying starts a sidecar that is killed at a place.
+// dying starts a sidecar that is killed at a failpoint.
 func (s *stage) dying(place string, args ...string) *daemon {
 	s.t.Helper()
 	return s.prepared(func(c *exec.Cmd) { c.Env = append(c.Env, failpoint.Env+"="+place+"=kill") },

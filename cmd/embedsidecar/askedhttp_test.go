@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// By HTTP it is the same: an answer waits for the outcome, and says where to look.
+// HTTP is the same: the answer waits for the outcome, and says where to look for it.
 func TestAsked_ByHTTP(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -54,14 +54,14 @@ func TestAsked_ByHTTP(t *testing.T) {
 	ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s", `{"table": "docs"}`, http.StatusUnprocessableEntity,
 		"public.docs", "columns", "into")
 	ask(admin, http.MethodPost, "/api/v1/pipelines", `[]`, http.StatusUnprocessableEntity)
-	// What a token asks for computes only, whatever the role may.
+	// A token's pipelines may only use harmless expressions, whatever the role may do.
 	ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s", `{"name": "bad", "table": "docs", "text": "pg_read_file('/etc/passwd')", "into": {"table": "bad_embedding"}}`,
 		http.StatusUnprocessableEntity, "pg_read_file")
 	ask(admin, http.MethodPatch, "/api/v1/pipelines/bodies?wait=60s", `{"where": "id > 1", "text": "lower(body)", "columns": null}`, http.StatusOK)
 	s.vectorsOf("bodies_embedding", 2)
 	ask(admin, http.MethodPatch, "/api/v1/pipelines/docs", `{"where": "id > 1"}`, http.StatusConflict, file)
 	ask(admin, http.MethodDelete, "/api/v1/pipelines/docs", "", http.StatusConflict, file)
-	// Its labels choose it in the lists.
+	// Labels choose it in the lists.
 	ask(admin, http.MethodPatch, "/api/v1/pipelines/bodies?wait=60s", `{"labels": {"project": "helpdesk"}}`, http.StatusOK)
 	s.does(create(strings.Replace(askTitles, "{", `{"labels": {"project": "shop"}, `, 1)))
 	s.stands("titles", health.UpToDate)

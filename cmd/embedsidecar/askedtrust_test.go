@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner: a role that may ask gets no pipeline over tables of others, and
-// has nothing of its own run with the rights of the sidecar.
+// TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner: a role that may request pipelines gets none over tables of
+// others, and cannot run code of its own with the rights of the sidecar.
 func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
@@ -62,24 +62,24 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	if strings.Contains(text, "the trap has run") {
 		t.Errorf("the trap has run: %s", text)
 	}
-	// Nor does a table in public take a name over from one elsewhere.
+	// Nor does a table in public take over the name of a table elsewhere.
 	s.db.MustExec(`CREATE SCHEMA far; CREATE TABLE far.mine (id int PRIMARY KEY, body text)`)
 	s.does(create(`{"table": "far.mine", "columns": ["body"], "into": {"table": "far.mine_embedding"}}`))
 	s.has(s.comesTo(asked(create(`{"name": "own", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`)), "refused"),
 		`the name "mine" means pipeline "far.mine"`)
 	s.does("drop_pipeline('far.mine')")
-	// What computes only passes: who sets up is another matter. As the role that owns all, anything does.
+	// Harmless expressions pass; the set-up itself may still fail. A role that owns everything may use any expression.
 	good := asked(overMine("text", `"concat_ws(' ', lower(body), left(body, 3))"`))
 	s.has(s.comesTo(good, "refused"), "mine") // the sidecar does not own the table
-	// A pipeline of another's.
+	// A pipeline of another owner.
 	s.does(create(askBodies))
-	s.has(s.comesTo(asked("drop_pipeline('bodies')"), "refused"), "has not the rights of the owner of")
-	s.has(s.comesTo(asked("drop_pipeline('bodies', dry_run => true)"), "refused"), "has not the rights of the owner of")
-	s.has(s.comesTo(asked(`change_pipeline('bodies', '{"where": "true"}')`), "refused"), "has not the rights of the owner of")
+	s.has(s.comesTo(asked("drop_pipeline('bodies')"), "refused"), "lacks the rights of the owner of")
+	s.has(s.comesTo(asked("drop_pipeline('bodies', dry_run => true)"), "refused"), "lacks the rights of the owner of")
+	s.has(s.comesTo(asked(`change_pipeline('bodies', '{"where": "true"}')`), "refused"), "lacks the rights of the owner of")
 	s.stands("bodies", health.UpToDate)
 	d.end(syscall.SIGTERM, 0)
 
-	// Who is gone has no rights left, though another role has his name by then.
+	// A dropped role has no rights, even if another role has its name now.
 	gone := tenant + "_gone"
 	s.db.MustExecSuper(fmt.Sprintf(`CREATE ROLE %[1]s; GRANT USAGE ON SCHEMA embedsidecar TO %[1]s;
 		GRANT EXECUTE ON FUNCTION embedsidecar.drop_pipeline TO %[1]s; SET SESSION AUTHORIZATION %[1]s;
@@ -87,10 +87,10 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		DROP OWNED BY %[1]s; DROP ROLE %[1]s; CREATE ROLE %[1]s SUPERUSER`, gone))
 	t.Cleanup(func() { s.db.MustExecSuper("DROP ROLE " + gone) })
 	d = s.start("--config", file)
-	s.has(s.comesTo(testenv.Value[int64](s.db, "SELECT max(request_id) FROM embedsidecar.request"), "refused"), "is not there any more")
+	s.has(s.comesTo(testenv.Value[int64](s.db, "SELECT max(request_id) FROM embedsidecar.request"), "refused"), "no longer exists")
 	d.end(syscall.SIGTERM, 0)
 
-	// Bounds of what waits.
+	// Limits of pending requests.
 	_, err = pool.Exec(t.Context(), `SELECT embedsidecar.create_pipeline(jsonb_build_object('name', 'p' || i)) FROM generate_series(1, 200) AS i`)
 	if err == nil || !strings.Contains(err.Error(), "100 requests") {
 		t.Errorf("200 at once: %v", err)
@@ -100,19 +100,19 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL, false)", "permission denied")
 }
 
-// overMine asks for a pipeline over the table mine.
+// overMine requests a pipeline over the table mine.
 func overMine(key, value string) string {
 	return create(`{"name": "mine", "table": "public.mine", "` + key + `": ` + value + `, "into": {"table": "mine_embedding"}}`)
 }
 
-// refusedOfATenant is what a role asks for that owns the tables mine and odd, and words of the refusals.
+// refusedOfATenant has the requests of a role that owns the tables mine and odd, and words of their refusals.
 func refusedOfATenant(database string) map[string][]string {
 	odd := func(filter string) string {
 		return create(`{"name": "odd", "table": "public.odd", "columns": ["body"], "where": "` + filter +
 			`", "into": {"table": "odd_embedding"}}`)
 	}
 	return map[string][]string{
-		// The server reads literals while it parses.
+		// The server evaluates literals while it parses.
 		overMine("text", `"('{1}'::public.dom[])::text"`):                                 {"names"},
 		overMine("text", `"CAST('(1)' AS /* of */ \"public\" -- a type\n . pair)::text"`): {"names"},
 		overMine("text", `"concat(public.span '[1,2]')"`):                                 {"names"},
@@ -128,9 +128,9 @@ func refusedOfATenant(database string) map[string][]string {
 		odd(`coalesce(r, '(1,a,\"{b}\",c)') IS NULL`):            {"whole row"},
 		odd(`coalesce(U&\"\\0072\", '(1,a,\"{b}\",c)') IS NULL`): {"names"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
-		create(askBodies): {"has not the rights of the owner of", "docs"},
-		"create_pipeline('" + askBodies + "', dry_run => true)":                                                                                                                             {"has not the rights of the owner of", "docs"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "closed.mine_embedding"}}`):                                                                 {"has not the rights of the owner of", "closed.mine_embedding"},
+		create(askBodies): {"lacks the rights of the owner of", "docs"},
+		"create_pipeline('" + askBodies + "', dry_run => true)":                                                                                                                             {"lacks the rights of the owner of", "docs"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "closed.mine_embedding"}}`):                                                                 {"lacks the rights of the owner of", "closed.mine_embedding"},
 		create(`{"name": "public.docs", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`):                                                                 {"means pipeline", "docs"},
 		overMine("text", `"public.trap(body)"`):                                                                                                                                             {"trap"},
 		overMine("text", `"body::public.dom::text"`):                                                                                                                                        {"dom"},
@@ -148,9 +148,9 @@ func refusedOfATenant(database string) map[string][]string {
 	}
 }
 
-// TestTrust_ANameThatBecameAnothersIsJudgedAgain: what a role asked for over its own table does not go over to the
-// table of another owner that has the name by then, neither in a sidecar that runs, nor at a start, nor by init. It
-// does where the new table is the role's own again.
+// TestTrust_ANameThatBecameAnothersIsJudgedAgain: a request for a role's own table does not apply to a table of another
+// owner that gets the name later: neither in a running sidecar, nor at a start, nor by init. It applies to a new table
+// of the same role.
 func TestTrust_ANameThatBecameAnothersIsJudgedAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
@@ -176,7 +176,7 @@ func TestTrust_ANameThatBecameAnothersIsJudgedAgain(t *testing.T) {
 	as(asker, "DROP TABLE gone; ALTER TABLE renamed RENAME TO renamed_old")
 	before := testenv.Value[string](s.db, "SELECT string_agg(e::text, ' ') FROM renamed_embedding AS e")
 	as(other, table("gone", "secret")+"; "+table("renamed", "secret"))
-	words := []string{"role \"" + asker + "\", who asked for it, has not the rights of the owner of public."}
+	words := []string{"role \"" + asker + "\", who requested it, lacks the rights of the owner of public."}
 	stay := func() {
 		t.Helper()
 		if n := testenv.Value[int](s.db, `SELECT count(*)::int FROM embedsidecar.pipeline AS p JOIN pg_class AS c
@@ -205,8 +205,8 @@ func TestTrust_ANameThatBecameAnothersIsJudgedAgain(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestTrust_ANameGoesOnMeaningWhatItMeant: a table of the same name in another schema, and a pipeline over it, do not
-// come to be meant by who does not name a schema.
+// TestTrust_ANameGoesOnMeaningWhatItMeant: a name without a schema keeps its meaning when a table of that name in
+// another schema gets a pipeline.
 func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
@@ -219,7 +219,7 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 	s.does(create(`{"table": "public.notes", "columns": ["body"], "into": {"table": "notes_embedding"}}`))
 	s.isRefused(create(`{"name": "notes", "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`), "means pipeline", "public.notes")
 	s.does(create(`{"table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`))
-	// Nor does a name mean several pipelines, or none, where somebody types or pastes it.
+	// Nor does a name that a user types or pastes mean several pipelines, or none.
 	for _, name := range []string{"*", "not?s", "--yes", "label:team=a", " docs", "docs ", "do\u202ecs", ".."} {
 		s.isRefused(create(fmt.Sprintf(`{"name": %q, "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`, name)),
 			"could be taken for")
@@ -230,8 +230,8 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 	stdout, _ := s.run(0, "pause", "notes", "-o", "json")
 	s.has(stdout, "public.notes")
 
-	// One that is called otherwise than its table is meant by the table's name, too. Whoever names a table after it, or
-	// after it with its schema, does not take its place.
+	// A pipeline whose name differs from its table's is also meant by the table's name. A table named after the pipeline,
+	// or after its schema and name, does not take its place.
 	s.db.MustExec(`CREATE TABLE news (id int PRIMARY KEY, body text)`)
 	for _, other := range []string{"lair.news", `lair."public.news"`} {
 		s.db.MustExec(`CREATE TABLE ` + other + ` (id int PRIMARY KEY, body text)`)
@@ -253,8 +253,8 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestTrust_WhoAskedForAPipelineStopsNobody: one whose table its owner has dropped, or made of another form, stands in
-// the way of no set-up of others: neither of the file's, nor of those that are asked for.
+// TestTrust_WhoAskedForAPipelineStopsNobody: if the owner drops or alters the table of a requested pipeline, other
+// set-ups still work, those of the file and of other requests.
 func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
@@ -305,8 +305,8 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestTrust_WhoAsksForAPipelineAsksHimself: maintenance of a table, and a foreign key, run the code of its owner in the
-// sessions of others. What it asks for there is not asked by them.
+// TestTrust_WhoAsksForAPipelineAsksHimself: maintenance of a table and foreign keys run the code of its owner in
+// sessions of other roles. A request made there is not a request of these roles.
 func TestTrust_WhoAsksForAPipelineAsksHimself(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
@@ -360,7 +360,7 @@ func TestTrust_WhoAsksForAPipelineAsksHimself(t *testing.T) {
 	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.request"); n != 0 {
 		t.Errorf("there are %d requests", n)
 	}
-	// What is part of their own statements is theirs.
+	// Requests in their own statements are their own.
 	if _, err := pool.Exec(t.Context(), `
 		CREATE FUNCTION checked() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM public.asks(); RETURN true; END $$;
 		CREATE TABLE checks (body text CHECK (public.checked()))`); err != nil {

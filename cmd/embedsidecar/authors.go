@@ -19,7 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/scaffold"
 )
 
-// pluginsTestCommand finds out whether a plugin keeps the contract.
+// pluginsTestCommand checks whether a plugin keeps the contract.
 type pluginsTestCommand struct {
 	env, only cli.StringSlice
 	soak      time.Duration
@@ -46,10 +46,10 @@ func newPluginsTest() *command {
 	}
 }
 
-// mostPatience is as good as no end.
+// mostPatience is practically no limit.
 const mostPatience = 1000
 
-// pluginVariables is the flag for what a plugin under test finds in its environment.
+// pluginVariables is the flag for environment variables of a plugin under test.
 func pluginVariables(into *cli.StringSlice) cli.Flag {
 	return own.list("env", into, "`NAME=VALUE` variable for the plugin; again for more")
 }
@@ -66,7 +66,7 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 		return misuse("--patience: expected a number from 1 to %d, not %d", mostPatience, c.patience)
 	}
 	options := conformance.Options{Only: c.only.Value(), Soak: c.soak, Patience: c.patience}
-	if env.out.ForPeople() { // a line each, as it comes: some take a while
+	if env.out.ForPeople() { // print each line as it comes: some checks take a while
 		options.Progress = func(check conformance.Check) { _, _ = io.WriteString(env.stdout, c.line(env, check)) }
 	}
 	report, err := plugin.Keeps(ctx, options)
@@ -83,7 +83,7 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 	return nil
 }
 
-// line words one check for a person.
+// line formats one check for people.
 func (c *pluginsTestCommand) line(env *environment, check conformance.Check) string {
 	verdict := fmt.Sprintf("%-4s", check.Verdict)
 	if env.out.Color {
@@ -122,7 +122,7 @@ func (c *pluginsTestCommand) show(env *environment, r *conformance.Report) error
 		counts[conformance.Fail], left)
 }
 
-// pluginUnderTest finds the plugin of the first argument, by its file or its name, and its environment.
+// pluginUnderTest finds the plugin that the first argument names, by file or name, with its environment.
 func (e *environment) pluginUnderTest(variables []string) (registry.Trial, error) {
 	found, err := e.plugins().Trial(e.args[0])
 	if err != nil {
@@ -138,7 +138,7 @@ func (e *environment) pluginUnderTest(variables []string) (registry.Trial, error
 	return found, nil
 }
 
-// pluginsNewCommand writes the beginning of a plugin.
+// pluginsNewCommand creates a plugin project.
 type pluginsNewCommand struct {
 	language, dir, sdk string
 }
@@ -176,7 +176,7 @@ func (c *pluginsNewCommand) run(_ context.Context, env *environment) error {
 			return err
 		}
 	}
-	env.say("%s tells how to build, test and try it", filepath.Join(dir, "README.md"))
+	env.say("see %s to build, test and try it", filepath.Join(dir, "README.md"))
 	return nil
 }
 

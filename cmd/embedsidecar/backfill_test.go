@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestBackfill_TellsWhatItTakes: of the rows that have no vector of their text, and of no others, as somebody who may
-// read them; it asks for nothing, and then embeds as many as it told.
+// TestBackfill_TellsWhatItTakes: a dry run estimates only the rows without a vector of their text, for a role that may
+// read them. It queues nothing. The backfill then embeds as many texts as estimated.
 func TestBackfill_TellsWhatItTakes(t *testing.T) {
 	t.Parallel()
 	testenv.InTurn(t, 1, "", func(t *testing.T, major int) {
@@ -53,7 +53,7 @@ func TestBackfill_TellsWhatItTakes(t *testing.T) {
 		stdout, _ := s.run(0, "backfill", "--dry-run")
 		s.has(stdout, "TO EMBED", "public.docs", "scan_would_be_requested")
 
-		// Who may act and not read the table is told what would be done, and why not what it takes.
+		// A role that may act but not read the table is told what would be done, and why there is no estimate.
 		_, operator := s.db.SQLRoles()
 		s.as(operator)
 		s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner)
@@ -74,7 +74,7 @@ func TestBackfill_TellsWhatItTakes(t *testing.T) {
 		}
 		s.run(0, "verify")
 
-		// Whoever has all of it embedded again, or changes the text, is told what that takes; the same definition none.
+		// Reembed, and a changed text, have an estimate; an unchanged definition has none.
 		stdout, _ = s.run(0, "reembed", "docs", "--dry-run", "-o", "json")
 		again := decoded[map[string][]app.Backfilled](t, stdout)["pipelines"][0]
 		if again.Result != "reembed_would_be_requested" || again.Estimate == nil || again.Estimate.Texts != 6 {

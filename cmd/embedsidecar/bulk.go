@@ -75,7 +75,8 @@ func (c *bulkCommand) run(ctx context.Context, env *environment) error {
 	return errors.Join(err, resumed)
 }
 
-// drained has what is queued embedded first, for a while. What is left after it waits longer, and is not lost.
+// drained waits, for a limited time, until queued rows are embedded. What is left is not lost: it waits until after the
+// load.
 func (c *bulkCommand) drained(ctx context.Context, env *environment, pool *pgxpool.Pool, names []string) error {
 	if c.drain == 0 {
 		return nil
@@ -96,14 +97,14 @@ func (c *bulkCommand) drained(ctx context.Context, env *environment, pool *pgxpo
 	return nil
 }
 
-// bulk is a load under way.
+// bulk is a running load.
 type bulk struct {
 	env   *environment
 	actor *verbs.Actor
-	load  verbs.Load // what we have paused
+	load  verbs.Load // what this load has paused
 }
 
-// pause pauses pipelines, and tells of those that were paused before.
+// pause pauses pipelines, and reports those that were already paused.
 func (b *bulk) pause(ctx context.Context, names []string) (err error) {
 	var list []verbs.Outcome
 	b.load, list, err = b.actor.BeginLoad(ctx, names)
@@ -119,7 +120,7 @@ func (b *bulk) pause(ctx context.Context, names []string) (err error) {
 	return err
 }
 
-// resume lets go on what was paused.
+// resume resumes what pause has paused.
 func (b *bulk) resume(ctx context.Context) error {
 	if b.load.Nothing() {
 		return nil

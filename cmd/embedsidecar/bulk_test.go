@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// loader is a program that bulk runs: it says whether it finds all paused, and does what its argument says.
+// loader is the program that bulk runs: it reports whether everything is paused, and does what its argument says.
 func loader() {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, os.Getenv("EMBEDSIDECAR_DATABASE_URL"))
@@ -34,7 +34,7 @@ func loader() {
 	}
 	fmt.Println("at work:", on)
 	switch what := os.Args[1]; what {
-	case "copy": // rows come with vectors of their own, and some that are there get others
+	case "copy": // rows come with vectors, and some existing rows get other ones
 		sql, err := io.ReadAll(os.Stdin)
 		if err != nil {
 			panic(err)
@@ -65,14 +65,14 @@ func loader() {
 	}
 }
 
-// loads runs bulk with an input, which must end with a status, and looks that all is as it was before: docs goes on,
-// and other, which somebody had paused, does not.
+// loads runs bulk with an input and a wanted exit status, and checks the state afterwards: docs is resumed, and other,
+// which was paused before, is not.
 func (s *stage) loads(status int, input string, args ...string) (stdout, stderr string) {
 	s.t.Helper()
 	c := s.command(append([]string{"bulk"}, args...)...)
 	var out, errOut bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = strings.NewReader(input), &out, &errOut
-	_ = c.Run() // its status tells
+	_ = c.Run() // checked by its status
 	if got := c.ProcessState.ExitCode(); got != status {
 		s.t.Errorf("bulk %v: status %d, want %d\n%s%s", args, got, status, out.String(), errOut.String())
 	}
@@ -89,16 +89,16 @@ func (s *stage) goesOn() {
 	}
 }
 
-// drains returns what wait tells of a pipeline.
+// drains returns the result of wait for a pipeline.
 func (s *stage) drains(status int, args ...string) caughtup.Drained {
 	s.t.Helper()
 	stdout, _ := s.run(status, append([]string{"wait", "-o", "json"}, args...)...)
 	return decoded[map[string][]caughtup.Drained](s.t, stdout)["pipelines"][0]
 }
 
-// TestP1_ABulkLoad: it finds everything embedded and paused, its input, output and status are those of the program that
-// it runs, and what it has paused goes on, however that ends. What was loaded has vectors of its text in the end,
-// whatever vectors came with it.
+// TestP1_ABulkLoad: the program finds everything embedded and paused, has the input, output and status of bulk, and
+// pipelines are resumed however it ends. Loaded rows end up with vectors of their texts, whatever vectors they came
+// with.
 func TestP1_ABulkLoad(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -114,7 +114,7 @@ pipelines:
 	s.run(0, "pause", "other")
 	const junk = `'[9,9,9,9,9,9,9,9]'`
 
-	// Nobody works yet.
+	// No sidecar runs yet.
 	s.inTime(exitTimeout, "--timeout", []string{"wait", "docs"}, "no sidecar runs", "embedsidecar run")
 	stdout, stderr := s.loads(0, "", "docs", "--", "loader", "0")
 	s.has(stdout, "at work: false")
@@ -145,7 +145,7 @@ pipelines:
 	d.end(syscall.SIGTERM, 0)
 }
 
-// endsAnyhow: however the program ends, what was paused goes on.
+// endsAnyhow: pipelines are resumed however the program ends.
 func (s *stage) endsAnyhow() {
 	t := s.t
 	t.Helper()
@@ -171,7 +171,7 @@ func (s *stage) endsAnyhow() {
 		t.Fatal(err)
 	}
 	says("told once")
-	b.end(syscall.SIGTERM, 7) // nobody is so impatient that all stays paused
+	b.end(syscall.SIGTERM, 7) // a second signal does not leave pipelines paused
 	s.goesOn()
 	audit := func() []string {
 		return testenv.Values[string](s.db, "SELECT action || count(*) FROM embedsidecar.audit WHERE said_by LIKE '%by bulk' GROUP BY action ORDER BY 1")
@@ -188,7 +188,7 @@ func (s *stage) endsAnyhow() {
 	}
 }
 
-// pausedBefore: what somebody has paused stays so, and drain says so, by command and by SQL.
+// pausedBefore: pipelines that were paused before stay paused, and drain says so, by command and by SQL.
 func (s *stage) pausedBefore() {
 	t := s.t
 	t.Helper()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestP10_StatusTellsCausesAndWhoIsPaused: rows that failed by class and code, with one of each; and the command that
-// lets all go on that are paused, however they were.
+// TestP10_StatusTellsCausesAndWhoIsPaused: status shows failed rows by class and code with an example each, and the
+// command that resumes everything that is paused.
 func TestP10_StatusTellsCausesAndWhoIsPaused(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)

@@ -47,7 +47,7 @@ func showFindings(env *environment, list []check.Finding) error {
 		if f.Status == check.OK && env.quiet {
 			continue
 		}
-		// A line each, because details are sentences.
+		// One line each, because details are sentences.
 		if err := env.printf("%-5s  %s: %s\n", f.Status, wording.OneLine(f.Name),
 			env.redact.Text(wording.OneLine(f.Detail))); err != nil {
 			return err
@@ -61,8 +61,8 @@ func showFindings(env *environment, list []check.Finding) error {
 	return nil
 }
 
-// healthcheckCommand asks a sidecar of this machine how it is, for health checks of containers, which have no other
-// program to ask with.
+// healthcheckCommand probes a sidecar of this machine, for health checks of containers that have no other program for
+// it.
 type healthcheckCommand struct {
 	ready bool // ask /readyz instead of /livez
 }

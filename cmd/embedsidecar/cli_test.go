@@ -27,7 +27,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 )
 
-// call runs the program with commands whose work is replaced by a probe.
+// call runs the program with commands that are replaced by a probe.
 func call(t *testing.T, probe func(ctx context.Context, env *environment) error, environ []string,
 	args ...string,
 ) (code int, stdout, stderr string) {
@@ -46,8 +46,8 @@ func call(t *testing.T, probe func(ctx context.Context, env *environment) error,
 	return code, out.String(), errOut.String()
 }
 
-// Every flag of every command must be understood before the command, after it, and behind arguments. Flags that exclude
-// each other take turns, and so do the names of a flag.
+// Every flag of every command is accepted before the command, after it, and behind arguments. Exclusive flags and the
+// names of a flag are tried in turn.
 func TestFlags_MayStandAnywhere(t *testing.T) {
 	turns := [][]string{
 		{"into-table", "database-url-file", "stream-url-file", "dry-run", "config", "no-auth"},
@@ -98,7 +98,7 @@ func TestFlags_MayStandAnywhere(t *testing.T) {
 	}
 }
 
-// sample returns a value for a flag, "" for a switch, and a check that it arrived.
+// sample returns a value for a flag ("" for a switch) and a check that it arrived.
 func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 	name := f.Names()[0]
 	anything := func(*environment) error { return nil }
@@ -350,8 +350,7 @@ func TestOutput_HoldsNoPassword(t *testing.T) {
 	}
 }
 
-// A container's log is its stdout; what a command run beside it by exec, with the same variables, writes there is its
-// answer alone.
+// A container's log is its stdout. A command run in it by exec, with the same variables, writes only its data there.
 func TestLogOutput_IsThatOfRunAndServe(t *testing.T) {
 	for command, daemon := range map[string]bool{"run": true, "serve": true, "status": false, "check": false} {
 		for output, want := range map[string]bool{"stdout": daemon, "stderr": false} {

@@ -20,46 +20,46 @@ const (
 	groupObserve = "Observe"
 	groupOperate = "Operate"
 	groupSearch  = "Search"
-	groupPlugins = "Plugins" // what is done with plugins outside the run
-	groupModels  = "Models"  // what is done with model folders
+	groupPlugins = "Plugins" // plugins, apart from the run
+	groupModels  = "Models"  // model folders
 	groupAdmin   = "Administration"
 	groupConfig  = "Configuration"
 	groupTool    = "This program"
-	groupGeneral = "General" // of the flags that every command has
+	groupGeneral = "General" // flags that every command has
 )
 
-// command is one command, or a family of them. Its run gets all settings merged and checked.
+// command is a command or a family of commands. run gets all settings merged and checked.
 type command struct {
 	name, usage, description string
-	family                   string     // the word before its name: "plugins" of plugins list
-	members                  []*command // of a family, which only chooses among them
+	family                   string     // first word of its path: "plugins" of plugins list
+	members                  []*command // of a family, which has no run
 	group                    string
 	arguments                string // for the help text: "PIPELINE TEXT"
 	minArgs, maxArgs         int    // maxArgs < 0: any number
 	flags                    []cli.Flag
-	settings                 []string // groups of settings that matter here; the others are taken too, and hidden
-	unused                   []string // flags of these groups that do nothing here: taken, and hidden
-	pipelines                bool     // the flags that describe pipelines matter here
-	acts                     bool     // --yes and --dry-run matter here
-	// works until told to stop: its log tells of life events, that of others of trouble only
+	settings                 []string // groups of settings that are used here; the others are accepted and hidden
+	unused                   []string // unused flags of these groups: accepted and hidden
+	pipelines                bool     // the flags that describe pipelines are used here
+	acts                     bool     // has --yes and --dry-run
+	// runs until stopped; its log has life events, that of other commands only problems
 	daemon bool
-	// works until told to stop: that is its end, and no error
+	// runs until stopped, and that is not an error
 	endless bool
-	// looks at what runs: a mistake in the settings, which only the next start will meet, does not count
+	// inspects what runs: mistakes in the settings, which concern the next start, are ignored
 	probe bool
-	reach reach // where several databases are configured
-	// adds the flags that arguments stand for; nil: none does
+	reach reach // with several databases
+	// adds the flags that arguments stand for; may be nil
 	stand func(args []string, given map[string][]string)
 	run   func(ctx context.Context, env *environment) error
 }
 
-// reach is how far a command goes where several databases are configured.
+// reach says which databases a command uses if several are configured.
 type reach int
 
 const (
-	oneDatabase  reach = iota // of those that use a database: it is to be chosen
-	eachDatabase              // one after the other, unless some are chosen
-	allDatabases              // it does that by itself
+	oneDatabase  reach = iota // the user must choose it
+	eachDatabase              // one after another, unless some are chosen
+	allDatabases              // the command handles them itself
 )
 
 // asksDatabase reports whether a command uses a database.
@@ -67,7 +67,7 @@ func (c *command) asksDatabase() bool { return slices.Contains(c.settings, confi
 
 var databaseGroups = []string{config.GroupDatabase}
 
-// newFamily returns the command that chooses among others by their names.
+// newFamily returns a command that chooses among its members by name.
 func newFamily(name string, members ...*command) *command {
 	for _, c := range members {
 		c.family = name
@@ -75,10 +75,10 @@ func newFamily(name string, members ...*command) *command {
 	return &command{name: name, members: members}
 }
 
-// path is the name as it is called: "plugins list".
+// path is the name as typed: "plugins list".
 func (c *command) path() string { return strings.TrimSpace(c.family + " " + c.name) }
 
-// leaves returns the commands that do something.
+// leaves returns the commands that are not families.
 func leaves(commands []*command) []*command {
 	var all []*command
 	for _, c := range commands {
@@ -91,12 +91,12 @@ func leaves(commands []*command) []*command {
 	return all
 }
 
-// choose is the error of a family, or of the program, that was called with these words, none of which is a member.
+// choose returns the error of a family, or of the program, that was called with these words: the first is no member.
 func (c *command) choose(words []string) error {
 	names := lists.Map(c.members, func(m *command) string { return m.name })
-	all, missing, known := names, fmt.Errorf("%s wants a further word: %s", c.name, strings.Join(names, ", ")),
+	all, missing, known := names, fmt.Errorf("%s needs a subcommand: %s", c.name, strings.Join(names, ", ")),
 		c.name+" takes "+strings.Join(names, ", ")
-	help := "embedsidecar help " + c.name + " tells what they do"
+	help := "embedsidecar help " + c.name + " describes them"
 	if c.name == "" {
 		missing, known, help = errors.New("a command is missing"), listHint, listHint
 		all = append(names, "help")
@@ -113,7 +113,7 @@ func (c *command) choose(words []string) error {
 
 const listHint = "embedsidecar help lists the commands"
 
-// allFlags returns the command's own flags, then those that every command has. Every call makes the shared ones again.
+// allFlags returns the command's own flags, then those that every command has. Each call makes new ones.
 func (c *command) allFlags() []cli.Flag {
 	all := slices.Concat(c.flags, pipelineFlags(c.pipelines), settingFlags(c.settings, c.unused), generalFlags(c.acts))
 	if c.asksDatabase() {
@@ -122,7 +122,7 @@ func (c *command) allFlags() []cli.Flag {
 	return all
 }
 
-// cli turns the command into one of the library, which finds it by its name and keeps its flags.
+// cli converts the command for the cli library, which finds it by name and keeps its flags.
 func (c *command) cli(p *program) *cli.Command {
 	l := &cli.Command{
 		Name: c.name, SkipFlagParsing: true, HideHelp: true,

@@ -12,10 +12,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
-// completeWord is what the scripts of shells put before the words of a line to be told how its last one may go on.
+// completeWord is the command with which the shell scripts ask for completions of the last word of a line.
 const completeWord = "__complete"
 
-// shells are the scripts for shells. Each asks the program itself, so none of them knows a command.
+// shells are the completion scripts. Each calls this program for the candidates.
 var (
 	//go:embed shells/complete.bash
 	bash string
@@ -45,7 +45,7 @@ func newCompletion() *command {
 	}
 }
 
-// complete prints how the last of some words may go on, one way a line, what it is behind a tab.
+// complete prints the completions of the last word, one a line, each with its description behind a tab.
 func (p *program) complete(words []string) error {
 	flags := knownFlags(leaves(p.commands))
 	begun := ""
@@ -73,7 +73,7 @@ func (p *program) complete(words []string) error {
 	return p.candidates(c, begun)
 }
 
-// flagValues are the words that a flag takes.
+// flagValues returns the values that a flag accepts.
 func flagValues(flag string) []string {
 	for _, s := range config.Settings() {
 		if s.Flag == flag || s.Path == "pipelines[]."+flag {
@@ -85,7 +85,7 @@ func flagValues(flag string) []string {
 	}[flag]
 }
 
-// candidates prints the flags of a command where one is begun, or else the commands it consists of.
+// candidates prints the flags of a command if the word begins with a dash, and otherwise its members.
 func (p *program) candidates(c *command, begun string) error {
 	found := map[string]string{}
 	switch {

@@ -36,7 +36,7 @@ func newConfigInit() *command {
 			}
 			f, err := os.OpenFile(env.args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 			if errors.Is(err, fs.ErrExist) {
-				return fail(exitConflict, err, "name another file, or take this one away first")
+				return fail(exitConflict, err, "name another file, or remove this one first")
 			} else if err != nil {
 				return fail(exitUsage, err)
 			}
@@ -53,7 +53,7 @@ func newConfigValidate() *command {
 		description: "Also looks for the named plugins, models and tokens file. Does not connect to a " +
 			"database: embedsidecar check does. Ends with status 2 if there is a mistake. For pipelines that deploy a file.",
 		settings: everySetting, pipelines: true, reach: allDatabases,
-		run: func(_ context.Context, env *environment) error { // what is wrong in itself was told before
+		run: func(_ context.Context, env *environment) error { // mistakes in the values were reported before
 			c := env.config
 			if err := c.Missing(env.node().Find); err != nil {
 				return err
@@ -122,14 +122,14 @@ func newApply() *command {
 	}
 }
 
-// apply sets up what is configured, or shows what that would do; planned: nobody asked for more.
+// apply sets up what is configured, or shows what that would do. planned: the user asked only for the plan.
 func (e *environment) apply(ctx context.Context, dry, planned bool) error {
 	told, err := app.Apply(ctx, e.node(), dry)
 	if told.State == "" {
 		return err
 	}
 	if e.out.ForPeople() && told.State == control.Refused {
-		return err // which says it all
+		return err // the error says everything
 	}
 	shown := e.tellConfigured([]control.Configured{told}, false)
 	if dry && told.State == control.Planned && !planned && err == nil {
@@ -138,7 +138,7 @@ func (e *environment) apply(ctx context.Context, dry, planned bool) error {
 	return errors.Join(shown, err)
 }
 
-// tellConfigured tells what became of configurations, or would.
+// tellConfigured prints the results of configurations.
 func (e *environment) tellConfigured(list []control.Configured, several bool) error {
 	if !e.out.ForPeople() {
 		if !several {
@@ -156,7 +156,7 @@ func (e *environment) tellConfigured(list []control.Configured, several bool) er
 	return nil
 }
 
-// configuredLines tells a person of one.
+// configuredLines formats a result for people.
 func configuredLines(c *control.Configured, named bool) (lines []string) {
 	head := map[string]string{
 		control.Taken: "taken over", control.Unchanged: "nothing to change: it is configured as before",

@@ -29,8 +29,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/contracts")
 
-// contracts are the outputs with -o json that other people's programs read. A change of their form shows as a change of
-// testdata/contracts: what is added there does no harm, what is taken away or renamed breaks somebody's program.
+// contracts are the outputs with -o json that other programs read. testdata/contracts shows each change: additions are
+// compatible, removals and renames are not.
 var contracts = map[string]reflect.Type{
 	"audit":       reflect.TypeFor[map[string][]report.Action](),
 	"backfill":    reflect.TypeFor[map[string][]app.Backfilled](),
@@ -68,7 +68,7 @@ func TestContracts_AreKept(t *testing.T) {
 	}
 }
 
-// shapeOf describes how a type is written as JSON, in the words of JSON Schema.
+// shapeOf returns the JSON Schema of a type.
 func shapeOf(t reflect.Type) map[string]any {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -126,7 +126,7 @@ func addFields(t reflect.Type, properties map[string]any, required *[]string) {
 	}
 }
 
-// contract returns the schema of an output, compiled once.
+// contract returns the compiled schema of an output.
 var contract = func() func(name string) (*jsonschema.Schema, error) {
 	var mu sync.Mutex
 	compiled := map[string]*jsonschema.Schema{}
@@ -143,8 +143,8 @@ var contract = func() func(name string) (*jsonschema.Schema, error) {
 	}
 }()
 
-// keepsContract fails the test unless what a command has written with -o json is of the form that is promised, and its
-// error has a code of its own. Every call of the stage comes by here.
+// keepsContract fails the test unless the -o json output of a command matches its schema, and its error has a code.
+// Every call of the stage is checked.
 func (s *stage) keepsContract(status int, args []string, stdout, stderr string) {
 	s.t.Helper()
 	if strings.Contains(stderr, "embedsidecar: error "+string(code.Internal)) && status != exitInternal {

@@ -13,8 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// The address that is printed leads in, with its token and not without; the API is there, too, and what is done stands
-// in the database. It all works beside no sidecar, and ends when it is told to.
+// The printed address admits its user, only with the token. The API works, and actions change the database. No sidecar
+// is needed, and the command ends when told to.
 func TestDashboard_LetsInWhoHasItsAddress(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -76,5 +76,5 @@ func TestDashboard_LetsInWhoHasItsAddress(t *testing.T) {
 		t.Errorf("told to end, it ended with %d:\n%s", code, d.text())
 	}
 	_, stderr := s.run(2, "dashboard", "--admin-listen", "0.0.0.0:0")
-	s.has(stderr, "not an address of this machine alone")
+	s.has(stderr, "is not a loopback address")
 }

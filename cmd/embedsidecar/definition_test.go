@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther: replicas are replaced one by one, and one of before starts once
-// more, is rolled back by hand, and one of after starts once more. Each change is paid for once.
+// TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther: replicas are replaced one by one; an old one starts again, the
+// change is rolled back by hand, and a new one starts again. Each change is paid for once.
 func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -37,7 +37,7 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	s.becomes("public.docs", health.UpToDate)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) { return columns() == "title,body", columns() })
 	is("title,body")
-	stdout, _ := s.run(0, "status", "-o", "json") // of one host, and each has a name of its own
+	stdout, _ := s.run(0, "status", "-o", "json") // on one host, each with its own name
 	if both := decoded[report.Status](t, stdout).Sidecars; len(both) != 2 || both[0].Instance == both[1].Instance {
 		t.Errorf("two sidecars: %+v", both)
 	}
@@ -51,7 +51,7 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	stdout, _ = s.run(0, append([]string{"check"}, before...)...)
 	s.has(stdout, `warn   pipeline "public.docs": it is configured here as in version 1 of its definition, and is set up as in version 2, which is newer: run leaves it as it is set up: columns (it was: title, body)`,
 		"deploy the newer configuration")
-	// A second one with the newer configuration stays: when none has it for a while, the older one is followed.
+	// A second sidecar with the newer configuration stays. When none has it for a while, the older one applies.
 	third := s.start(append([]string{"--role", "work"}, after...)...)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		states := testenv.Value[string](s.db,

@@ -21,7 +21,7 @@ func (s *stage) configured(pipelines ...string) (file string) {
 	return file
 }
 
-// rewrite puts another configuration into the place of one, as editors do.
+// rewrite replaces a configuration file, as editors do.
 func (s *stage) rewrite(file string, pipelines ...string) {
 	s.t.Helper()
 	text := "version: 1\npipelines:\n"
@@ -36,7 +36,7 @@ func (s *stage) rewrite(file string, pipelines ...string) {
 	}
 }
 
-// stands waits until a pipeline is in a state, and returns it.
+// stands waits until a pipeline is in a state, and returns the pipeline.
 func (s *stage) stands(name string, want health.Code) (found *report.Pipeline) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
@@ -58,8 +58,7 @@ func (s *stage) stands(name string, want health.Code) (found *report.Pipeline) {
 	return found
 }
 
-// One sick pipeline keeps none from starting: the others work, the sick one says why, and when what it lacks is there
-// it is set up by itself.
+// One sick pipeline does not stop the others. It says why, and is set up once what it lacks is there.
 func TestRun_OneSickPipelineKeepsNoneFromStarting(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -92,7 +91,7 @@ func TestRun_OneSickPipelineKeepsNoneFromStarting(t *testing.T) {
 	stdout, _ = s.run(exitFailed, "check", "--config", file)
 	s.has(stdout, `pipeline "later"`)
 
-	// A row of the one that is well, and of the one that is configured otherwise.
+	// A row of the healthy pipeline, and of the one that is configured differently.
 	s.db.MustExec("INSERT INTO docs VALUES (4, 'four'); INSERT INTO elsewhere VALUES (2, 'two')")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		n := testenv.Value[int](s.db, "SELECT (SELECT count(*) FROM docs_embedding) * 10 + (SELECT count(*) FROM moved_embedding)")
@@ -103,8 +102,8 @@ func TestRun_OneSickPipelineKeepsNoneFromStarting(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestP5_AnEventTriggerStopsNothingThatIsSetUp: it refuses what the set-up asks of the server at each start. What is
-// set up as it is configured works on, says why it is not looked at, and is when the trigger is gone.
+// TestP5_AnEventTriggerStopsNothingThatIsSetUp: the trigger refuses the statements of each set-up. Pipelines that are
+// set up as configured work on and report why they are not checked; they are checked when the trigger is gone.
 func TestP5_AnEventTriggerStopsNothingThatIsSetUp(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -122,7 +121,7 @@ func TestP5_AnEventTriggerStopsNothingThatIsSetUp(t *testing.T) {
 
 	d := s.start("--config", file)
 	s.has(s.stands("notes", health.Otherwise).Health().String(), "P0001")
-	s.stands("docs", health.UpToDate) // of plain columns nothing is asked that it could refuse
+	s.stands("docs", health.UpToDate) // plain columns need no statement that it refuses
 	s.run(0, "wait", "--caught-up")
 	s.run(0, "verify", "--deep", "10")
 	s.db.MustExecSuper("DROP EVENT TRIGGER refuse")
@@ -130,18 +129,17 @@ func TestP5_AnEventTriggerStopsNothingThatIsSetUp(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 
 	s.db.MustExecSuper("CREATE EVENT TRIGGER refuse ON ddl_command_start EXECUTE FUNCTION public.refuse()")
-	s.rewrite(file, docs, strings.Replace(notes, "lower", "upper", 1)) // a change cannot be set up, and is no reason to go on
+	s.rewrite(file, docs, strings.Replace(notes, "lower", "upper", 1)) // the change cannot be set up, an error
 	_, stderr := s.run(1, "init", "--config", file)
 	s.has(stderr, "notes", "P0001")
 }
 
-// TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain: a configuration without a pipeline into a column takes it away,
-// and the one with it brings it back: what was embedded is embedded no more, but for rows that have changed. An
-// uninstall forgets what is known of them.
+// TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain: a configuration without a pipeline removes it, and one with it
+// brings it back. Only rows that changed are embedded again. An uninstall forgets the ledger.
 func TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
-	s.db.MustExec("ALTER TABLE docs ADD told vector(8)") // of the user's own, as well as one that init makes
+	s.db.MustExec("ALTER TABLE docs ADD told vector(8)") // the user's own column, beside one that init makes
 	const (
 		docs   = "name: docs\ntable: public.docs\ncolumns: [body]\ninto: {table: docs_embedding}"
 		titles = "name: titles\ntable: public.docs\ncolumns: [title]\ninto: {column: embedding}"
@@ -157,7 +155,7 @@ func TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain(t *testing.T) {
 		})
 	}
 	d := s.start("--config", file)
-	for range 2 { // by a sidecar that runs, and by a command while none does
+	for range 2 { // by a running sidecar, and by a command without one
 		if d != nil {
 			s.stands("titles", health.UpToDate)
 			s.stands("told", health.UpToDate)
@@ -201,7 +199,7 @@ func TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain(t *testing.T) {
 	s.has(stderr, "titles", "adopt")
 }
 
-// With nothing that could run the program ends, and says why.
+// If no pipeline can run, the program ends and says why.
 func TestRun_EndsWhereNoPipelineCanRun(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
@@ -209,7 +207,7 @@ func TestRun_EndsWhereNoPipelineCanRun(t *testing.T) {
 	s.has(stderr, "ES0204")
 }
 
-// A configuration that is deployed alone is the truth: also one of before.
+// A configuration that is deployed alone applies, even an older one.
 func TestRun_TheConfigurationThatRunsIsFollowed(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -230,14 +228,15 @@ func TestRun_TheConfigurationThatRunsIsFollowed(t *testing.T) {
 	if got := columns(); got != "title" {
 		t.Fatalf("after A, B and A the text is of %s", got)
 	}
-	// Beside one with the newer configuration it is left alone, and says so; when that has ended it is followed.
+	// Beside a sidecar with the newer configuration the older one waits and says so. When that sidecar has ended, it
+	// applies.
 	old := s.start(as("title")...)
 	old.logged("streaming", "slot")
 	young := s.start(as("body")...)
 	becomes("body")
 	s.has(s.stands("public.docs", health.Otherwise).Health().String(), "as in version 3 of its definition",
 		"when none has for 30s, this one is followed")
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // each writes down for himself how it stands
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // each sidecar stores its own state
 		state := testenv.Value[string](s.db,
 			"SELECT string_agg(state, ' ' ORDER BY state) FROM embedsidecar.configuration WHERE subject = 'pipeline'")
 		return state == "configured_otherwise in_force", state
@@ -249,7 +248,7 @@ func TestRun_TheConfigurationThatRunsIsFollowed(t *testing.T) {
 	s.run(0, append([]string{"verify", "--deep", "3"}, as("title")...)...)
 }
 
-// One with a newer configuration that ends before the others have noticed it is no different: they are followed.
+// The same holds if the newer sidecar ends before the others have noticed it: their configuration applies.
 func TestRun_AConfigurationThatEndedAtOnceIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -270,15 +269,15 @@ func TestRun_AConfigurationThatEndedAtOnceIsNotFollowed(t *testing.T) {
 	old.end(syscall.SIGTERM, 0)
 }
 
-// Two sidecars whose files contradict each other work on: what came last is in force, whoever reads its file again or
-// begins again, nothing goes back and forth, and the other one says how it stands.
+// Two sidecars with contradicting files work on. The last change stays in force, whichever sidecar reloads or restarts;
+// nothing flips back and forth, and the other sidecar reports its state.
 func TestRun_FilesThatContradictEachOtherSettle(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
 	const title, body = liveDocs + "\npriority: low\nlabels: {of: one}",
 		"name: docs\ntable: public.docs\ncolumns: [body]\npriority: high\nlabels: {of: other}\ninto: {table: docs_embedding}"
 	one, other := s.configured(title), s.configured(body, liveBodies)
-	rewrite := func(file string, rows int) { // with another setting, which both may have
+	rewrite := func(file string, rows int) { // with a setting that may differ
 		t.Helper()
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestInit_TellsTheSizeOnDisk before anything is made, as it is once all is embedded and indexed.
+// TestInit_TellsTheSizeOnDisk: the estimate of a dry run matches the size once everything is embedded and indexed.
 func TestInit_TellsTheSizeOnDisk(t *testing.T) {
 	t.Parallel()
 	const chunks = "--set=pipelines[0].chunking."

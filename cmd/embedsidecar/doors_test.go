@@ -17,7 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// doors are the three ways to have something done, by one who may act and no more: the command line, SQL, and HTTP.
+// doors are the three ways to act, as a role that may act and no more: the command line, SQL, and HTTP.
 type doors struct {
 	*stage
 	conn  *pgx.Conn
@@ -28,7 +28,7 @@ type doors struct {
 	signedIn bool
 }
 
-// newDoors is a database with four rows that have their vectors, a dashboard beside it, and no sidecar.
+// newDoors makes a database with four embedded rows and a dashboard, without a sidecar.
 func newDoors(t *testing.T, major int) *doors {
 	t.Helper()
 	d := &doors{stage: newStage(t, 4, testenv.Major(major))}
@@ -103,13 +103,13 @@ func (d *doors) page(path string) string {
 	return send(http.MethodGet, path, "")
 }
 
-// post has something done over HTTP, and returns what it is answered with.
+// post acts over HTTP, and returns the answer.
 func (d *doors) post(path, body string) string {
 	d.t.Helper()
 	return d.ask(http.MethodPost, path, body)
 }
 
-// ask sends a request, and returns what it is answered with.
+// ask sends a request, and returns the answer.
 func (d *doors) ask(method, path, body string) string {
 	d.t.Helper()
 	r, err := http.NewRequestWithContext(d.t.Context(), method, d.base+path, strings.NewReader(body))
@@ -132,8 +132,8 @@ func (d *doors) ask(method, path, body string) string {
 	return string(content)
 }
 
-// reset makes the database as it was: of the rows 1 and 2 are dead letters, 3 is to be tried again, 4 was cancelled,
-// and 5 to 8, which are not there, wait.
+// reset restores the initial state: rows 1 and 2 are dead letters, 3 is retrying, 4 is cancelled, and 5 to 8, which do
+// not exist, are pending.
 func (d *doors) reset(before string) {
 	d.t.Helper()
 	d.db.MustExec(`TRUNCATE embedsidecar.task, embedsidecar.lease, embedsidecar.audit_log, embedsidecar.scan, embedsidecar.ledger`)
@@ -153,8 +153,8 @@ func (d *doors) reset(before string) {
 	}
 }
 
-// left is what an action leaves: the queue with its order, switches, scans and ledger, and its entries of the audit,
-// but for when, from where, and in whose name a program asked.
+// left returns the state after an action: the queue in order, switches, scans, ledger and audit entries, without times,
+// addresses and the name that a program gave.
 func (d *doors) left() string {
 	d.t.Helper()
 	return strings.Join(testenv.Values[string](d.db, `
@@ -172,9 +172,9 @@ func (d *doors) left() string {
 		ORDER BY 1`), "\n")
 }
 
-// TestP10_AnActionIsTheSameByEveryDoor: by the command line, by SQL and over HTTP, each time as the role that may act
-// and nothing else, every action leaves the same state and the same entries of the audit: who, what, about which rows
-// and how many. Only in whose name a program asked differs, and that is told.
+// TestP10_AnActionIsTheSameByEveryDoor: every action by command line, SQL and HTTP, as the role that may act and no
+// more, leaves the same state and the same audit entries: who, what, which rows and how many. Only the name that a
+// program gave differs, and it is recorded.
 func TestP10_AnActionIsTheSameByEveryDoor(t *testing.T) {
 	t.Parallel()
 	testenv.InTurn(t, 0, "", func(t *testing.T, major int) {
@@ -224,7 +224,7 @@ func TestP10_AnActionIsTheSameByEveryDoor(t *testing.T) {
 	})
 }
 
-// same fails the test unless an action leaves the same by every door, and something at all.
+// same fails the test unless an action has the same effect by every door, and any effect at all.
 func (d *doors) same(before, cli, sql string, overHTTP func()) {
 	d.t.Helper()
 	var left, by []string
@@ -254,14 +254,14 @@ func (d *doors) same(before, cli, sql string, overHTTP func()) {
 	}
 }
 
-// TestP10_ADrainIsTheSameByEveryDoor: it tells how many rows are left, by each door as somebody who may only look, and
+// TestP10_ADrainIsTheSameByEveryDoor: every door reports how many rows are left, to a role that may only read, and
 // changes nothing.
 func TestP10_ADrainIsTheSameByEveryDoor(t *testing.T) {
 	t.Parallel()
 	d := newDoors(t, testenv.Majors(t)[0])
 	d.reset("")
 	before := d.left()
-	longer(time.Second, func(limit time.Duration, last bool) bool { // to find out how many there are
+	longer(time.Second, func(limit time.Duration, last bool) bool { // to count the rows
 		stdout, _ := d.run(exitTimeout, "wait", "docs", "-o", "json", "--timeout", limit.String())
 		if stdout == "" && !last {
 			return false
@@ -308,7 +308,7 @@ func TestP10_ADrainIsTheSameByEveryDoor(t *testing.T) {
 	}
 }
 
-// TestP10_ProgressIsTheSameByEveryDoor: how far a backfill is, without the rows that it has seen and that still wait.
+// TestP10_ProgressIsTheSameByEveryDoor: the progress of a backfill excludes scanned rows that are still pending.
 func TestP10_ProgressIsTheSameByEveryDoor(t *testing.T) {
 	t.Parallel()
 	d := &doors{stage: newStage(t, 4)}
@@ -318,7 +318,7 @@ func TestP10_ProgressIsTheSameByEveryDoor(t *testing.T) {
 	d.serve()
 	d.reset(`UPDATE embedsidecar.scan SET phase = 'rows', rows_seen = 60, rows_expected = 80, finished_at = NULL,
 		started_at = now() - interval '55 s'`)
-	const done, of = 55, 80 // five rows wait
+	const done, of = 55, 80 // five rows are pending
 	seen := testenv.Value[string](d.db, "SELECT rows_done || ' of ' || rows_expected FROM embedsidecar.progress")
 	if seen != "55 of 80" {
 		t.Errorf("by SQL: %s", seen)

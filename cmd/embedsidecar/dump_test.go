@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP8_ARestoredDumpIsTakenUp takes a database to another server with pg_dump and pg_restore: the tables have other
-// numbers there, and the rows are the same but for one that is changed before the sidecar starts.
+// TestP8_ARestoredDumpIsTakenUp moves a database to another server with pg_dump and pg_restore. The tables get other
+// OIDs; the rows are the same but for one that changes before the sidecar starts.
 func TestP8_ARestoredDumpIsTakenUp(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

@@ -30,29 +30,29 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/tenants"
 )
 
-// environment is all that a command sees of the world. Data goes to stdout, everything else to stderr
-// (but the log of run and serve, which have no data, where log.output says).
+// environment is everything that a command uses of its surroundings. Data goes to stdout, everything else to stderr.
+// The log of run and serve, which have no data, goes where log.output says.
 type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	environ        []string
 	hostname       string
 	args           []string // the command's arguments, without flags
-	behind         int      // how many of them, the last ones, stood behind "--"
+	behind         int      // how many of them, at the end, followed "--"
 	config         *config.Config
 	find           config.Finder
 	log            *slog.Logger
 	redact         *config.Redactor
-	reread         func() (*config.Config, error) // reads the configuration as it is written down now
-	out            *output.Printer                // of what was asked for
+	reread         func() (*config.Config, error) // reads the configuration again
+	out            *output.Printer                // prints the data
 	quiet          bool
 	yes            bool
 	dryRun         bool
-	lookOnce       bool     // --timeout 0: what waits does not
-	warned         []string // warnings of a set-up that were told
+	lookOnce       bool     // --timeout 0: commands that wait check once
+	warned         []string // warnings of a set-up that were printed
 }
 
-// environment makes what commands see of the world.
+// environment makes the environment of a command.
 func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) (*environment, error) {
 	env := &environment{
 		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, config: cfg,
@@ -89,7 +89,7 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 		level = slog.LevelWarn
 	}
 	out := p.stderr
-	if daemon && cfg.Log.Output == "stdout" { // what other commands write to stdout is what they were asked for
+	if daemon && cfg.Log.Output == "stdout" { // the stdout of other commands is for data
 		out = p.stdout
 	}
 	o := logging.Options{Format: cfg.Log.Format, Level: level, Terminal: output.IsTerminal(out), Redact: p.redact.Text}
@@ -100,15 +100,14 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 	return env, errors.Join(problems...)
 }
 
-// say tells a person something that is no data.
+// say prints a message, which is no data, to stderr.
 func (e *environment) say(format string, args ...any) {
 	if !e.quiet {
 		_, _ = fmt.Fprintln(e.stderr, wording.Printable(e.redact.Text(fmt.Sprintf(format, args...))))
 	}
 }
 
-// printf writes data that is for people only, and for a terminal nothing that it obeys. An error of standard output is
-// the caller's to return.
+// printf writes data in the form for people. It removes control characters on a terminal. The caller returns the error.
 func (e *environment) printf(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	if output.IsTerminal(e.stdout) {
@@ -118,7 +117,7 @@ func (e *environment) printf(format string, args ...any) error {
 	return err
 }
 
-// onlyDatabase refuses another database than the one that is configured.
+// onlyDatabase refuses a database other than the configured one.
 func (e *environment) onlyDatabase(chosen []string) error {
 	dsn, err := config.ParseDSN(e.config.Database.URL)
 	if err == nil && slices.Equal(chosen, []string{dsn.Database}) {
@@ -128,7 +127,7 @@ func (e *environment) onlyDatabase(chosen []string) error {
 		"--database-url names it; several are named by databases in the file, or by --database-url given more than once")
 }
 
-// meantDatabases are those that were chosen, or all. failed is why some may be missing.
+// meantDatabases returns the chosen databases, or all. failed says why some may be missing.
 func (e *environment) meantDatabases(ctx context.Context, chosen []string, all bool,
 ) (list []tenants.Tenant, failed, err error) {
 	finder := tenants.Finder{Config: e.config, Log: e.log}
@@ -158,7 +157,7 @@ func (e *environment) meantDatabases(ctx context.Context, chosen []string, all b
 	return list, nil, nil
 }
 
-// of is what a command sees of the world that works on one of several databases.
+// of returns the environment for one of several databases.
 func (e *environment) of(ctx context.Context, t tenants.Tenant) (*environment, error) {
 	one := *e
 	var err error
@@ -170,7 +169,7 @@ func (e *environment) of(ctx context.Context, t tenants.Tenant) (*environment, e
 	return &one, nil
 }
 
-// onto is what a command sees of the world that answers elsewhere than on standard output.
+// onto returns an environment that prints to another writer.
 func (e *environment) onto(to io.Writer) *environment {
 	other, out := *e, *e.out
 	out.To = to
@@ -178,7 +177,7 @@ func (e *environment) onto(to io.Writer) *environment {
 	return &other
 }
 
-// eachOf does something for one database after the other. One that fails keeps it from no other.
+// eachOf runs something for one database after another. An error does not stop the others.
 func (e *environment) eachOf(ctx context.Context, list []tenants.Tenant,
 	run func(context.Context, *environment) error,
 ) error {
@@ -206,17 +205,17 @@ func (e *environment) eachOf(ctx context.Context, list []tenants.Tenant,
 	return errors.Join(append(failed, showAll(e.out, answers, e.redact.Text))...)
 }
 
-// embedders finds plugins and models.
+// embedders returns where plugins and models are found.
 func (e *environment) embedders() embedders.Source {
 	return embedders.Source{Config: e.config, Find: e.find, Log: e.log, Redact: e.redact.Text}
 }
 
-// connect opens a pool for the commands that end by themselves: one try. The caller closes it.
+// connect opens a pool for a command that ends by itself. It tries once. The caller closes the pool.
 func (e *environment) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	return connection.Opener{Config: e.config, Log: e.log}.Pool(ctx, connection.Few)
 }
 
-// connected does something with a connection, which ends with it.
+// connected calls do with a pool, and closes the pool.
 func (e *environment) connected(ctx context.Context, do func(pool *pgxpool.Pool) error) error {
 	pool, err := e.connect(ctx)
 	if err != nil {
@@ -226,7 +225,7 @@ func (e *environment) connected(ctx context.Context, do func(pool *pgxpool.Pool)
 	return database.NameHolders(ctx, pool, do(pool))
 }
 
-// withPool is what a command does with a connection, which ends with it.
+// withPool returns a command's run function that gets a pool.
 func withPool(run func(ctx context.Context, env *environment, pool *pgxpool.Pool) error,
 ) func(context.Context, *environment) error {
 	return func(ctx context.Context, env *environment) error {
@@ -234,7 +233,7 @@ func withPool(run func(ctx context.Context, env *environment, pool *pgxpool.Pool
 	}
 }
 
-// actor connects, and acts on the pipelines of the database until done is called.
+// actor connects and returns an actor on the pipelines of the database. The caller calls done.
 func (e *environment) actor(ctx context.Context) (a *verbs.Actor, done func(), err error) {
 	pool, err := e.connect(ctx)
 	if err != nil {
@@ -243,7 +242,7 @@ func (e *environment) actor(ctx context.Context) (a *verbs.Actor, done func(), e
 	return verbs.New(pool, verbs.Person()), pool.Close, nil
 }
 
-// answer is what a command says of one of several databases.
+// answer is the output of a command for one of several databases.
 type answer struct {
 	database string
 	data     bytes.Buffer
@@ -259,7 +258,7 @@ func (a *answer) text() string {
 	return text + "\n"
 }
 
-// showAll writes the answers as one, in the form that programs read.
+// showAll writes all answers as one document, in the forms that programs read.
 func showAll(out *output.Printer, answers []*answer, redact func(string) string) error {
 	switch out.Form {
 	case output.JSON, output.YAML:
@@ -267,12 +266,12 @@ func showAll(out *output.Printer, answers []*answer, redact func(string) string)
 		return out.Show(map[string]any{"databases": list}, nil)
 	case output.CSV:
 		return showCSV(out.To, answers)
-	case output.Text: // each was shown when it was there
+	case output.Text: // each was printed when it came
 	}
 	return nil
 }
 
-// document is the answer with the name of its database.
+// document returns the answer with the name of its database.
 func (a *answer) document(redact func(string) string) map[string]any {
 	doc := map[string]any{}
 	body := bytes.TrimSpace(a.data.Bytes())
@@ -292,7 +291,7 @@ func (a *answer) document(redact func(string) string) map[string]any {
 	return doc
 }
 
-// showCSV writes one table, whose first column is the database.
+// showCSV writes one table whose first column is the database.
 func showCSV(to io.Writer, answers []*answer) error {
 	w := csv.NewWriter(to)
 	for i, a := range answers {

@@ -19,12 +19,12 @@ const (
 	exitOK          = 0
 	exitInternal    = 1
 	exitUsage       = 2   // usage or configuration
-	exitNotSetUp    = 3   // not initialised, or a migration is pending
+	exitNotSetUp    = 3   // not initialized, or a migration is pending
 	exitFailed      = 4   // checks failed: something is missing, stale, orphaned or unhealthy
-	exitTimeout     = 5   // a wait did not come to its end in time
+	exitTimeout     = 5   // a wait did not end in time
 	exitConnect     = 6   // no connection
 	exitPermission  = 7   // the role may not
-	exitConflict    = 8   // somebody else holds a slot, a lock or a name
+	exitConflict    = 8   // a slot, a lock or a name is taken
 	exitNoMatch     = 9   // nothing matched
 	exitInterrupted = 130 // by a signal
 )
@@ -38,13 +38,13 @@ func fail(status int, err error, hints ...string) error {
 	return err
 }
 
-// misuse is a mistake on the command line.
+// misuse is the error of a mistake on the command line.
 func misuse(format string, args ...any) error { return fail(exitUsage, fmt.Errorf(format, args...)) }
 
-// errTimedOut is the cause of a context that --timeout has ended.
+// errTimedOut is the cause of a context that --timeout ended.
 var errTimedOut = errors.New("--timeout is over")
 
-// exitCode finds the exit status of an error.
+// exitCode returns the exit status for an error.
 func exitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
@@ -65,14 +65,14 @@ func exitCode(ctx context.Context, err error) int {
 	return statuses[problem.Of(err)]
 }
 
-// statuses are the exit statuses of what kind of trouble an error is.
+// statuses maps classes of errors to exit statuses.
 var statuses = map[problem.Class]int{
 	problem.Internal: exitInternal, problem.Usage: exitUsage, problem.NotSetUp: exitNotSetUp,
 	problem.Failed: exitFailed, problem.Connect: exitConnect, problem.Permission: exitPermission,
 	problem.Conflict: exitConflict, problem.NoMatch: exitNoMatch, problem.Timeout: exitTimeout,
 }
 
-// complain prints an error for a person, or as one JSON object for a program. Neither form holds a password.
+// complain prints an error as text, or as one JSON object. Neither contains a password.
 func complain(w io.Writer, asJSON bool, redact *config.Redactor, status int, err error) {
 	told := problem.Tell(err, redact.Text)
 	if told.ExitCode = status; status == exitInterrupted {
@@ -85,9 +85,9 @@ func complain(w io.Writer, asJSON bool, redact *config.Redactor, status int, err
 	_, _ = io.WriteString(w, told.String())
 }
 
-func isDigit(b byte) bool { return b >= '0' && b <= '9' } // as codes have, and no command
+func isDigit(b byte) bool { return b >= '0' && b <= '9' } // error codes have digits, commands have none
 
-// explainCode prints what there is to say of the code of an error.
+// explainCode prints the explanation of an error code.
 func explainCode(w io.Writer, asJSON bool, text string) error {
 	entry, known := code.Find(text)
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 )
 
-// explainCommand tells the story of rows.
+// explainCommand explains the state of rows.
 type explainCommand struct{ text, tokens bool }
 
 func newExplain() *command {

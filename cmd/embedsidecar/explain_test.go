@@ -15,14 +15,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// explained returns the stories of rows, told with a status.
+// explained returns the output of explain for rows, with a wanted exit status.
 func (s *stage) explained(status int, args ...string) []explain.Story {
 	s.t.Helper()
 	stdout, _ := s.run(status, append([]string{"explain", "-o", "json"}, args...)...)
 	return decoded[map[string][]explain.Story](s.t, stdout)["rows"]
 }
 
-// ends fails the test unless stories end with these verdicts.
+// ends fails the test unless rows have these verdicts.
 func (s *stage) ends(list []explain.Story, want ...explain.Code) {
 	s.t.Helper()
 	got := make([]explain.Code, len(list))
@@ -34,7 +34,7 @@ func (s *stage) ends(list []explain.Story, want ...explain.Code) {
 	}
 }
 
-// twoPipelines write to a column, and to a table with a filter and a key of two columns.
+// twoPipelines makes pipelines into a column, and into a table with a filter and a key of two columns.
 const twoPipelines = `version: 1
 pipelines:
   - {name: docs, table: public.docs, columns: [title, body], into: {column: embedding}}
@@ -45,8 +45,8 @@ pipelines:
     into: {table: events_embedding}
 `
 
-// TestP10_ExplainTellsARowsStory: of rows that are well, empty, left out, given up, unreadable, changed and deleted
-// while nobody looked, waiting, and unknown. The role that works may ask, and no text of a row shows.
+// TestP10_ExplainTellsARowsStory: rows that are well, empty, filtered out, given up, unreadable, changed or deleted
+// while no sidecar runs, pending, and unknown. The sidecar's role may run explain, which shows no text of a row.
 func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
@@ -96,7 +96,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	s.has(stderr, `knows no row with the key "nobody", "99"`)
 	s.ends(s.explained(exitNoMatch, "events", "1"), explain.Gone)
 
-	// While nobody looks, one changes, one goes, and the text of one fails.
+	// While no sidecar runs, one row changes, one is deleted, and the text of one fails.
 	s.db.MustExec(`UPDATE docs SET body = 'new' WHERE id = 2; DELETE FROM docs WHERE id = 5;
 		UPDATE events SET payload = 'no json' WHERE a = 3`)
 	list = s.explained(0, "docs", "2", "5")
@@ -110,7 +110,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	s.ends(list, explain.Unreadable)
 	s.has(list[0].Verdict.String(), "SQLSTATE 22P02")
 
-	// It is queued, and waits until the pipeline goes on.
+	// It is queued, and waits until the pipeline is resumed.
 	s.environ = owner
 	s.run(0, "pause", "docs")
 	d := s.start("--no-init")
@@ -140,8 +140,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	}
 }
 
-// waitsBehind: of the two rows that wait, one is told to be behind the other, also by SQL.
-// TestTrust_APastedKeyIsNoFlag: a line that is offered for a row acts on that row, also if its key looks like a flag.
+// TestTrust_APastedKeyIsNoFlag: a suggested command for a row acts on that row even if its key looks like a flag.
 func TestTrust_APastedKeyIsNoFlag(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -164,6 +163,7 @@ func TestTrust_APastedKeyIsNoFlag(t *testing.T) {
 	}
 }
 
+// waitsBehind: of two pending rows, one is reported to be behind the other, also by SQL.
 func (s *stage) waitsBehind() {
 	t := s.t
 	t.Helper()
@@ -180,12 +180,12 @@ func (s *stage) waitsBehind() {
 	}
 }
 
-// tellsWhatWasSpared: a row with the text of another has that one's vector, and a look at a row that did not change
-// does nothing. Both are told.
+// tellsWhatWasSpared: a row with the text of another row shares its vector, and a rescan of an unchanged row does
+// nothing. Both are reported.
 func (s *stage) tellsWhatWasSpared() {
 	t := s.t
 	t.Helper()
-	s.run(0, "pause", "docs") // so that it comes by way of the queue, which has a history
+	s.run(0, "pause", "docs") // so that it goes through the queue, which has a history
 	s.db.MustExec(`INSERT INTO docs (id, title, body) SELECT 6, title, body FROM docs WHERE id = 1`)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) { return s.explained(0, "docs", "6")[0].Task != nil, "" })
 	s.run(0, "tasks", "requeue", "docs", "1")
@@ -202,7 +202,7 @@ func (s *stage) tellsWhatWasSpared() {
 	}
 }
 
-// tellsWhoWorks: the sidecar that runs, as the role that works may see it.
+// tellsWhoWorks: the running sidecar, as its role may see it.
 func (s *stage) tellsWhoWorks() {
 	t := s.t
 	t.Helper()
@@ -213,7 +213,7 @@ func (s *stage) tellsWhoWorks() {
 	}
 }
 
-// tellsWhoLocks: row 2 has changed, and is locked by another session before its pipeline goes on.
+// tellsWhoLocks: row 2 has changed, and another session locks it before its pipeline is resumed.
 func (s *stage) tellsWhoLocks() {
 	t := s.t
 	t.Helper()
@@ -237,7 +237,7 @@ func (s *stage) tellsWhoLocks() {
 	}
 }
 
-// sameStoryBySQL: by SQL it is the same, but for what only a look at the row itself can tell.
+// sameStoryBySQL: SQL returns the same, except for what only a read of the row can tell.
 func (s *stage) sameStoryBySQL() {
 	s.t.Helper()
 	for key, want := range map[string]explain.Code{

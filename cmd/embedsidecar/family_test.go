@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// dogs is a program with a family of commands.
+// dogs returns a program with a family of commands.
 func dogs(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -43,7 +43,7 @@ func TestFamily(t *testing.T) {
 		{"dogs --loud bark twice", "dogs bark[twice]true", "", 0},
 		{"dogs bark twice --loud", "dogs bark[twice]true", "", 0},
 		{"dogs fetch stick", "", "dogs fetch takes no arguments", 2},
-		{"dogs", "", "dogs wants a further word: bark, fetch\nembedsidecar: hint: embedsidecar help dogs", 2},
+		{"dogs", "", "dogs needs a subcommand: bark, fetch\nembedsidecar: hint: embedsidecar help dogs", 2},
 		{"dogs brak", "", "unknown command \"dogs brak\"\nembedsidecar: hint: did you mean dogs bark?", 2},
 		{"dogs swim", "", "dogs takes bark, fetch", 2},
 		{"dogs bark --loudest", "", "unknown flag --loudest", 2},

@@ -11,17 +11,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
-// section makes the flags of one heading of help texts.
+// section makes the flags below one heading of the help texts.
 type section struct {
 	heading string
 	hidden  bool
 }
 
-// own makes the flags that a command has for itself.
+// own makes the flags of a single command.
 var own section
 
-// Flags are named with their short name, if they have one, behind a comma. What into holds is the default, which absent
-// says in words; without into it is the library that keeps the value.
+// A flag's name is followed by a comma and its short name, if any. into holds the default, which absent may describe.
+// Without into the library keeps the value.
 
 func (s section) text(name string, into *string, usage string, absent ...string) cli.Flag {
 	name, aliases := names(name)
@@ -78,7 +78,7 @@ func held[T any](into *T) (value T) {
 	return value
 }
 
-// generalFlags are flags that are no settings and that every command has.
+// generalFlags returns the flags that are no settings and that every command has.
 func generalFlags(acts bool) []cli.Flag {
 	all := section{heading: groupGeneral}
 	list := []cli.Flag{
@@ -105,7 +105,7 @@ func settingFlags(visible, unused []string) []cli.Flag {
 		}
 		group := section{s.Group, !slices.Contains(visible, s.Group) && !strings.HasPrefix(s.Flag, "log-") ||
 			slices.Contains(unused, s.Flag)}
-		if s.Path == "database.url" { // again for another database
+		if s.Path == "database.url" { // may be repeated, for several databases
 			flags = append(flags, group.list(s.Flag, nil, "`"+s.Placeholder+"` "+s.Usage, s.Default()))
 		} else if s.Placeholder == "" {
 			flags = append(flags, group.toggle(s.Flag, nil, s.Usage, s.Default()))
@@ -129,10 +129,10 @@ func pipelineFlags(visible bool) []cli.Flag {
 	}
 }
 
-// described is a flag as texts show it.
+// described is a flag as help texts show it.
 type described struct{ name, heading, term, usage string }
 
-// visible returns the flags that are not hidden, in words: how each is written, with its value, and what it does.
+// visible returns the flags that are not hidden, with their form, value and usage.
 func visible(flags []cli.Flag) (list []described) {
 	for _, f := range flags {
 		doc, ok := f.(interface {
@@ -161,13 +161,13 @@ func visible(flags []cli.Flag) (list []described) {
 	return list
 }
 
-// isSetting reports whether a flag's value is for the configuration, not for the program or a command.
+// isSetting reports whether a flag is for the configuration, not for the program or a command.
 func isSetting(f cli.Flag) bool {
 	in, ok := f.(cli.CategorizableFlag)
 	return f.Names()[0] == "set" || ok && in.GetCategory() != "" && in.GetCategory() != groupGeneral
 }
 
-// known is what is known of a flag's name: its kind, which is the same everywhere, and the commands that have it.
+// known describes a flag name: its kind, which is the same everywhere, and the commands that have it.
 type known struct {
 	flag   cli.Flag // nil for help and version
 	owners []*command

@@ -27,7 +27,7 @@ func TestHealthcheck(t *testing.T) {
 		out, err := s.command("healthcheck", "--ready", "--timeout", "1m").CombinedOutput()
 		return err == nil && string(out) == "ok\n", string(out)
 	})
-	// What a person breaks in the file while the sidecar runs is no fault of the sidecar that runs.
+	// A mistake made in the file while the sidecar runs does not make it unhealthy.
 	broken := filepath.Join(t.TempDir(), "broken.yaml")
 	if err := os.WriteFile(broken, []byte("pipelines: [{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestHealthcheck(t *testing.T) {
 	s.has(stderr, "no listener for probes is configured")
 }
 
-// A probe asks whoever listens there and believes its status alone, in time.
+// A probe asks the listener and uses only its status, within the time limit.
 func TestHealthcheck_Answers(t *testing.T) {
 	t.Parallel()
 	hold, held := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func TestHealthcheck_Answers(t *testing.T) {
 	}
 }
 
-// serviceManager is what listens on NOTIFY_SOCKET.
+// serviceManager listens on NOTIFY_SOCKET.
 type serviceManager struct {
 	t     *testing.T
 	lines chan string
@@ -129,7 +129,7 @@ func newSystemd(t *testing.T) (*serviceManager, string) {
 	return d, "NOTIFY_SOCKET=" + path
 }
 
-// hears waits for a message that holds some words, and returns those before it.
+// hears waits for a message that contains some words, and returns the messages before it.
 func (d *serviceManager) hears(words string) (before []string) {
 	d.t.Helper()
 	limit := time.After(waitTimeout)
@@ -151,7 +151,7 @@ func TestRun_TellsSystemd(t *testing.T) {
 	s := newStage(t, 3)
 	manager, socket := newSystemd(t)
 	s.set(socket)
-	s.set("WATCHDOG_USEC=300000") // of whatever process: without WATCHDOG_PID it is meant for all
+	s.set("WATCHDOG_USEC=300000") // without WATCHDOG_PID it applies to every process
 	d := s.start("--pipeline", "docs: title, body -> embedding")
 	for _, line := range manager.hears("READY=1") {
 		if strings.Contains(line, "STOPPING=1") {

@@ -21,7 +21,7 @@ var (
 	}
 )
 
-const helpIndent = 28 // where explanations begin
+const helpIndent = 28 // column where explanations begin
 
 // programHelp is the text of embedsidecar --help.
 func programHelp(commands []*command) string {
@@ -100,7 +100,7 @@ func (c *command) help() string {
 	return b.String()
 }
 
-// entry writes a term and its explanation beside it, or below where the term is long.
+// entry writes a term with its explanation beside it, or below a long term.
 func entry(b *strings.Builder, term, explanation string) {
 	const margin = 2
 	b.WriteString("  " + term)

@@ -13,10 +13,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// vectorOf is the vector of a text, as SQL takes it.
+// vectorOf returns the vector of a text as an SQL literal.
 func vectorOf(text string) string { return pgvector.NewVector(vector.Of(text, 8)).String() }
 
-// importing is a stage with pgai, whose worker has done its work.
+// importing makes a stage with pgai, whose worker has finished.
 func importing(t *testing.T) *stage {
 	t.Helper()
 	s := newStage(t, 0)
@@ -82,7 +82,7 @@ func TestImport_PgaiGoesOnUnderItsNames(t *testing.T) {
 		SELECT md5(string_agg((embedding_uuid, id, chunk_seq, chunk, embedding)::text, '' ORDER BY embedding_uuid))
 			FROM blog_embedding_store`
 	before := s.answers(answers)
-	// What keeps rows from readers goes on, or is named.
+	// Row level security is carried over, or reported.
 	const guards = `SELECT coalesce(array_to_string(reloptions, ', '), '') FROM pg_class WHERE oid = 'blog_embedding'::regclass`
 	s.db.MustExec(`ALTER VIEW blog_embedding SET (security_barrier = true)`)
 	if testenv.Value[int](s.db, `SELECT current_setting('server_version_num')::int`) >= 150000 {
@@ -97,7 +97,7 @@ func TestImport_PgaiGoesOnUnderItsNames(t *testing.T) {
 	if _, err := os.Stat(save); err == nil {
 		t.Error("a dry run wrote the configuration")
 	}
-	// What fails of one pipeline can be mended, and the import repeated; the others are imported already.
+	// A failure of one pipeline can be fixed and the import repeated; the others are already imported.
 	s.db.MustExec("CREATE TABLE keeps (chunk uuid REFERENCES notes_embedding_store)")
 	_, stderr = s.run(exitConflict, run...)
 	s.has(stderr, "keeps")
@@ -131,7 +131,7 @@ func TestImport_PgaiGoesOnUnderItsNames(t *testing.T) {
 	if len(left) != 0 {
 		t.Errorf("triggers are left: %v", left)
 	}
-	// What could not be carried over is dropped by its owner; then nothing of pgai is left.
+	// The owner drops what could not be carried over; then nothing of pgai is left.
 	s.db.MustExec("SELECT ai.drop_vectorizer('by_pattern', true)")
 	s.run(0, run...)
 	s.run(exitUsage, run...)
@@ -140,7 +140,7 @@ func TestImport_PgaiGoesOnUnderItsNames(t *testing.T) {
 	}
 }
 
-// answers are what queries of an application give.
+// answers returns the results of an application's queries.
 func (s *stage) answers(queries string) string {
 	s.t.Helper()
 	var b strings.Builder

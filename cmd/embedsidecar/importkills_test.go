@@ -20,8 +20,8 @@ import (
 const pgaiAnswers = `SELECT md5(string_agg(v::text, '' ORDER BY v::text)) FROM blog_embedding AS v;
 	SELECT md5(string_agg(v::text, '' ORDER BY v::text)) FROM notes_embedding AS v`
 
-// TestImport_AKilledImportIsEndedByTheNext: the command is killed again and again, each time a little later, and then
-// run to its end: views answer as before, nothing is embedded again, and nothing of pgai is left.
+// TestImport_AKilledImportIsEndedByTheNext: the command is killed repeatedly, each time a little later, and then runs
+// to its end: views answer as before, nothing is embedded again, and nothing of pgai is left.
 func TestImport_AKilledImportIsEndedByTheNext(t *testing.T) {
 	t.Parallel()
 	s := importing(t)
@@ -49,7 +49,7 @@ func TestImport_AKilledImportIsEndedByTheNext(t *testing.T) {
 			<-ended
 		}
 		if !left() || time.Since(began) > waitTimeout/2 {
-			break // all is taken over, or that takes too long
+			break // everything is imported, or it took too long
 		}
 	}
 	if left() {
@@ -72,8 +72,8 @@ func TestImport_AKilledImportIsEndedByTheNext(t *testing.T) {
 	}
 }
 
-// TestImport_NothingOfAnotherProgramEndsBeforeItsPipelineWorks: killed between the two, an import begins again before
-// both, and no pipeline stays paused whose vectorizer is gone.
+// TestImport_NothingOfAnotherProgramEndsBeforeItsPipelineWorks: an import that is killed between the two starts before
+// both again, and no pipeline stays paused whose vectorizer is gone.
 func TestImport_NothingOfAnotherProgramEndsBeforeItsPipelineWorks(t *testing.T) {
 	t.Parallel()
 	s := importing(t)
@@ -92,8 +92,8 @@ func TestImport_NothingOfAnotherProgramEndsBeforeItsPipelineWorks(t *testing.T) 
 	}
 }
 
-// TestImport_AnOpenAIShapedVectorizerKeepsItsProvider: a vectorizer whose provider has an address goes on with it, by
-// the key of its variable. The sample is embedded by it, and no text besides.
+// TestImport_AnOpenAIShapedVectorizerKeepsItsProvider: a vectorizer with a provider's address keeps the provider and
+// its key variable. Only the sample is embedded.
 func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	t.Parallel()
 	s := importing(t)
@@ -154,7 +154,7 @@ func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	t.Logf("%d texts for the sample, %d in all, %d refused", sample, texts.Load(), refused.Load())
 }
 
-// withRemote has the program find the plugin remote, whose models say their width.
+// withRemote makes the plugin remote available, whose models report their dimensions.
 func (s *stage) withRemote() {
 	s.t.Helper()
 	folder := s.t.TempDir()
@@ -163,8 +163,8 @@ func (s *stage) withRemote() {
 	s.set("EMBEDSIDECAR_PLUGIN_DIMS=")
 }
 
-// TestTrust_AnImportDoesWhatTrustedRowsSay: the rows of a registry name an address, and the variable with its API key.
-// A role that writes them would receive the secrets and texts of the user who imports. A dry run is no exception.
+// TestTrust_AnImportDoesWhatTrustedRowsSay: registry rows name an address and the variable with its API key. An
+// untrusted role that writes them would get the secrets and texts of the importing user. A dry run is no exception.
 func TestTrust_AnImportDoesWhatTrustedRowsSay(t *testing.T) {
 	t.Parallel()
 	s := importing(t)

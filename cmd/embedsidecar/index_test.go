@@ -57,7 +57,7 @@ pipelines:
 	}
 }
 
-// ready has a sidecar build the index, and looks at it.
+// ready makes a sidecar build the index, and checks it.
 func (s *stage) ready(kind, options string) {
 	s.t.Helper()
 	got := testenv.Value[string](s.db, "SELECT concat_ws(' ', kind, state, options::text) FROM embedsidecar.indexes")
@@ -66,7 +66,7 @@ func (s *stage) ready(kind, options string) {
 	}
 }
 
-// measures measures it: there is a value that is good enough, also for the vectors that are drawn once it is set.
+// measures checks the measurement: some value is good enough, also for newly drawn vectors once it is set.
 func (s *stage) measures(setting string, filter ...string) {
 	s.t.Helper()
 	args := append([]string{"index", "check", "docs"}, filter...)

@@ -22,7 +22,7 @@ import (
 
 // initCommand sets up what pipelines need.
 type initCommand struct {
-	showSQL bool // print the statements for somebody else to run
+	showSQL bool // print the statements for another user to run
 	adopt   bool // the database is a copy of another
 }
 
@@ -64,7 +64,7 @@ func (c *initCommand) run(ctx context.Context, env *environment) error {
 	return errors.Join(c.show(env, done, dry, err), err)
 }
 
-// made is a step as JSON shows it.
+// made is a step in JSON output.
 type made struct {
 	What string   `json:"what"`
 	SQL  []string `json:"sql"`
@@ -104,14 +104,14 @@ func (c *initCommand) show(env *environment, done app.SetUpDone, dry bool, faile
 	return nil
 }
 
-// tellOthers names the pipelines that the configuration does not have.
+// tellOthers prints the pipelines that the configuration does not have.
 func (e *environment) tellOthers(names []string) {
 	for _, name := range names {
 		e.say("%s", app.Unconfigured(name))
 	}
 }
 
-// tellSteps tells a person what was made and how to undo it.
+// tellSteps prints what was made and how to undo it.
 func (e *environment) tellSteps(steps []step.Step, verb string) {
 	for i := range steps {
 		for _, line := range steps[i].Lines(verb) {
@@ -120,15 +120,14 @@ func (e *environment) tellSteps(steps []step.Step, verb string) {
 	}
 }
 
-// tellSetup tells a person what a set-up made, and what else there is to know of it.
+// tellSetup prints the report of a set-up.
 func (e *environment) tellSetup(done setup.Report) {
 	e.tellWarnings(done.Warnings)
 	e.tellSteps(done.Steps, "made")
 	e.tellOthers(done.Others)
 }
 
-// tellWarnings tells what somebody should know of a set-up, once: it is tried again where only one pipeline cannot
-// work.
+// tellWarnings prints each warning of a set-up once: a set-up is retried while a pipeline cannot work.
 func (e *environment) tellWarnings(warnings []string) {
 	for _, warning := range warnings {
 		if !slices.Contains(e.warned, warning) {
@@ -138,7 +137,7 @@ func (e *environment) tellWarnings(warnings []string) {
 	}
 }
 
-// adoptCommand takes over vectors that are there.
+// adoptCommand adopts existing vectors.
 type adoptCommand struct {
 	o   app.AdoptOptions
 	key string
@@ -172,7 +171,7 @@ func newAdopt() *command {
 
 func (c *adoptCommand) run(ctx context.Context, env *environment) error {
 	if c.o.From == "" {
-		return misuse("adopt wants --from COLUMN or --from TABLE: where the vectors are")
+		return misuse("adopt needs --from COLUMN or --from TABLE: where the vectors are")
 	}
 	c.o.Pipeline, c.o.DryRun, c.o.By, c.o.Key = env.args[0], env.dryRun, verbs.Person(),
 		strings.FieldsFunc(c.key, func(r rune) bool { return r == ',' || r == ' ' })
@@ -212,7 +211,7 @@ func adoptedLine(d *app.Adopted) string {
 	return wording.Count(d.Left, "row") + " left to embed: embedsidecar run does that"
 }
 
-// importFromCommand takes over what another program has.
+// importFromCommand imports from another program.
 type importFromCommand struct{ o app.ImportOptions }
 
 func newImportFrom() *command {
@@ -265,7 +264,7 @@ func (c *importFromCommand) run(ctx context.Context, env *environment) error {
 	return err
 }
 
-// importedWord is what became of a pipeline in a word.
+// importedWord is the result for a pipeline in a few words.
 func importedWord(i *app.ImportedItem, dry bool) string {
 	switch {
 	case !i.Carried():
@@ -278,7 +277,7 @@ func importedWord(i *app.ImportedItem, dry bool) string {
 	return "imported"
 }
 
-// tell tells a person what the table has no room for.
+// tell prints what the table has no room for.
 func (c *importFromCommand) tell(env *environment, done *app.Imported, failed bool) {
 	for n := range done.Items {
 		i := &done.Items[n]
@@ -315,7 +314,7 @@ func (c *importFromCommand) tell(env *environment, done *app.Imported, failed bo
 	}
 	switch {
 	case failed:
-		env.say("repeat the command when that is mended: what is imported stays")
+		env.say("fix that and repeat the command: imported pipelines stay")
 	case done.Config != "":
 		env.say("the configuration is in %s: embedsidecar run --config %[1]s", c.o.Save)
 	}

@@ -39,7 +39,7 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 	if testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL OR to_regnamespace('embedsidecar') IS NOT NULL") {
 		t.Error("something was made")
 	}
-	// Of several at the same moment one makes everything, and the others find it made.
+	// Of several concurrent calls one makes everything, and the others find it made.
 	var daemons []*daemon
 	for range 3 {
 		daemons = append(daemons, s.start(append([]string{"--once"}, flags...)...))
@@ -52,15 +52,15 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 		t.Errorf("made again: %s", stdout)
 	}
 
-	// One more, named by its table's flags alone: it gets a name of its own, and the first is left as it is.
+	// Another pipeline by table flags alone gets a name of its own, and the first is unchanged.
 	_, stderr = s.run(0, "init", "--pipeline", "docs: title -> embedding")
-	s.has(stderr, `made pipeline "public.docs:embedding"`, `pipeline "public.docs" is set up and not configured`)
+	s.has(stderr, `made pipeline "public.docs:embedding"`, `pipeline "public.docs" is set up but not configured`)
 	_, stderr = s.run(0, "run", "--once", "--pipeline", "docs: title -> embedding")
-	s.has(stderr, `pipeline "public.docs" is set up and not configured: embedsidecar uninstall public.docs takes it away`)
+	s.has(stderr, `pipeline "public.docs" is set up but not configured: embedsidecar uninstall public.docs removes it`)
 	s.run(0, "verify", "--deep", "5")
 	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "1", "-o", "json")
 	s.has(stdout, `"key": "2"`)
-	s.db.MustExec("DELETE FROM docs WHERE id = 2") // its vector is an orphan until it is swept out
+	s.db.MustExec("DELETE FROM docs WHERE id = 2") // its vector is an orphan until the sweep
 	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "50", "-o", "json")
 	if hits := decoded[[]search.Hit](t, stdout); len(hits) != 2 {
 		t.Errorf("found %+v", hits)
@@ -73,8 +73,8 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 	}
 }
 
-// TestUninstall_TakesAwayWhatIsNamedAlone: other commands know public.docs by the name docs, too. This one would drop
-// the vectors of the wrong pipeline where one of that name has gone before.
+// TestUninstall_TakesAwayWhatIsNamedAlone: other commands accept docs for public.docs. Uninstall must not, because it
+// could drop the vectors of the wrong pipeline after one of that name was removed.
 func TestUninstall_TakesAwayWhatIsNamedAlone(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)

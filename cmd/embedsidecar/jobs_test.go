@@ -18,7 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// jobs listens to what is told of jobs.
+// jobs listens to the notifications about jobs.
 type jobs struct {
 	s    *stage
 	conn *pgx.Conn
@@ -38,7 +38,7 @@ func (s *stage) listens() *jobs {
 	return &jobs{s: s, conn: conn}
 }
 
-// until returns what was told of jobs up to an event, and since the last call.
+// until returns the notifications since the last call, up to an event.
 func (j *jobs) until(last string) []string {
 	j.s.t.Helper()
 	ctx, cancel := context.WithTimeout(j.s.t.Context(), waitTimeout)
@@ -68,7 +68,7 @@ func (j *jobs) until(last string) []string {
 	return list
 }
 
-// audited returns the jobs of the audit since one, as the command shows them.
+// audited returns the jobs of the audit since one, as the command prints them.
 func (s *stage) audited(after int64) (list []string, newest int64) {
 	s.t.Helper()
 	stdout, _ := s.run(0, "audit", "-o", "json")
@@ -85,8 +85,8 @@ func (s *stage) audited(after int64) (list []string, newest int64) {
 	return list, newest
 }
 
-// Each job is told from its beginning over its stages to its end, once, by the audit and to those who listen, though
-// sidecars and loads are killed in the middle of it.
+// The audit and the notifications report each job once, from start over its stages to its end, even if sidecars and
+// loads are killed meanwhile.
 func TestJobs_AreToldOnce(t *testing.T) {
 	t.Parallel()
 	const rows = 8000
@@ -110,7 +110,7 @@ func TestJobs_AreToldOnce(t *testing.T) {
 		d.end(syscall.SIGKILL, -1)
 	}
 	slow := func() *daemon {
-		s.set("EMBEDSIDECAR_PLUGIN_FAULTS=hang-on=title 7999") // so it compares rows until it is killed
+		s.set("EMBEDSIDECAR_PLUGIN_FAULTS=hang-on=title 7999") // so the scan is still running when the sidecar is killed
 		return s.start("--pipeline", docs)
 	}
 	quick := func() *daemon {
@@ -125,7 +125,7 @@ func TestJobs_AreToldOnce(t *testing.T) {
 	got, last := s.audited(0)
 	expects("backfill", got, []string{fmt.Sprintf("scan done %d false", rows)})
 
-	s.run(0, "pause", "docs") // a command that takes its time may be overtaken by the scan, which then is two
+	s.run(0, "pause", "docs") // otherwise the scan may overtake a slow command, and there are two scans
 	s.run(0, "reembed", "docs")
 	s.run(0, "resume", "docs")
 	expects("reembed", j.until("scan done"),
@@ -169,7 +169,7 @@ func TestJobs_AreToldOnce(t *testing.T) {
 		"model_switch switched", "model_rollback rolled_back", "model_switch switched", "model_drop_old dropped_previous",
 	})
 
-	// What is dropped before it is complete is told as that.
+	// A generation that is dropped before it is complete is reported so.
 	d.end(syscall.SIGTERM, 0)
 	s.run(0, "model", "change", "docs", "--to-plugin", "fake")
 	s.run(0, "model", "drop-old", "docs")
@@ -180,7 +180,7 @@ func TestJobs_AreToldOnce(t *testing.T) {
 	}
 }
 
-// The times of a task have the same names by every door, and what is finished is kept as long as it is configured.
+// Task times have the same names by every door, and finished tasks are kept as long as configured.
 func TestTasks_TimesAndHistory(t *testing.T) { //nolint:funlen // one story
 	t.Parallel()
 	s := newStage(t, 6)
@@ -219,7 +219,7 @@ func TestTasks_TimesAndHistory(t *testing.T) { //nolint:funlen // one story
 	stdout, _ = s.run(0, "explain", "docs", "1")
 	s.has(stdout, "The task was made ", "; its last try began ", ", and ended ")
 
-	// How many there are, and for how long, as the view has it.
+	// Counts and ages match the view.
 	stdout, _ = s.run(0, "status", "--lanes", "-o", "json")
 	lanes := decoded[struct{ Lanes []report.Lane }](t, stdout).Lanes
 	if len(lanes) != 1 || lanes[0].Rows != 2 || lanes[0].State != "failed" || lanes[0].Average > 1000*lanes[0].Oldest+1 ||
@@ -230,14 +230,14 @@ func TestTasks_TimesAndHistory(t *testing.T) { //nolint:funlen // one story
 	s.has(stdout, "AVERAGE", "low", "failed")
 	s.run(exitUsage, "status", "--lanes", "--watch")
 
-	// On demand, by command and by SQL, by pipeline and by age, with an entry of the audit.
+	// On demand, by command and SQL, by pipeline and age, with an audit entry.
 	count := func() string {
 		return testenv.Value[string](s.db, "SELECT count(*)::text FROM embedsidecar.finished_tasks")
 	}
 	if count() != "6" {
 		t.Fatalf("%s tasks are told as finished", count())
 	}
-	for after, pages := "", 1; pages > 0; pages++ { // page by page, by command and by SQL, each entry once
+	for after, pages := "", 1; pages > 0; pages++ { // page by page, by command and SQL, each entry once
 		page := []string{"tasks", "list", "--state", "finished", "--limit", "2", "-o", "json"}
 		if after != "" {
 			page = append(page, "--after", after)
@@ -285,7 +285,7 @@ func TestTasks_TimesAndHistory(t *testing.T) { //nolint:funlen // one story
 	stdout, _ = s.run(0, "audit", "public.docs")
 	s.has(stdout, "clear_history", "nothing_to_clear", "history_cleared")
 
-	// By itself, as it is configured, which is taken over while it runs.
+	// Automatically, with a setting that applies while the sidecar runs.
 	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
 	configured := func(more string) {
 		t.Helper()

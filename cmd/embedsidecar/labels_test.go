@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// What a pipeline says of attempts and labels is taken over while it runs, stored and shown, and labels choose
-// pipelines wherever names do. Rows that fail are tried again with the priority that is configured, one at a time.
+// Attempts and labels of a pipeline are applied while the sidecar runs, stored and shown. Labels choose pipelines
+// wherever names do. Failed rows are retried one at a time with the configured priority.
 func TestRun_AttemptsAndLabelsOfAPipeline(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)

@@ -14,15 +14,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
-// line is a command line taken apart. The flag parser would stop at the first argument, silently take all that follows,
-// flags included, for arguments, and refuse a flag before the command that belongs to the command.
+// line is a parsed command line. The parser of the library would stop at the first argument, take the flags behind it
+// for arguments, and refuse a command's flag before the command.
 type line struct {
 	words  []string // the command and its arguments
-	behind int      // how many of them, the last ones, stood behind "--"
+	behind int      // how many of them, at the end, followed "--"
 	flags  []flagValue
 }
 
-// flagValue is a flag as it was given: by any of its names, without dashes.
+// flagValue is a flag as given: any of its names, without dashes.
 type flagValue struct{ name, value string }
 
 // has reports whether a flag was given.
@@ -33,7 +33,7 @@ func (l *line) has(names ...string) bool {
 // asksForHelp reports whether the line begins with the word help.
 func (l *line) asksForHelp() bool { return len(l.words) > 0 && l.words[0] == "help" }
 
-// last returns the value that a flag was given last, "" for none.
+// last returns the last value given for a flag; "": none.
 func (l *line) last(names ...string) string {
 	value := ""
 	for _, f := range l.flags {
@@ -44,9 +44,8 @@ func (l *line) last(names ...string) string {
 	return value
 }
 
-// apart takes a command line apart. A flag may stand anywhere: before the command, after it, behind arguments. What
-// follows "--" is an argument even with dashes, and so is "-" alone.
-// The rest of the line is there also beside an error.
+// apart parses a command line. A flag may stand anywhere: before the command, after it, behind arguments. Everything
+// behind "--" is an argument, and so is "-" alone. Beside an error, l has the words and flags that were parsed.
 func apart(args []string, flags map[string]*known) (l line, err error) {
 	for i := 0; i < len(args); i++ {
 		word := args[i]
@@ -89,7 +88,7 @@ func unknownFlag(name string, flags map[string]*known) error {
 	return fail(exitUsage, err, "embedsidecar help COMMAND lists the flags; an argument that begins with a dash goes behind --")
 }
 
-// ofFile is where a setting belongs that has no flag; "" for others.
+// ofFile returns a hint about a setting that has no flag; "": not a setting.
 func ofFile(name string) string {
 	if name == "filter" {
 		name = "where"
@@ -117,7 +116,7 @@ func dashed(name string) string {
 	return "--" + name
 }
 
-// set gives the flags of a line to the command that they were meant for.
+// set passes the flags of a line to the command.
 func (l *line) set(cc *cli.Context, c *command, flags map[string]*known) error {
 	for _, given := range l.flags {
 		if owners := flags[given.name].owners; !slices.Contains(owners, c) {
@@ -132,7 +131,7 @@ func (l *line) set(cc *cli.Context, c *command, flags map[string]*known) error {
 	return nil
 }
 
-// foreignFlag is the error of a flag that only other commands have.
+// foreignFlag returns the error for a flag that only other commands have.
 func foreignFlag(name string, c *command, owners []*command) error {
 	if len(owners) == 0 {
 		return misuse("%s goes without a command", dashed(name))
@@ -145,7 +144,7 @@ func foreignFlag(name string, c *command, owners []*command) error {
 	return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), c.path()), hint)
 }
 
-// badValue is the error of a flag that does not take its value.
+// badValue returns the error for a value that a flag does not accept.
 func badValue(given flagValue, f cli.Flag) error {
 	want := "another value"
 	switch f.(type) {

@@ -21,19 +21,19 @@ const (
 	liveBodies = "name: bodies\ntable: public.docs\ncolumns: [body]\ninto: {table: bodies_embedding}"
 )
 
-// A pipeline that is taken away while a sidecar has it in its file is not worked any more, which is said; a reload sets
-// it up again.
+// A pipeline that is removed while a sidecar has it in its file stops working, which is reported. A reload sets it up
+// again.
 func TestP10_APipelineThatWasTakenAwayIsToldOf(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
 	file := s.configured(liveDocs, liveBodies)
 	d := s.start("--config", file)
 	s.stands("bodies", health.UpToDate)
-	for range 2 { // it is not forgotten that it is there again
+	for range 2 { // the second time is the same
 		s.run(0, "uninstall", "bodies", "--yes")
 		s.stands("bodies", health.NotSetUp)
 		planned := testenv.Value[string](s.db, "SELECT string_agg(concat_ws(' ', name, detail), ' ') FROM embedsidecar.plan()")
-		s.has(planned, "bodies", "it was taken away")
+		s.has(planned, "bodies", "it was removed")
 		s.db.MustExec("INSERT INTO docs SELECT max(id) + 1, 'new', 'new' FROM docs")
 		s.run(0, "reload", "--config", file)
 		s.stands("bodies", health.UpToDate)
@@ -41,13 +41,13 @@ func TestP10_APipelineThatWasTakenAwayIsToldOf(t *testing.T) {
 	s.vectorsOf("bodies_embedding", 5)
 	s.run(0, "uninstall", "bodies", "--yes")
 	s.stands("bodies", health.NotSetUp)
-	s.run(0, "apply", "--yes", "--config", file) // or another command that sets it up again
+	s.run(0, "apply", "--yes", "--config", file) // or another command
 	s.stands("bodies", health.UpToDate)
 	d.end(syscall.SIGTERM, 0)
 }
 
-// A file that changes while the server is away, as for the seconds of a restart, is no bad file: it is taken over when
-// the server is there again.
+// A file that changes while the server is away, as during a restart, is not refused: it is applied when the server is
+// back.
 func TestP2_AFileThatChangesWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -64,15 +64,15 @@ func TestP2_AFileThatChangesWhileTheServerIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.stands("bodies", health.UpToDate)
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // and it is told no more that it was refused
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // and the refusal is no longer reported
 		n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.configuration WHERE state = 'refused'")
 		return n == 0, "the file counts as refused"
 	})
 	d.end(syscall.SIGTERM, 0)
 }
 
-// A file that changes is taken over while the sidecar runs: pipelines come, change and go. A bad file changes nothing,
-// and is told everywhere.
+// A changed file is applied while the sidecar runs: pipelines are added, changed and removed. A bad file changes
+// nothing, and is reported everywhere.
 func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -90,7 +90,7 @@ func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	s.stands("bodies", health.UpToDate)
 	rows("bodies_embedding", 3)
 
-	// One that is changed, and limits of the work, which begins again in the same process.
+	// A changed pipeline, and limits, for which the sidecar restarts in the same process.
 	pid := d.cmd.Process.Pid
 	s.rewrite(file, strings.Replace(liveDocs, "columns: [title]", "columns: [title]\nwhere: id > 1", 1), liveBodies)
 	rows("docs_embedding", 2)
@@ -101,12 +101,12 @@ func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	if err := os.WriteFile(file, append(text, "workers: {batch_rows: 7}\nretry: {max_attempts: 3}\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.logged("the sidecar begins again, as it is configured now", "msg")
+	d.logged("restarting the sidecar with the new configuration", "msg")
 	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
 	rows("docs_embedding", 3)
 	rows("bodies_embedding", 4)
 
-	// A mistake: what was in force stays so, and everybody is told.
+	// A mistake: the old configuration stays in force, and the refusal is reported everywhere.
 	s.rewrite(file, liveDocs, liveBodies, strings.Replace(liveDocs, "name: docs", "name: more\nwrong: 1", 1))
 	s.refused(d, "wrong")
 	s.rewrite(file, liveDocs, liveBodies, "name: gone\ntable: public.gone\ncolumns: [body]\ninto: {table: gone_embedding}")
@@ -117,9 +117,9 @@ func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	s.refused(d, "directory")
 	s.db.MustExec("INSERT INTO docs VALUES (5, 'five', 'five')")
 	rows("bodies_embedding", 5)
-	rows("docs_embedding", 4) // as before: but for row 1
+	rows("docs_embedding", 4) // as before, except row 1
 
-	// One that is taken out goes, and its vectors stay.
+	// A pipeline that is taken out is removed, and its vectors stay.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	rows("docs_embedding", 5)
 	rows("bodies_embedding", 5)
 	embedded := "SELECT tokens_embedded FROM embedsidecar.status WHERE pipeline = 'bodies'"
-	s.rewrite(file, liveDocs, liveBodies) // and comes back without being paid for again
+	s.rewrite(file, liveDocs, liveBodies) // and is set up again without embedding
 	s.stands("bodies", health.UpToDate)
 	if n := testenv.Value[int64](s.db, embedded); n != 0 {
 		t.Errorf("%d tokens were embedded again", n)
@@ -146,7 +146,7 @@ func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	s.run(0, "verify", "--deep", "10", "--config", file)
 }
 
-// A pipeline whose table is gone keeps no change of others from being taken over.
+// A pipeline whose table is gone does not block changes of others.
 func TestRun_ASickPipelineKeepsNoChangeOfOthersBack(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
@@ -162,7 +162,7 @@ func TestRun_ASickPipelineKeepsNoChangeOfOthersBack(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// A file that changes while the sidecar starts is taken over, too.
+// A file that changes while the sidecar starts is applied, too.
 func TestRun_AFileThatChangesDuringTheStartIsTakenOver(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
@@ -172,14 +172,14 @@ func TestRun_AFileThatChangesDuringTheStartIsTakenOver(t *testing.T) {
 	goOn := s.open(asInit)
 	file := s.configured(liveDocs)
 	d := s.start("--config", file)
-	d.logged("set-up waits for another", "reason")
+	d.logged("waiting for another set-up", "reason")
 	s.rewrite(file, liveDocs, liveBodies)
 	goOn()
 	s.stands("bodies", health.UpToDate)
 	d.end(syscall.SIGTERM, 0)
 }
 
-// Limits of the work are taken over while it runs: what they held back goes on at once.
+// New limits apply while the sidecar runs: work that they held back continues at once.
 func TestRun_LimitsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3000)
@@ -220,7 +220,7 @@ func TestRun_LimitsAreTakenOver(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// A changed rule of what counts of a text prices the rows that it embeds again, in a warning, and no others.
+// A changed ignore rule is priced in a warning for the rows that it embeds again, and for no others.
 func TestPlan_AChangedIgnoreIsPricedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -241,7 +241,7 @@ func TestPlan_AChangedIgnoreIsPricedOnce(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// What is configured is written down again where it got lost, and what ended long ago is forgotten.
+// The stored configuration is restored if it is lost, and that of sidecars that ended long ago is deleted.
 func TestRun_TheConfigurationIsWrittenDownForAsLongAsItIsInForce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
@@ -258,7 +258,7 @@ func TestRun_TheConfigurationIsWrittenDownForAsLongAsItIsInForce(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// refused waits until the configuration is refused for a reason that has a word, wherever that is told.
+// refused waits until every door reports that the configuration is refused, with a reason that contains a word.
 func (s *stage) refused(d *daemon, word string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
@@ -274,8 +274,7 @@ func (s *stage) refused(d *daemon, word string) {
 	d.logged("configuration refused: the one before stays in force", "error") // after the database has been told
 }
 
-// What a file would change is told before, and done when that is wanted; a sidecar that runs is told by a command or
-// over HTTP.
+// plan shows what a file would change, and apply does it. A running sidecar applies it on a command or over HTTP.
 func TestApply_DoesWhatPlanShows(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -303,7 +302,7 @@ func TestApply_DoesWhatPlanShows(t *testing.T) {
 	if len(told.Steps) != 0 || len(told.Removed) != 0 || told.State != control.Unchanged {
 		t.Errorf("after it was applied: %+v", told)
 	}
-	// What is in the way is told with its status, by both.
+	// Both report an obstacle with its exit status.
 	nowhere := s.configured(strings.Replace(liveDocs, "public.docs", "public.nowhere", 1))
 	for _, command := range []string{"plan", "apply"} {
 		_, stderr := s.run(exitUsage, command, "--config", nowhere)
@@ -347,7 +346,7 @@ func TestApply_DoesWhatPlanShows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What truly needs a restart is named, and all else is taken over.
+	// Settings that need a restart are named, and all others are applied.
 	if err := os.WriteFile(file, append(text, "log: {level: debug}\nthreads: 1\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}

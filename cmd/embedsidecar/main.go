@@ -1,4 +1,4 @@
-// The program embedsidecar keeps vectors in Postgres true to the rows they were made of.
+// The program embedsidecar keeps pgvector embeddings in sync with tables.
 //
 // This package reads flags, environment and files, starts the parts and prints what they return. It decides nothing
 // else.
@@ -27,7 +27,7 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) int {
 	host, err := os.Hostname()
 	if err != nil {
-		host = "" // a name of an instance is made up instead
+		host = "" // then the instance gets a generated name
 	}
 	executable, err := os.Executable()
 	if err != nil {
@@ -42,7 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return p.run(ctx, args)
 }
 
-// commands returns every command, in the order of the help text, each made for this call: flags keep state.
+// commands returns every command, in the order of the help text. Each call makes new ones, because flags keep state.
 func commands() []*command {
 	return []*command{
 		newQuickstart(), newRun(), newServe(), newInit(), newPlan(), newApply(), newReload(), newAdopt(), newImportFrom(),

@@ -15,12 +15,12 @@ func newMan() *command {
 	}
 }
 
-// manual is the manual page, in the language of man: what the help texts say, of all commands.
+// manual returns the manual page, as roff source, with the help texts of all commands.
 func manual(all []*command) string {
 	var b strings.Builder
 	line := func(parts ...string) { b.WriteString(strings.Join(parts, "") + "\n") }
 	line(`.TH EMBEDSIDECAR 1 "" "embedsidecar `, roff(version), `" "User Commands"`)
-	line(".SH NAME\nembedsidecar \\- keep vectors in Postgres true to the rows they were made of")
+	line(".SH NAME\nembedsidecar \\- keep pgvector embeddings in sync with your tables")
 	line(".SH SYNOPSIS\n.B embedsidecar\n.I COMMAND\n[flags] [arguments]")
 	line(".SH DESCRIPTION\n", roff(helpOfFlags), "\n.SH COMMANDS")
 	describe := func(f described) { line(".TP\n\\fB", roff(f.term), "\\fR\n", roff(f.usage)) }
@@ -44,7 +44,7 @@ func manual(all []*command) string {
 	return b.String()
 }
 
-// roff writes plain text so that man takes none of its signs for one of its own.
+// roff escapes plain text for man.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n", " ").Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

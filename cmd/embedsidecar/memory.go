@@ -7,17 +7,16 @@ import (
 )
 
 const (
-	// memoryShare is what of a control group's memory Go's collector keeps this program within. Plugins are in the group,
-	// too, and so are stacks and buffers that Go does not count.
+	// memoryShare is the share of the control group's memory that Go's memory limit gets. The rest is for plugins in the
+	// same group, and for memory that Go does not count.
 	memoryShare = 0.7
-	// leastMemory is what it is given in any case: with less it would do nothing but collect.
+	// leastMemory is the minimum limit: with less, Go would only collect garbage.
 	leastMemory = 40 << 20
 )
 
-// limitMemory has Go collect before the control group's limit is reached, in place of letting the heap double.
-// GOMEMLIMIT, where it is set, is left as it is.
+// limitMemory sets Go's memory limit below the limit of the control group. It does not override GOMEMLIMIT.
 func limitMemory(group memlimit.Provider, log *slog.Logger) {
 	limit, err := memlimit.Set(memlimit.WithProvider(group), memlimit.WithRatio(memoryShare),
 		memlimit.WithMin(leastMemory))
-	log.Debug("limit of memory", "bytes", limit, "error", err) // without control groups there is none
+	log.Debug("limit of memory", "bytes", limit, "error", err) // there is no limit without control groups
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// TestP9_MemoryIsThatOfTheGroup: what Go may take follows the limit of the control group, unless somebody has said it.
+// TestP9_MemoryIsThatOfTheGroup: Go's memory limit follows the control group, unless GOMEMLIMIT is set.
 func TestP9_MemoryIsThatOfTheGroup(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)

@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// mistake is a call that must fail with a status, and words that its error and its ways out must hold.
+// mistake is a call that must fail with a status, and words that its error and hints must contain.
 type mistake struct {
 	status int
 	args   string // separated by |
@@ -41,7 +41,7 @@ func TestMistakes_TablesAndDestinations(t *testing.T) {
 		e vector(8) NOT NULL);
 		CREATE TABLE narrow (id int PRIMARY KEY, t text,
 		e vector(3)); CREATE SCHEMA hidden; CREATE TABLE hidden.t (id int PRIMARY KEY, t text)`)
-	// All mistakes are told at once, each with its way out.
+	// All mistakes are reported at once, each with a hint.
 	init := []string{"init", "--dry-run"}
 	var wanted []string
 	for pipeline, words := range map[string][]string{
@@ -136,7 +136,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 			"there are: public.docs",
 		}})
 	}
-	// By the table's name alone it is found, but not taken away.
+	// The bare table name finds it, but does not remove it.
 	for _, command := range []string{
 		"verify|docs", "search|docs|title", "search|docs|--like|1", "tasks|list|docs",
 		"backfill|docs|--dry-run", "uninstall|public.docs|--dry-run",
@@ -164,7 +164,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 		{exitUsage, "init|--slot|Bad", []string{"a-z, 0-9 and _"}},
 		{exitUsage, "run|--ops-listen|nonsense", []string{"HOST:PORT"}},
 		{exitUsage, "run|--http|127.0.0.1:0", []string{"--tokens-file", "--no-auth"}},
-		{exitUsage, "run|--admin-listen|127.0.0.1:0", []string{"would accept no one", "--role admin --tokens-file"}},
+		{exitUsage, "run|--admin-listen|127.0.0.1:0", []string{"would reject every request", "--role admin --tokens-file"}},
 		{exitUsage, "run|--set|http.admin.cert=x", []string{"http.admin.cert", "belong together"}},
 		{exitUsage, "run|--http|127.0.0.1:0|--tokens-file|" + missing, []string{missing}},
 		{exitUsage, "run|--http|127.0.0.1:0|--tokens-file|" + empty, []string{empty, "no token"}},
@@ -235,8 +235,8 @@ pipelines:
 	}
 }
 
-// TestMistakes_OfRolesThatLackAGrant: check says beforehand what init is refused for, with statements that help as they
-// stand: one lack after the other is told, mended as it was told, and told no more.
+// TestMistakes_OfRolesThatLackAGrant: check reports beforehand why init would be refused, with statements that can be
+// run as printed. Each lack is reported, fixed by the printed statements, and no longer reported.
 func TestMistakes_OfRolesThatLackAGrant(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
@@ -280,7 +280,7 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 	s := newStage(t, 1)
 	s.once(0)
 
-	// A role that may nothing is told what to grant, whatever it tries.
+	// A role without rights is told what to grant, whatever it tries.
 	s.as(s.db.Role(""))
 	var list []mistake
 	for _, command := range []string{
@@ -298,7 +298,7 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 		"error  schema embedsidecar",
 	}}))
 
-	// Another database of the same server: names of slots are the server's.
+	// Another database of the same server: slot names are global.
 	other := testenv.DB(t, testenv.Empty(), testenv.On(s.db.Server))
 	other.MustExec("CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)")
 	s.at(other.URL(testenv.Owner))

@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 )
 
-// modelChange makes the next generation of a pipeline, or says what it would take.
+// modelChange makes the next generation of a pipeline, or estimates it.
 type modelChange struct{ o app.ModelChange }
 
 func newModelChange() *command {
@@ -57,7 +57,7 @@ func (c *modelChange) run(ctx context.Context, env *environment) error {
 	}
 	if env.out.ForPeople() {
 		for i := range done.Steps {
-			done.Steps[i].Undo = nil // a command takes all of them back
+			done.Steps[i].Undo = nil // one command undoes all of them
 		}
 		env.tellSteps(done.Steps, "made")
 		name := health.Argument(done.Pipeline)
@@ -71,7 +71,7 @@ func (c *modelChange) run(ctx context.Context, env *environment) error {
 	return env.showModelResult(done.Pipeline, result)
 }
 
-// showModelResult prints what became of a pipeline.
+// showModelResult prints the result for a pipeline.
 func (e *environment) showModelResult(name, result string) error {
 	type answer struct {
 		Pipeline string `json:"pipeline"`
@@ -95,7 +95,7 @@ func (e *environment) showModelPlan(p *generations.Plan) error {
 	})
 }
 
-// modelCompare asks both generations of a pipeline the same questions.
+// modelCompare sends the same queries to both generations of a pipeline.
 type modelCompare struct{ queries string }
 
 func newModelCompare() *command {
@@ -160,7 +160,7 @@ func (c *modelCompare) run(ctx context.Context, env *environment) error {
 	})
 }
 
-// tellPairs shows a person questions whose answers differ, side by side.
+// tellPairs prints the queries whose results differ, side by side.
 func (e *environment) tellPairs(r *compare.Result) {
 	for _, p := range r.Pairs {
 		_ = e.printf("\n%s (overlap %.1f)\n", p.Question, p.Overlap)
@@ -178,10 +178,10 @@ func (e *environment) tellPairs(r *compare.Result) {
 	}
 }
 
-// half is how wide one side of a comparison is.
+// half is the width of one side of a comparison.
 const half = 50
 
-// modelAct does what functions of the schema do.
+// modelAct switches, rolls back or drops a generation.
 type modelAct struct {
 	do    string
 	force bool
@@ -243,7 +243,7 @@ func words(s *string) string {
 	return *s
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes for people.
 func size(bytes *int64) string {
 	if bytes == nil {
 		return "-"

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// holds looks at whether each row of docs has the vector of its text, of a width, under a name.
+// holds checks that each row of docs has the vector of its text, with a dimension, under a name.
 func (s *stage) holds(table, column string, dims int) {
 	s.t.Helper()
 	wrong := ""
@@ -34,8 +34,8 @@ func (s *stage) holds(table, column string, dims int) {
 	})
 }
 
-// TestP3_TheModelIsChangedInPlace: change, switch, rollback, switch, drop-old, for both destinations; each name holds
-// the vectors that it should at each moment, and rows that change meanwhile are followed in both generations.
+// TestP3_TheModelIsChangedInPlace: change, switch, rollback, switch, drop-old, for both kinds of destinations. Each
+// name has the right vectors at each step, and both generations follow changing rows.
 func TestP3_TheModelIsChangedInPlace(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ into, table, column, next, previous, drop, gone string }{
@@ -97,7 +97,7 @@ func TestP3_TheModelIsChangedInPlace(t *testing.T) {
 			if n := testenv.Value[int64](s.db, `SELECT count(*) FROM embedsidecar.pipeline`); n != 1 {
 				t.Errorf("%d pipelines are left", n)
 			}
-			// Whoever drops the vectors of the other generation takes nobody's view of how everything stands.
+			// Status works for everyone even after the vectors of the other generation are dropped.
 			s.run(0, "model", "change", "docs", "--to-plugin", "fake")
 			s.db.MustExec(c.drop)
 			stdout, _ = s.run(0, "model", "status")
@@ -109,7 +109,7 @@ func TestP3_TheModelIsChangedInPlace(t *testing.T) {
 	}
 }
 
-// switches does what is refused until the other generation is complete.
+// switches tries what is refused until the other generation is complete.
 func (s *stage) switches(verb, result string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
@@ -122,8 +122,8 @@ func (s *stage) switches(verb, result string) {
 	})
 }
 
-// TestP10_WhatASwitchMeets: what depends on the vectors is made anew or named with the SQL that helps, grants and
-// comments go along, mistakes change nothing, and a configuration that names the other model undoes nothing.
+// TestP10_WhatASwitchMeets: dependent objects are recreated, or named with SQL that helps; grants and comments are
+// copied; mistakes change nothing; and a configuration with the other model undoes nothing.
 func TestP10_WhatASwitchMeets(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -152,7 +152,7 @@ func TestP10_WhatASwitchMeets(t *testing.T) {
 	s.has(stdout, `"rows": 20`, `"dims": 12`, "view public.docs_ids: recreated by the switch",
 		"function public.docs_count(): recreated by the switch")
 
-	// By SQL: the sidecar makes it.
+	// By SQL: the sidecar carries it out.
 	if got := testenv.Value[string](s.db, `SELECT embedsidecar.model_change('docs', '', 'fake-dims12')`); got != "requested" {
 		t.Errorf("model_change: %s", got)
 	}
@@ -195,7 +195,7 @@ func TestP10_WhatASwitchMeets(t *testing.T) {
 		return fmt.Sprint(said) == "[10 10]", fmt.Sprint(said)
 	})
 
-	// The configuration still names the model of before.
+	// The configuration still has the old model.
 	_, stderr = s.run(0, "init", "--pipeline", docs)
 	s.has(stderr, "was switched to model", "model rollback public.docs")
 	s.switches("drop-old", "dropped_previous")
@@ -207,7 +207,8 @@ func TestP10_WhatASwitchMeets(t *testing.T) {
 	s.holds("docs_embedding", "embedding", 12)
 }
 
-// TestTrust_ANextGenerationIsReadByNobodyPastPolicies: until its policies are there, only who writes vectors reads it.
+// TestTrust_ANextGenerationIsReadByNobodyPastPolicies: until it has its policies, only the role that writes vectors can
+// read it.
 func TestTrust_ANextGenerationIsReadByNobodyPastPolicies(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
@@ -237,9 +238,9 @@ func TestTrust_ANextGenerationIsReadByNobodyPastPolicies(t *testing.T) {
 	may(reader, "docs_embedding", true)
 }
 
-// TestTrust_ASwitchParsesNothingOfAStranger: the server runs constraints of domains when it parses literals of arrays
-// of them. So the owner of the schema does not create views and functions of other roles again. What he is offered to
-// run instead has their names, and runs nothing that a name says.
+// TestTrust_ASwitchParsesNothingOfAStranger: the server checks domain constraints while it parses array literals. So
+// the owner of the schema does not recreate views and functions of other roles. The SQL offered instead quotes their
+// names, and runs nothing contained in a name.
 func TestTrust_ASwitchParsesNothingOfAStranger(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
@@ -263,7 +264,7 @@ DROP TABLE docs; --" AS SELECT id FROM docs_embedding;
 	s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12")
 	s.holds("docs_embedding__next", "embedding", 12)
 	said := s.refuses("switch", "function lair.counts()", "view lair.counted", "DROP VIEW lair.counted;")
-	_, said, _ = strings.Cut(said, "first:") // what is offered to be pasted
+	_, said, _ = strings.Cut(said, "first:") // the SQL to paste
 	if outside := outsideQuotes(said); !strings.Contains(said, "DROP TABLE") || strings.Contains(outside, "DROP TABLE") {
 		t.Errorf("whoever pastes this runs what a name says:\n%s", said)
 	}
@@ -276,7 +277,7 @@ DROP TABLE docs; --"`)
 	}
 }
 
-// refuses looks at how a switch is refused whose other generation is complete.
+// refuses checks how a switch to a complete generation is refused.
 func (s *stage) refuses(verb string, words ...string) (said string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
@@ -313,8 +314,8 @@ func (s *stage) holdsTitles(table string, dims int) {
 	})
 }
 
-// TestP3_TheModelIsChangedByTheConfiguration: another model in the file is a next generation, which plan tells, apply,
-// reload and the next run begin, and which serves by a word, or by itself where the file says so. The file of before
+// TestP3_TheModelIsChangedByTheConfiguration: a new model in the file makes a next generation. plan shows it; apply,
+// reload and the next run start it. It serves after a command, or automatically if the file says so. The old file
 // undoes nothing.
 func TestP3_TheModelIsChangedByTheConfiguration(t *testing.T) {
 	t.Parallel()
@@ -375,7 +376,7 @@ func TestP3_TheModelIsChangedByTheConfiguration(t *testing.T) {
 		generations(s, "serves fake-dims12, previous fake")
 		s.holdsTitles("docs_embedding", 12)
 
-		// Who goes back by hand is not overruled.
+		// A manual rollback is not overruled.
 		s.run(0, "model", "rollback", "docs")
 		s.run(0, "reload")
 		s.db.MustExec("UPDATE docs SET title = 'new ' || id")
@@ -400,8 +401,8 @@ func TestP3_TheModelIsChangedByTheConfiguration(t *testing.T) {
 	})
 }
 
-// Two sidecars whose files want different models do not embed the rows again and again: the later model is made beside
-// and serves, and it stays so whoever begins again, also when the other generation is dropped.
+// Two sidecars with different models in their files do not embed the rows repeatedly. The later model becomes the next
+// generation and serves. It stays whichever sidecar restarts, also after the other generation is dropped.
 func TestRun_FilesOfTwoModelsSettle(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -450,8 +451,8 @@ func TestRun_FilesOfTwoModelsSettle(t *testing.T) {
 	}
 }
 
-// TestP3_WhereAndIgnoreAreOfBothGenerations: another one in the file reaches both, before and after a switch and a
-// rollback.
+// TestP3_WhereAndIgnoreAreOfBothGenerations: a change in the file applies to both generations, before and after a
+// switch and a rollback.
 func TestP3_WhereAndIgnoreAreOfBothGenerations(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)

@@ -19,10 +19,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 )
 
-// models is the models that can be named.
+// models returns the models that can be named.
 func (e *environment) models() folders.Folders { return folders.Of(e.embedders()) }
 
-// model is the model of the arguments, "" for the default one.
+// model returns the model argument; "": the default model.
 func (e *environment) model() string {
 	if len(e.args) == 0 {
 		return ""
@@ -183,7 +183,7 @@ func (c *importCommand) options(env *environment) folders.New {
 	return c.model
 }
 
-// settingWords quotes a value, so that a blank at its end is seen; what a card says is quoted already.
+// settingWords quotes a value, so that trailing blanks are visible. The values of a card are already quoted.
 func settingWords(s embed.Setting) string {
 	if s.Name == "card" {
 		return fmt.Sprintf("%s (%s)", s.Value, s.Source)
@@ -246,7 +246,7 @@ func distill(ctx context.Context, env *environment, out string, dims int) error 
 		fmt.Sprintf("%.0f", done.Seconds))
 }
 
-// pullCommand fetches a model from a hub and imports it.
+// pullCommand downloads a model from a hub and imports it.
 type pullCommand struct {
 	importCommand
 
@@ -311,7 +311,7 @@ func (c *pullCommand) pull(ctx context.Context, env *environment) error {
 	return err
 }
 
-// readToken reads a file with a token; "" has none.
+// readToken reads a token from a file. Without a file there is no token.
 func readToken(name string) (string, error) {
 	if name == "" {
 		return "", nil

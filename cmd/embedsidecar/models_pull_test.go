@@ -16,7 +16,7 @@ import (
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// hub serves the files of one model, and breaks off the first download of its graph.
+// hub serves the files of one model, and aborts the first download of its graph.
 type hub struct {
 	graph  string
 	files  map[string]string
@@ -93,8 +93,8 @@ func (p *puller) installed() (names []string) {
 	return names
 }
 
-// A model comes from a hub that breaks off, is imported, tried and in its place; a hub that serves something else
-// brings nothing.
+// A model is pulled from a hub that aborts a download, and is imported and tried. A hub that serves other files leaves
+// nothing.
 func TestModelsPull(t *testing.T) {
 	graph := strings.Repeat("graph", 20_000)
 	h := &hub{graph: graph, files: map[string]string{
@@ -128,7 +128,7 @@ func TestModelsPull(t *testing.T) {
 	p.wantsTheSame(h, pin)
 }
 
-// wantsTheSame: what the first pull found is what each later one wants, of every file.
+// wantsTheSame: every later pull must get the files of the first one.
 func (p *puller) wantsTheSame(h *hub, pin string) {
 	p.t.Helper()
 	h.files["tokenizer.json"], h.files["vocab.txt"] = `{"other": 1}`, "new"
@@ -158,7 +158,7 @@ func (p *puller) wantsTheSame(h *hub, pin string) {
 	}
 }
 
-// Of several files of weights the one that is named comes, with a token where the hub wants one.
+// --file chooses among several weight files, with a token if the hub wants one.
 func TestModelsPull_FileAndToken(t *testing.T) {
 	h := &hub{files: map[string]string{
 		"config.json": `{"model_type": "other"}`, "tokenizer.json": `{}`, "onnx/model.onnx": "whole",
@@ -199,7 +199,7 @@ func TestModelsPull_FileAndToken(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(p.home, "small", "model.onnx")); err != nil || string(got) != "small" {
 		t.Errorf("the graph is %q, %v", got, err)
 	}
-	// What was fetched once says nothing of another file, and is kept beside it.
+	// A pin of one file does not apply to another, and both are kept.
 	whole := []string{"--token-file", token, "--file", "onnx/model.onnx"}
 	if status, _, stderr := p.pull(whole...); status != exitUsage || !strings.Contains(stderr, "--sha256") {
 		t.Errorf("another file, unpinned: status %d, %s", status, stderr)

@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_ATimeoutOfZeroLooksOnce: what is left now is the answer, and a streamer that has nothing to do says that.
+// TestP10_ATimeoutOfZeroLooksOnce: the answer is what is left now, and an idle streamer says so.
 func TestP10_ATimeoutOfZeroLooksOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
@@ -22,7 +22,7 @@ func TestP10_ATimeoutOfZeroLooksOnce(t *testing.T) {
 	}
 	s.start("--no-init")
 	s.run(0, "wait", "--caught-up")
-	for _, what := range []string{"--caught-up", "docs"} { // on a busy machine it takes longer than they wait for its word
+	for _, what := range []string{"--caught-up", "docs"} { // on a busy machine the streamer may not answer in time
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			out, err := s.command("wait", what, "--timeout", "0", "-o", "json").CombinedOutput()
 			told := strings.Contains(string(out), `"caught_up": true`) || strings.Contains(string(out), `"result": "drained"`)
@@ -31,8 +31,8 @@ func TestP10_ATimeoutOfZeroLooksOnce(t *testing.T) {
 	}
 }
 
-// TestP10_AWaitSaysTheSameEachWay: what rests with a row that waits is not caught up, in words, as JSON, by its status
-// and by SQL; and so when the time is over before somebody could tell why it rests.
+// TestP10_AWaitSaysTheSameEachWay: a paused pipeline with a pending row is not caught up: in text, JSON, status and
+// SQL, and even if the timeout ends before the reason is known.
 func TestP10_AWaitSaysTheSameEachWay(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 4)
@@ -73,8 +73,7 @@ func TestP10_AWaitSaysTheSameEachWay(t *testing.T) {
 	})
 }
 
-// TestP10_RowsPutOffAreNotWaitedFor: a row that is to be embedded at a later hour keeps nobody waiting, and each who
-// asks is told of it.
+// TestP10_RowsPutOffAreNotWaitedFor: waits ignore a row that is due at a later time, and report it.
 func TestP10_RowsPutOffAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)

@@ -19,14 +19,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 )
 
-// verbCommand has a verb done: what it takes and how it is told follows from its row.
+// verbCommand executes a verb. Its flags and output follow from the verb.
 type verbCommand struct {
 	taskFilter
 
 	verb    *verbs.Verb
-	time    time.Duration // to work for, whatever the hours are; below 0: it was not given
-	waiting bool          // prioritise all rows that wait
-	at      string        // when re-queued rows are looked at
+	time    time.Duration // --for: how long to work outside the hours; below 0: not given
+	waiting bool          // prioritize all pending rows
+	at      string        // when re-queued rows become due
 }
 
 func newVerb(v *verbs.Verb) *command {
@@ -54,7 +54,7 @@ func newVerb(v *verbs.Verb) *command {
 	return one
 }
 
-// everyPipeline is how the switch over all pipelines is shown.
+// everyPipeline is printed for the switch over all pipelines.
 const everyPipeline = "(all)"
 
 func (c *verbCommand) run(ctx context.Context, env *environment) error {
@@ -89,7 +89,7 @@ func (c *verbCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer done()
-	var behind []string // keys, where the verb takes one pipeline
+	var behind []string // keys, if the verb takes one pipeline
 	if v.One && len(words) > 0 {
 		words, behind = words[:1], words[1:]
 	}
@@ -107,7 +107,7 @@ func (c *verbCommand) run(ctx context.Context, env *environment) error {
 	return env.showOutcomes(list)
 }
 
-// showOutcomes prints what became of pipelines.
+// showOutcomes prints the results for pipelines.
 func (e *environment) showOutcomes(list []verbs.Outcome) error {
 	for _, o := range list {
 		for _, name := range o.Stay {
@@ -127,7 +127,7 @@ func (e *environment) showOutcomes(list []verbs.Outcome) error {
 	})
 }
 
-// newEstimated makes the command of a verb whose dry run says what it would take.
+// newEstimated makes the command of a verb whose dry run estimates the work.
 func newEstimated(v *verbs.Verb) *command {
 	c := newVerb(v)
 	c.settings = []string{config.GroupDatabase, config.GroupEmbedding}
@@ -171,7 +171,7 @@ func backfill(ctx context.Context, env *environment, v *verbs.Verb) error {
 	})
 }
 
-// taking is what a backfill would take, as a person reads it.
+// taking returns the table cells of an estimate.
 func taking(e *estimate.Estimate) []any {
 	if e == nil {
 		return []any{"", "", "", "", "", ""}

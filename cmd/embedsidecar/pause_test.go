@@ -33,7 +33,7 @@ func TestPause(t *testing.T) {
 			t.Errorf("%q: %s, want %s", step.args, got, step.want)
 		}
 	}
-	// From that moment on nothing is embedded, though the sidecar runs and has not heard of it.
+	// From now on nothing is embedded, though the running sidecar has not noticed the pause.
 	s.db.MustExec("UPDATE docs SET title = 'new'")
 	stdout, stderr := s.run(exitFailed, "wait", "--caught-up", "-o", "json")
 	s.has(stdout, `"resting": [`, "public.docs", `"open": 0`)

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 )
 
-// catalogue is the plugins that can be named.
+// plugins returns the plugins that can be named.
 func (e *environment) plugins() registry.Registry { return registry.Of(e.embedders()) }
 
 func newPluginsList() *command {
@@ -140,7 +140,7 @@ func newPluginsReload() *command {
 	}
 }
 
-// which tells the database that was named; "": none was.
+// which returns the identity of the database that was named; "": none was.
 func (e *environment) which(ctx context.Context) (which string, err error) {
 	if e.config.Several() || !e.config.NamesDatabase(e.environ) {
 		return "", nil

@@ -15,7 +15,7 @@ import (
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// TestTrust_APluginReadsNoSecretsOfTheSidecar: it runs as the same user, who is not root, and may look into its other
+// TestTrust_APluginReadsNoSecretsOfTheSidecar: a plugin runs as the same non-root user, who may inspect its other
 // processes.
 func TestTrust_APluginReadsNoSecretsOfTheSidecar(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
-// program is one call of the program: its commands and the world around it.
+// program is one call of the program: its commands and its surroundings.
 type program struct {
 	commands       []*command
 	stdin          io.Reader
@@ -31,8 +31,8 @@ type program struct {
 
 	flags  map[string]*known // of all commands
 	line   line              // the command line
-	helps  bool              // help is asked for, by a word or a flag
-	redact *config.Redactor  // knows no password until the configuration is read
+	helps  bool              // the user asks for help, by a word or a flag
+	redact *config.Redactor  // has no passwords until the configuration is read
 	json   bool              // errors are printed as JSON
 }
 
@@ -61,7 +61,7 @@ func (p *program) dispatch(ctx context.Context, args []string) (err error) {
 	}
 	p.flags = knownFlags(leaves(p.commands))
 	p.line, err = apart(args, p.flags)
-	p.json = cmp.Or(p.line.last("output", "o"), p.variable("output")) == "json" // also for what goes wrong before it is read
+	p.json = cmp.Or(p.line.last("output", "o"), p.variable("output")) == "json" // also for errors before the flags are parsed
 	if err != nil {
 		return err
 	}
@@ -82,14 +82,14 @@ func (p *program) dispatch(ctx context.Context, args []string) (err error) {
 	return (&cli.App{
 		Name: "embedsidecar", Commands: root.Subcommands, Action: root.Action, SkipFlagParsing: true,
 		HideVersion:    true,                         // its flag would take -v
-		HideHelp:       true,                         // ours is printed by what was chosen
+		HideHelp:       true,                         // chosen prints our own
 		ExitErrHandler: func(*cli.Context, error) {}, // run reports and returns the status
 		// A text or a pipeline may hold a comma.
 		DisableSliceFlagSeparator: true,
 	}).RunContext(ctx, append([]string{"embedsidecar"}, words...))
 }
 
-// chosen does what the line asks of the command that its words call: of the program, where they call none.
+// chosen executes the command that the words of the line name, or prints help.
 func (p *program) chosen(cc *cli.Context, c *command) error {
 	rest, chooses := cc.Args().Slice(), len(c.members) > 0
 	switch {
@@ -106,7 +106,7 @@ func (p *program) chosen(cc *cli.Context, c *command) error {
 	return p.execute(cc, c)
 }
 
-// variable returns the environment variable that stands for a flag.
+// variable returns the value of a flag's environment variable.
 func (p *program) variable(flag string) string {
 	value := ""
 	for _, entry := range p.environ {
@@ -192,14 +192,14 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	return nil
 }
 
-// warn tells what is questionable about the configuration.
+// warn logs questionable settings.
 func warn(ctx context.Context, log *slog.Logger, warnings []string) {
 	for _, warning := range warnings {
 		log.WarnContext(ctx, "questionable setting", "warning", warning)
 	}
 }
 
-// values returns what was given for a flag, as text.
+// values returns the values given for a flag, as text.
 func values(cc *cli.Context, name string) []string {
 	if list := cc.StringSlice(name); list != nil {
 		return list
@@ -207,7 +207,7 @@ func values(cc *cli.Context, name string) []string {
 	return []string{fmt.Sprint(cc.Value(name))}
 }
 
-// perDatabase runs a command for each database that is meant.
+// perDatabase runs a command for each chosen database.
 func (p *program) perDatabase(ctx context.Context, cc *cli.Context, env *environment, c *command) error {
 	chosen := cc.StringSlice("database")
 	if !env.config.Several() {
@@ -221,7 +221,7 @@ func (p *program) perDatabase(ctx context.Context, cc *cli.Context, env *environ
 	if !c.asksDatabase() || c.reach == allDatabases && len(chosen) == 0 {
 		return c.run(ctx, env)
 	}
-	endless := cc.Bool("watch") || cc.Bool("lines") // or as long as a queue
+	endless := cc.Bool("watch") || cc.Bool("lines") // or very long
 	list, failed, err := env.meantDatabases(ctx, chosen, c.reach == eachDatabase && !endless)
 	if err != nil {
 		return err

@@ -11,8 +11,7 @@ import (
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// TestEmbed_APythonPluginsFailureIsOneRecord: with where it was raised and by which calls, and without the text that
-// is in its message.
+// TestEmbed_APythonPluginsFailureIsOneRecord: the record has the place and the calls, but not the text in the message.
 func TestEmbed_APythonPluginsFailureIsOneRecord(t *testing.T) {
 	t.Parallel()
 	clone, err := filepath.Abs(filepath.Join("..", ".."))

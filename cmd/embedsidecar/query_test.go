@@ -59,14 +59,15 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	s.has(stderr, "sparsevec")
 }
 
-// TestSearch_AsksTheSidecarThatRuns: beside a sidecar the command embeds nothing itself. Its own plugin cannot start.
+// TestSearch_AsksTheSidecarThatRuns: with a running sidecar the command embeds nothing itself. Its own plugin cannot
+// start.
 func TestSearch_AsksTheSidecarThatRuns(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
 	s.run(0, "init", "--table", "docs", "--columns", "title,body", "--into", "embedding")
 	d := s.start("--no-init")
 	s.run(0, "wait", "--caught-up")
-	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=exit-at-start") // of what is started from now on
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=exit-at-start") // for new processes
 	found := func(text string) ([]search.Hit, error) {
 		out, err := s.command("search", "public.docs", text, "-k", "1", "-o", "json").Output()
 		if err != nil {
@@ -78,7 +79,7 @@ func TestSearch_AsksTheSidecarThatRuns(t *testing.T) {
 		return decoded[[]search.Hit](t, string(out)), nil
 	}
 	var hits []search.Hit
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // one on a busy machine may answer too late
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // on a busy machine the sidecar may answer too late
 		var err error
 		hits, err = found("title 4\n\nbody 4")
 		return err == nil, fmt.Sprint(err)
@@ -92,8 +93,8 @@ func TestSearch_AsksTheSidecarThatRuns(t *testing.T) {
 	}
 }
 
-// TestSearch_BySQLSaysWhyNobodyAnswers: who has waited in vain for a vector is told what keeps the sidecar from it, as
-// its log and status tell. Nobody else is answered by that.
+// TestSearch_BySQLSaysWhyNobodyAnswers: a session that waited in vain for a vector gets the reason that the sidecar's
+// log and status have. No other session gets it.
 func TestSearch_BySQLSaysWhyNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -129,8 +130,8 @@ func TestSearch_BySQLSaysWhyNobodyAnswers(t *testing.T) {
 	})
 }
 
-// TestSearch_WithTheRightsOfAnApplication: who may search by SQL may do so here, and is told what is missing as the
-// statement that gives it.
+// TestSearch_WithTheRightsOfAnApplication: a role that may search by SQL may search here. If a right is missing, it
+// gets the statement that grants it.
 func TestSearch_WithTheRightsOfAnApplication(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -159,7 +160,7 @@ func TestSearch_WithTheRightsOfAnApplication(t *testing.T) {
 		shown := func(args ...string) search.Hit {
 			t.Helper()
 			var hits []search.Hit
-			testenv.Eventually(t, waitTimeout, func() (bool, string) { // one on a busy machine may answer too late
+			testenv.Eventually(t, waitTimeout, func() (bool, string) { // on a busy machine the sidecar may answer too late
 				out, err := s.command(append([]string{"search", "-o", "json", "-k", "1"}, args...)...).CombinedOutput()
 				if err == nil {
 					hits = decoded[[]search.Hit](t, string(out))
@@ -215,8 +216,8 @@ func TestSearch_WithTheRightsOfAnApplication(t *testing.T) {
 	})
 }
 
-// TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone kills the sidecar, and then the session that goes on building
-// without it.
+// TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone kills the sidecar, and then the session that continues the
+// build.
 func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -283,7 +284,7 @@ func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	stdout, _ = s.run(0, "check")
 	s.has(stdout, `index of "public.docs": `+ours, "hnsw, vector_cosine_ops")
 
-	// Under a sidecar that goes on it is begun anew.
+	// A sidecar that keeps running restarts the build.
 	s.db.MustExec("DROP INDEX " + ours)
 	release = hold()
 	d = s.start(build...)

@@ -52,7 +52,7 @@ func newQuickstart() *command {
 	}
 }
 
-// called is what the user calls this program: its name where his shell finds it.
+// called returns how the user calls this program: by its name if the shell finds it.
 func called() string {
 	const name = "embedsidecar"
 	this, err := os.Executable()
@@ -71,7 +71,7 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// urlAndTable tells the arguments apart: a table alone is one, too, where a variable has the URL.
+// urlAndTable tells the arguments apart. A single argument may be the table, if a variable has the URL.
 func urlAndTable(args []string) (url, table string) {
 	for _, arg := range args {
 		if url == "" && (len(args) > 1 || strings.Contains(arg, "://") || strings.Contains(arg, "=")) {
@@ -83,8 +83,8 @@ func urlAndTable(args []string) (url, table string) {
 	return url, table
 }
 
-// quickstartFlags has the arguments stand for flags. With columns of a person's own, a table needs no more to be a
-// pipeline: it goes where quickstart's own suggestion would go.
+// quickstartFlags adds the flags that the arguments stand for. A table with --columns is a complete pipeline: its
+// vectors go where quickstart's own suggestion would put them.
 func quickstartFlags(args []string, given map[string][]string) {
 	url, table := urlAndTable(args)
 	if url != "" {
@@ -100,7 +100,7 @@ func quickstartFlags(args []string, given map[string][]string) {
 		return
 	}
 	into, err := config.EmbeddingTable(given["table"][len(given["table"])-1])
-	if err == nil { // else the table is refused
+	if err == nil { // otherwise the table name is refused later
 		given["into-table"] = []string{into}
 	}
 }
@@ -115,7 +115,7 @@ func (e *environment) quickstart(ctx context.Context, o quickstart.Options) erro
 	o.Waiting, o.Every = e.tellLine()
 	o.Program, o.Wait = called(), person.Answers && !e.yes && !e.dryRun
 	err := quickstart.Run(ctx, o)
-	if exitCode(ctx, err) == exitInterrupted { // it has told what there is now
+	if exitCode(ctx, err) == exitInterrupted { // quickstart has already reported the interrupt
 		return &child.EndedError{Status: exitInterrupted, What: "interrupted"}
 	}
 	return err

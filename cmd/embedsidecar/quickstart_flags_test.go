@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestQuickstartFlags: what the arguments of quickstart stand for, with columns of a person's own and without.
+// TestQuickstartFlags: the flags that quickstart's arguments stand for, with and without --columns.
 func TestQuickstartFlags(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", 30)

@@ -16,7 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// typing runs a command that reads what is typed, without a terminal, which must end with a status.
+// typing runs a command with input, without a terminal, and a wanted exit status.
 func (s *stage) typing(status int, input string, args ...string) (stdout, stderr string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
@@ -38,7 +38,7 @@ func (s *stage) typing(status int, input string, args ...string) (stdout, stderr
 	return out.String(), errOut.String()
 }
 
-// untouched fails the test if something of ours is in the database.
+// untouched fails the test if the database has objects of ours.
 func (s *stage) untouched() {
 	s.t.Helper()
 	if testenv.Value[bool](s.db, `SELECT to_regnamespace('embedsidecar') IS NOT NULL OR to_regclass('docs_embedding') IS NOT NULL
@@ -47,7 +47,7 @@ func (s *stage) untouched() {
 	}
 }
 
-// TestQuickstart_FromURLToSearch begins in a database of which nothing is known but its URL.
+// TestQuickstart_FromURLToSearch starts with nothing but the URL of a database.
 func TestQuickstart_FromURLToSearch(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 40)
@@ -90,12 +90,12 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 		t.Errorf("the server knows of %v rows of a table that was just loaded, want 40", n)
 	}
 
-	// What it tells to go on with works.
+	// The printed commands to go on work.
 	s.at(url)
 	s.run(0, "run", "--once", "--config", file)
 	s.run(0, "search", "public.docs", "title 7")
 	_, stderr = s.typing(0, "", "quickstart", url, "--yes")
-	s.has(stderr, `pipeline "public.docs" is set up already: this goes on with it`)
+	s.has(stderr, `pipeline "public.docs" is already set up: using it`)
 	s.run(0, "init", "--pipeline", "notes: note -> table notes_embedding")
 	_, stderr = s.typing(8, "", "quickstart", url, "--yes")
 	s.has(stderr, `set up already: pipeline "public.docs"`, "quickstart URL public.docs")
@@ -104,12 +104,12 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 	s.has(stderr, "name another file")
 	stdout, stderr = s.typing(0, "title 3\n", "quickstart", "docs") // there is nothing to ask
 	s.has(stdout, "title ")
-	s.has(stderr, "set up already: this goes on with it")
+	s.has(stderr, "already set up: using it")
 	s.run(0, "uninstall", "--yes", "--drop-embeddings")
 	s.untouched()
 }
 
-// TestQuickstart_Refuses what cannot become a search, before anything is done, and with the way out.
+// TestQuickstart_Refuses what cannot become a search, before anything is done, with a hint.
 func TestQuickstart_Refuses(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -140,8 +140,8 @@ func TestQuickstart_Refuses(t *testing.T) {
 	refused(7, nil, "ES0501", "REPLICATION")
 }
 
-// TestTrust_QuickstartReadsNoTableOfAStranger: the index of a table has a function of its owner's, which runs as
-// whoever reads the table. A superuser reads none of it before he says whom he trusts.
+// TestTrust_QuickstartReadsNoTableOfAStranger: an index of the table has a function of the table's owner, which runs as
+// the role that reads the table. A superuser reads none of it before trusting the owner.
 func TestTrust_QuickstartReadsNoTableOfAStranger(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -162,9 +162,8 @@ func TestTrust_QuickstartReadsNoTableOfAStranger(t *testing.T) {
 	}
 }
 
-// TestQuickstart_AServerThatIsNotReady is refused before anybody is asked: one as it comes out of the box, to a role
-// without any rights, with everything that is missing at once, and with what would be made; and one whose slots are all
-// taken.
+// TestQuickstart_AServerThatIsNotReady is refused before the user is asked: a server with default settings, for a role
+// without rights, with everything that is missing and the plan; and a server whose slots are all taken.
 func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	t.Parallel()
 	server := testenv.Own(t, testenv.Options{Config: map[string]string{
@@ -184,12 +183,12 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	s.as(stranger)
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
 	s.has(stderr, "found: server PostgreSQL", "max_wal_senders", // what is right
-		`the most text is in "public"."docs": title, body (3 rows`, // what it would be
+		`the most text is in "public"."docs": title, body (3 rows`, // the suggestion
 		"7 things are not ready", "nothing was done", "pg_replication_slots", "ES0202",
 		`may not create in schema "public"`, `table "public"."docs" belongs to "`+testenv.Owner+`"`) // why
 	s.untouched()
 
-	// What an administrator runs comes once, as one block.
+	// The statements for an administrator come once, as one block.
 	_, end, _ := strings.Cut(stderr, "error ES0202")
 	_, block, _ := strings.Cut(end, `paste this into psql in database "`+s.db.Name+"\", as a superuser:\n")
 	block, _, _ = strings.Cut(block, "embedsidecar: hint: then restart the server")
@@ -204,13 +203,13 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 		}
 	}
 
-	// Of what a superuser must not use, he is told beside the rest: of each owner, and of a schema that was there before.
+	// A superuser is also told of untrusted objects: of each owner, and of an existing schema.
 	s.as(testenv.Superuser)
 	s.db.MustExecSuper("CREATE TABLE letters (id int PRIMARY KEY, body text); ALTER TABLE letters OWNER TO " + stranger)
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
 	s.has(stderr, "found: server PostgreSQL", "4 things are not ready", "ALTER SYSTEM SET wal_level",
 		"pg_replication_slots", "--trust-owner "+testenv.Owner+" ", "--trust-owner "+stranger+" ",
-		`REPLICATION, and connect as `+stranger) // a choice, of which no statement is in the block
+		`REPLICATION, and connect as `+stranger) // a choice that has no statement in the block
 	if _, block, _ := strings.Cut(stderr, "paste this into psql"); strings.Contains(block, "connect as") {
 		t.Errorf("words of a choice within the statements:\n%s", block)
 	}
@@ -234,8 +233,8 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	s.untouched()
 }
 
-// TestQuickstart_OnePasteAndOneRerun: a role without any rights, and a table of another role without a primary key.
-// What is printed is run by an administrator as it stands, and then the same command works.
+// TestQuickstart_OnePasteAndOneRerun: a role without rights, and a table of another role without a primary key. An
+// administrator runs what is printed, unchanged, and then the same command works.
 func TestQuickstart_OnePasteAndOneRerun(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -266,7 +265,7 @@ func TestQuickstart_NamesAVulnerablePgvector(t *testing.T) {
 	s.has(stderr, "warning: extension vector 0.8.1 has the vulnerability CVE-2026-3172")
 }
 
-// TestQuickstart_ASlotOfAnotherDatabase keeps nothing else that is lacking from being told with it.
+// TestQuickstart_ASlotOfAnotherDatabase is reported together with everything else that is missing.
 func TestQuickstart_ASlotOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -283,7 +282,7 @@ func TestQuickstart_ASlotOfAnotherDatabase(t *testing.T) {
 		"GRANT CREATE ON DATABASE", "GRANT CREATE ON SCHEMA", "CREATE PUBLICATION")
 }
 
-// TestQuickstart_ASecondDatabaseOfAServer gets a slot of its own where nobody has named one.
+// TestQuickstart_ASecondDatabaseOfAServer gets its own slot if none is named.
 func TestQuickstart_ASecondDatabaseOfAServer(t *testing.T) {
 	t.Parallel()
 	server := testenv.Own(t, testenv.Options{})
@@ -300,7 +299,7 @@ func TestQuickstart_ASecondDatabaseOfAServer(t *testing.T) {
 	s.has(stdout, "public.docs")
 }
 
-// TestQuickstart_SuggestsWhereMostTextIs, not where most rows are, and not where the first rows are longest.
+// TestQuickstart_SuggestsWhereMostTextIs: not the table with most rows, nor the one with the longest first rows.
 func TestQuickstart_SuggestsWhereMostTextIs(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -324,10 +323,10 @@ func TestQuickstart_SuggestsWhereMostTextIs(t *testing.T) {
 func TestQuickstart_TextsThatAreLongerThanTheModelReads(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
-	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=never-truncates") // it says that it reads 8 tokens
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=never-truncates") // the plugin reports a limit of 8 tokens
 	s.db.MustExec("UPDATE docs SET body = repeat('some words of one sentence. ', 20)")
 	_, stderr := s.typing(0, "", "quickstart", "docs", "--dry-run")
-	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "--chunks no", "chunks are used")
+	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "--chunks no", "using chunks")
 	_, stderr = s.typing(0, "", "quickstart", "docs", "--dry-run", "--show-sql")
 	s.has(stderr, `"chunk_text"`)
 	_, stderr = s.typing(0, "", "quickstart", "docs", "--dry-run", "--chunks", "no")
@@ -347,7 +346,7 @@ func TestQuickstart_TextsThatAreLongerThanTheModelReads(t *testing.T) {
 	s.has(stderr, "nothing to do")
 }
 
-// TestQuickstart_AnswersFromTheFirstRowsOn, and says over how much of the table, while others are not embedded yet.
+// TestQuickstart_AnswersFromTheFirstRowsOn, and says how much of the table is searched while the backfill runs.
 func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 300)
@@ -370,7 +369,7 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.end(os.Interrupt, 130)
-	s.has(d.text(), "interrupted: what is set up stays", " of 300 rows embedded", "go on", "remove")
+	s.has(d.text(), "interrupted: what was set up stays", " of 300 rows embedded", "go on", "remove")
 	if strings.Contains(d.text(), "ES0003") || strings.Contains(d.text(), "waiting: ") {
 		t.Errorf("an orderly end is told as an error, or what is waited for means nothing:\n%s", d.text())
 	}
@@ -383,7 +382,8 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 	s.has(stderr, fmt.Sprintf("among the %d of 300 rows that are embedded so far (", known))
 }
 
-// TestQuickstart_ASuperuserIsToldWhoSearches: what is printed fails for him, so whose it is stands before it.
+// TestQuickstart_ASuperuserIsToldWhoSearches: the printed statements fail for a superuser, so the role for them is
+// printed before.
 func TestQuickstart_ASuperuserIsToldWhoSearches(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -396,7 +396,7 @@ func TestQuickstart_ASuperuserIsToldWhoSearches(t *testing.T) {
 	s.has(stderr, "A superuser cannot search", "roles --yes", `GRANT embedsidecar_searcher TO "`+testenv.Owner+`"`)
 }
 
-// TestQuickstart_WhatItPrintsSearchesThisTable: the statement and the request, as they are pasted.
+// TestQuickstart_WhatItPrintsSearchesThisTable: the printed statement and request work when pasted.
 func TestQuickstart_WhatItPrintsSearchesThisTable(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -411,7 +411,7 @@ func TestQuickstart_WhatItPrintsSearchesThisTable(t *testing.T) {
 		t.Helper()
 		_, after, found := strings.Cut(stderr, "-- "+title+" --\n")
 		text, _, _ := strings.Cut(after, "\n\n--")
-		text, _, _ = strings.Cut(text, "\n\npipeline ") // what stands is told last
+		text, _, _ = strings.Cut(text, "\n\npipeline ") // the summary comes last
 		if !found {
 			t.Fatalf("%s is not printed:\n%s", title, stderr)
 		}
@@ -421,7 +421,7 @@ func TestQuickstart_WhatItPrintsSearchesThisTable(t *testing.T) {
 	d.logged("queries are answered", "address")
 	statements := printed("SQL")
 	search := statements[strings.LastIndex(statements, "SELECT s.distance"):]
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // a sidecar that has just begun does not know the pipeline
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // a new sidecar may not know the pipeline yet
 		if ask, _, older := strings.Cut(statements, ";\nSELECT s.distance"); older { // CALL has a transaction of its own
 			if _, err := s.db.Pool.Exec(t.Context(), ask); err != nil {
 				return false, err.Error()
@@ -446,7 +446,7 @@ func TestQuickstart_WhatItPrintsSearchesThisTable(t *testing.T) {
 	d.end(os.Interrupt, 0)
 }
 
-// TestQuickstart_Interrupted while it embeds: what is set up stays, and it says how to go on.
+// TestQuickstart_Interrupted during the backfill: the set-up stays, and it prints how to go on.
 func TestQuickstart_Interrupted(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 30)
@@ -462,7 +462,7 @@ func TestQuickstart_Interrupted(t *testing.T) {
 	if strings.Contains(d.text(), "ES0003") {
 		t.Errorf("an orderly end is told as an error:\n%s", d.text())
 	}
-	s.has(d.text(), "interrupted: what is set up stays", " of 30 rows embedded", "go on", "remove")
+	s.has(d.text(), "interrupted: what was set up stays", " of 30 rows embedded", "go on", "remove")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	stdout, _ := s.typing(0, "title 5\n", "quickstart", "docs")
 	s.has(stdout, "title ")

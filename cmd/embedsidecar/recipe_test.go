@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// texts looks at whether each row of docs has the vector of a text over it, in a column of docs or of another table.
+// texts checks that each row of docs has the vector of a text, in a column of docs or in another table.
 func (s *stage) texts(place, text string) {
 	s.t.Helper()
 	table, column, _ := strings.Cut(place, ".")
@@ -35,8 +35,8 @@ func (s *stage) texts(place, text string) {
 	})
 }
 
-// TestP3_AnotherTextIsMadeBesideTheOldOne: with beside, another text in the file is a next generation for a table and
-// for a column: both are followed, the old one serves until the switch, and the file of before undoes nothing.
+// TestP3_AnotherTextIsMadeBesideTheOldOne: with beside, a new text in the file makes a next generation, for a table and
+// for a column. Both are kept up to date, the old one serves until the switch, and the old file undoes nothing.
 func TestP3_AnotherTextIsMadeBesideTheOldOne(t *testing.T) {
 	t.Parallel()
 	const old, text = "title", "'note: ' || body"
@@ -80,7 +80,7 @@ func TestP3_AnotherTextIsMadeBesideTheOldOne(t *testing.T) {
 			s.texts(c.live, text)
 			s.texts(c.previous, old)
 
-			// The file of before undoes nothing.
+			// The old file undoes nothing.
 			stdout, _ = s.run(0, "apply", "--yes", "--config", s.configured(before))
 			s.has(stdout, "was switched to what is set up", "model rollback docs")
 			s.texts(c.live, text)
@@ -122,8 +122,8 @@ func (s *stage) typedVectors(table string, least, most int64, kind string) {
 	})
 }
 
-// TestP3_ChunkingAndTypeAreMadeBeside: the same for how texts are cut and how vectors are stored, together with a
-// model, by a command and by itself; without beside all is as it was.
+// TestP3_ChunkingAndTypeAreMadeBeside: the same for chunking and vector type together with a model, by a command and
+// automatically. Without beside nothing changes.
 func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 	t.Parallel()
 	const docs = "name: docs\ntable: public.docs\ncolumns: [title, body]\n"
@@ -153,7 +153,7 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		s.has(stdout, `"overlap_10"`)
 		s.switches("switch", "switched")
 		s.typedVectors("docs_embedding", 30, 1000, "vector")
-		// A view of chunks keeps whole texts from coming back, until these have the columns.
+		// A view that uses chunk columns blocks a return to whole texts until these have the columns.
 		s.db.MustExec("CREATE VIEW pieces AS SELECT id, chunk_text FROM docs_embedding")
 		s.refuses("rollback", "column chunk_text", "ALTER TABLE public.docs_embedding__previous ADD COLUMN chunk_text text;")
 		s.db.MustExec("DROP VIEW pieces")
@@ -162,7 +162,7 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		s.switches("switch", "switched")
 		s.run(0, "model", "drop-old", "docs")
 
-		// From chunks to whole texts the columns are there: views of them go on.
+		// With the columns present, views of them survive.
 		s.db.MustExec("CREATE VIEW pieces AS SELECT id, chunk_text FROM docs_embedding")
 		s.rewrite(file, plain+"\nbeside: true\nswitch: auto")
 		s.typedVectors("docs_embedding", 10, 10, "vector")
@@ -189,7 +189,7 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		s.switches("switch", "switched")
 		s.typedVectors("docs_embedding", 10, 10, "halfvec")
 		d.end(syscall.SIGTERM, 0)
-		// A sidecar with the type of before goes on with what serves.
+		// A sidecar with the old type goes on with the serving generation.
 		d = s.start("--config", s.configured(docs+"into: {table: docs_embedding, type: vector}"))
 		s.db.MustExec("INSERT INTO docs VALUES (11, 'eleven', '')")
 		s.typedVectors("docs_embedding", 11, 11, "halfvec")
@@ -219,8 +219,9 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 	})
 }
 
-// TestP3_AGenerationThatAnswersOtherwiseDoesNotServeByItself: with a bound for the overlap, a next generation whose
-// answers are too different waits for a word, and the status has the figure. With a bound that it reaches it serves.
+// TestP3_AGenerationThatAnswersOtherwiseDoesNotServeByItself: with a minimum overlap, a next generation whose answers
+// differ too much does not serve automatically, and status shows the overlap. With a minimum that it reaches, it
+// serves.
 func TestP3_AGenerationThatAnswersOtherwiseDoesNotServeByItself(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 60)

@@ -12,10 +12,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
-// atStart marks settings that a sidecar does not take over while it runs.
+// atStart marks settings that need a restart.
 var atStart = map[bool]string{true: ". Takes effect at the next start"}
 
-// TestReference_IsWhatTheProgramSays: docs/commands.md is made of the help texts and the settings; -update writes it.
+// TestReference_IsWhatTheProgramSays: docs/commands.md is generated from help texts and settings; -update writes it.
 func TestReference_IsWhatTheProgramSays(t *testing.T) {
 	t.Parallel()
 	const path = "../../docs/commands.md"
@@ -52,7 +52,7 @@ as text.
 | 5 | timeout | | | |
 `
 
-// reference is docs/commands.md.
+// reference returns docs/commands.md.
 func reference() string {
 	var b strings.Builder
 	b.WriteString(referenceHead)
@@ -126,7 +126,7 @@ func quoted(text string) string {
 	return "`" + text + "`"
 }
 
-// about is what a command does, with its own flags.
+// about returns the description of a command with its own flags.
 func about(c *command) string {
 	text := c.usage
 	if c.description != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestTrust_AReloadIsForTheSidecarsOfItsDatabase: others that share the folder of sockets are left alone, whatever
-// address leads to the database that was named.
+// TestTrust_AReloadIsForTheSidecarsOfItsDatabase: sidecars of other databases in the same socket folder do not reload,
+// whatever address names the database.
 func TestTrust_AReloadIsForTheSidecarsOfItsDatabase(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "r") //nolint:usetesting // the path of a socket is short
@@ -44,12 +44,12 @@ func TestTrust_AReloadIsForTheSidecarsOfItsDatabase(t *testing.T) {
 	third.has(stderr, "none of the 2 sidecars of this user here works for that database")
 }
 
-// TestP10_AReloadIsInTheAudit: like every action, whoever asked for it.
+// TestP10_AReloadIsInTheAudit: the audit has reloads from every door.
 func TestP10_AReloadIsInTheAudit(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
 	s.once(0)
-	// Sidecars of others are not to be reloaded.
+	// Other sidecars must not reload.
 	dir, err := os.MkdirTemp("", "r") //nolint:usetesting // the path of a socket is short
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestRun_RolesStandBesideEachOther: one process reads the slot and has no plugin, another embeds and never reads it.
-// Whichever of them is missing is said.
+// TestRun_RolesStandBesideEachOther: one process reads the slot and has no plugin, another embeds and never reads the
+// slot. If either is missing, that is reported.
 func TestRun_RolesStandBesideEachOther(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -29,7 +29,7 @@ func TestRun_RolesStandBesideEachOther(t *testing.T) {
 	stream := streams()
 	s.becomes("public.docs", health.Disabled, "streams only")
 	ready := "http://" + stream.logged("probes and metrics listen", "address") + "/readyz"
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // also one that does its half
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // also a process that does one half
 		status, body := get(t, ready)
 		return status == http.StatusOK, fmt.Sprintf("not ready: %d %s", status, body)
 	})
@@ -44,14 +44,14 @@ func TestRun_RolesStandBesideEachOther(t *testing.T) {
 	s.db.MustExec("UPDATE docs SET body = 'changed' WHERE id < 9; DELETE FROM docs WHERE id > 15")
 	caughtUp()
 
-	// Without the one that reads the slot nothing is lost; with another it goes on.
+	// Without the stream process nothing is lost, and a new one continues.
 	stream.end(syscall.SIGKILL, -1)
 	s.db.MustExec("UPDATE docs SET body = 'changed again' WHERE id < 5")
 	s.becomes("public.docs", health.NoSidecar, "no sidecar streams")
 	stream = streams()
 	caughtUp()
 
-	// Without the one that works changes are queued.
+	// Without the work process changes are queued.
 	work.end(syscall.SIGTERM, 0)
 	s.db.MustExec("UPDATE docs SET body = 'and again' WHERE id < 5")
 	s.becomes("public.docs", health.Disabled, "4 rows waiting")
@@ -63,5 +63,5 @@ func TestRun_RolesStandBesideEachOther(t *testing.T) {
 	_, stderr := s.run(exitUsage, "run", "--role", "both")
 	s.has(stderr, "--role: expected all, stream or work")
 	_, stderr = s.run(exitUsage, "run", "--role", "work", "--once")
-	s.has(stderr, "--once would wait for ever")
+	s.has(stderr, "--once would never end")
 }

@@ -12,10 +12,10 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// rolesCommand prints the SQL that makes the least-privileged roles.
+// rolesCommand prints the SQL for the least-privileged roles.
 type rolesCommand struct {
 	names  roles.Roles
-	grants bool // those of the pipelines alone
+	grants bool // only the grants for pipelines
 }
 
 func newRoles() *command {
@@ -42,7 +42,7 @@ func newRoles() *command {
 
 func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 	if c.grants && c.names.Run == "" {
-		if err := env.connected(ctx, func(pool *pgxpool.Pool) (err error) { // for the role that works now
+		if err := env.connected(ctx, func(pool *pgxpool.Pool) (err error) { // for the role of the running sidecar
 			c.names.Run, err = roles.Running(ctx, pool)
 			return err
 		}); err != nil {
@@ -63,7 +63,7 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 	script := r.Script()
 	if env.config.NamesDatabase(env.environ) {
 		grants, err := env.grants(ctx, r)
-		if err != nil { // the rest is worth having without them
+		if err != nil { // print the rest without them
 			env.say("the grants for each pipeline are left out: %s", err)
 		}
 		script += grants
@@ -71,7 +71,7 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 	return env.printf("%s", script)
 }
 
-// apply runs what would be printed.
+// apply executes the script.
 func (c *rolesCommand) apply(ctx context.Context, env *environment, pool *pgxpool.Pool, r roles.Roles) error {
 	script, err := r.Grants(ctx, pool)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *rolesCommand) apply(ctx context.Context, env *environment, pool *pgxpoo
 	return nil
 }
 
-// grants connects, and returns what the role that works needs for each pipeline.
+// grants connects, and returns the grants that the sidecar's role needs for each pipeline.
 func (e *environment) grants(ctx context.Context, r roles.Roles) (script string, err error) {
 	err = e.connected(ctx, func(pool *pgxpool.Pool) (err error) { script, err = r.Grants(ctx, pool); return err })
 	return script, err

@@ -16,9 +16,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestRun_ARollbackEndsAsTheFileSays: a deployment changes a pipeline, adds one and takes one out; then the file of
-// before is deployed again, in each form in which sidecars are replaced. What is set up is as that file says, with
-// every vector, within a minute of the rollback's last step, and what this machine takes for its work.
+// TestRun_ARollbackEndsAsTheFileSays: a deployment changes a pipeline, adds one and removes one. Then the old file is
+// deployed again, with each way to replace sidecars. Within a minute of the last step, plus working time, the set-up
+// matches that file, with every vector.
 func TestRun_ARollbackEndsAsTheFileSays(t *testing.T) {
 	t.Parallel()
 	const (
@@ -36,7 +36,7 @@ func TestRun_ARollbackEndsAsTheFileSays(t *testing.T) {
 	for _, form := range []struct {
 		name   string
 		signal os.Signal
-		// replace ends with sidecars of a file alone. The old ones run, and what it returns does then; it tells when its last
+		// replace replaces the running old sidecars by sidecars of the file, and returns these. It calls last when its last
 		// step begins.
 		replace func(r *rollback, file string, old []*daemon, last func()) []*daemon
 	}{
@@ -57,7 +57,7 @@ func TestRun_ARollbackEndsAsTheFileSays(t *testing.T) {
 				running = append(running, r.up(old))
 			}
 			r.becomes("docs title, gone body")
-			most := most + 5*time.Since(begun) // of a set-up, beside everything that the machine does meanwhile
+			most := most + 5*time.Since(begun) // for the set-up, on a busy machine
 
 			var began time.Time
 			last := func() { began = time.Now() }
@@ -67,7 +67,7 @@ func TestRun_ARollbackEndsAsTheFileSays(t *testing.T) {
 				running = form.replace(r, old, running, last)
 			} else {
 				green := r.up(young)
-				r.becomesWith("docs title,body", "added body") // with blue, what blue has alone stays
+				r.becomesWith("docs title,body", "added body") // while blue runs, its own pipelines stay
 				last()
 				r.stop(green)
 			}
@@ -95,7 +95,7 @@ type rollback struct {
 	signal os.Signal // that ends them
 }
 
-// call runs the program on a machine of its own: every file has the same path.
+// call runs the program as on a separate machine: every file has the same path.
 func (r *rollback) call(file string, args ...string) *daemon {
 	return r.prepared(func(c *exec.Cmd) { c.Dir = filepath.Dir(file) },
 		append(args, "--config", "/proc/self/cwd/"+filepath.Base(file))...)
@@ -123,14 +123,14 @@ func (r *rollback) stop(d *daemon) {
 	d.end(r.signal, status)
 }
 
-// replace ends the old one and starts the new one.
+// replace stops the old sidecar and starts the new one.
 func (r *rollback) replace(file string, old []*daemon, last func()) []*daemon {
 	r.stop(old[0])
 	last()
 	return []*daemon{r.up(file)}
 }
 
-// roll replaces one after the other.
+// roll replaces sidecars one after another.
 func (r *rollback) roll(file string, old []*daemon, last func()) (young []*daemon) {
 	for _, d := range old {
 		r.stop(d)
@@ -140,7 +140,7 @@ func (r *rollback) roll(file string, old []*daemon, last func()) (young []*daemo
 	return young
 }
 
-// beside starts the new one beside the old one, which ends once that works.
+// beside starts the new sidecar, and stops the old one once the new one works.
 func (r *rollback) beside(file string, old []*daemon, last func()) []*daemon {
 	young := r.up(file)
 	last()
@@ -148,7 +148,7 @@ func (r *rollback) beside(file string, old []*daemon, last func()) []*daemon {
 	return []*daemon{young}
 }
 
-// becomes waits until these pipelines are set up, with these columns and every vector, and no other is.
+// becomes waits until exactly these pipelines are set up, with these columns and every vector.
 func (r *rollback) becomes(want string) {
 	r.t.Helper()
 	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
@@ -160,7 +160,7 @@ func (r *rollback) becomes(want string) {
 	}
 }
 
-// becomesWith waits until these are set up, whatever else is.
+// becomesWith waits until these pipelines are set up; others may be.
 func (r *rollback) becomesWith(want ...string) {
 	r.t.Helper()
 	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {

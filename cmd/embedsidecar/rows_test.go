@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_RowsThatFailedAreNamed: by key, class, code, message, age and next try, and one of them is tried again
-// alone. A trigger's own words are kept; no text of a row shows.
+// TestP10_RowsThatFailedAreNamed: failed rows are listed by key, class, code, message, age and next try, and one of
+// them is retried alone. The error of a trigger is kept; no text of a row is shown.
 func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 6)
@@ -33,7 +33,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		"--set", "retry.max_attempts=1")
 	s.has(stderr, "2 rows could not be embedded", "data refused, row 3: ", "data write_refused, row 5: ",
 		"SQLSTATE P0001: raised by monday, line 2")
-	stdout, _ := s.run(0, "tasks", "list", "docs", "--state", "failed", "-o", "json") // the table's name will do
+	stdout, _ := s.run(0, "tasks", "list", "docs", "--state", "failed", "-o", "json") // the bare table name is enough
 	rows := decoded[map[string][]report.Task](t, stdout)["tasks"]
 	if len(rows) != 2 || rows[0].Key != "3" && rows[1].Key != "3" {
 		t.Fatalf("failed: %s", stdout)
@@ -54,7 +54,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	_, stderr = s.run(exitFailed, "wait", "--lsn", "0/1")
 	s.has(stderr, "data refused, row 3: ", "embedsidecar tasks list --state failed lists all of them")
 
-	// One of them again, alone.
+	// One of them is retried alone.
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	retried := func(args ...string) verbs.Outcome {
 		t.Helper()
@@ -85,7 +85,7 @@ func (s *stage) embedded() int {
 	return testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.history WHERE outcome = 'embedded'")
 }
 
-// backfillEmbedsNone has every row looked at, none of which needs anything.
+// backfillEmbedsNone rescans all rows, none of which needs an embedding.
 func (s *stage) backfillEmbedsNone() {
 	s.t.Helper()
 	before := s.embedded()
@@ -97,7 +97,7 @@ func (s *stage) backfillEmbedsNone() {
 	}
 }
 
-// reembedsAnew embeds one row anew, and then all, though no text changed; nothing that is remembered will do.
+// reembedsAnew embeds one row and then all rows again though no text changed, without any cache.
 func (s *stage) reembedsAnew() {
 	s.t.Helper()
 	before := s.embedded()
@@ -128,7 +128,7 @@ func (s *stage) reembedsAnew() {
 	}
 }
 
-// repairsWhatIsWrong has verify find what is wrong, and the sidecar that runs put it right.
+// repairsWhatIsWrong makes verify find errors, and the running sidecar repair them.
 func (s *stage) repairsWhatIsWrong() {
 	s.t.Helper()
 	s.db.MustExec("UPDATE docs SET embedding = (SELECT embedding FROM docs WHERE id = 1) WHERE id = 2")
@@ -144,8 +144,8 @@ func (s *stage) repairsWhatIsWrong() {
 	s.has(stdout, " ok")
 }
 
-// TestP8_StatusTellsWhatAPipelineHasCost: the fake plugin takes a word for a token, and each text has four. A text
-// that is known costs nothing.
+// TestP8_StatusTellsWhatAPipelineHasCost: the fake plugin counts words as tokens, and each text has four. A known text
+// costs nothing.
 func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -174,12 +174,12 @@ func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 		"1 change touched no text")
 }
 
-// told is an outcome without the number of its entry in the audit and what is left.
+// told is an outcome without the number of its audit entry and the remaining rows.
 func told(o verbs.Outcome) verbs.Outcome {
 	return verbs.Outcome{Pipeline: o.Pipeline, Result: o.Result, Rows: o.Rows}
 }
 
-// ofDocs is what became of rows of the pipeline public.docs.
+// ofDocs is the outcome for rows of public.docs.
 func ofDocs(result string, rows int64) verbs.Outcome {
 	return verbs.Outcome{Pipeline: "public.docs", Result: result, Rows: rows}
 }

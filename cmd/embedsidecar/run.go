@@ -16,7 +16,7 @@ import (
 	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 )
 
-// runCommand streams changes and embeds rows until it is told to stop.
+// runCommand streams changes and embeds rows until it is stopped.
 type runCommand struct {
 	once   bool // catch up with everything committed before the start, then end
 	noInit bool // set nothing up
@@ -50,18 +50,18 @@ func newRun() *command {
 
 func (c *runCommand) run(ctx context.Context, env *environment) error {
 	if c.once && !env.config.Enabled {
-		return misuse("--once would wait for ever: the sidecar is switched off by %s", env.config.Origin("enabled"))
+		return misuse("--once would never end: the sidecar is disabled by %s", env.config.Origin("enabled"))
 	}
 	roles := []app.Role{app.All, app.Stream, app.Work}
 	if !slices.Contains(roles, app.Role(c.role)) {
 		return misuse("--role: expected all, stream or work, not %q", c.role)
 	}
 	if c.once && c.role != string(app.All) {
-		return misuse("--once would wait for ever where another process does the other half: leave out --role %s", c.role)
+		return misuse("--once would never end while another process does the other half: leave out --role %s", c.role)
 	}
 	err := c.work(ctx, env)
 	if !c.once && exitCode(ctx, err) == exitInterrupted {
-		return nil // that is how it is told to stop
+		return nil // an interrupt is the normal end
 	}
 	return err
 }
@@ -83,7 +83,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) error {
 	return n.Run(ctx, o)
 }
 
-// reached tells how far a run with --once has come.
+// reached reports how far a run with --once came.
 func (e *environment) reached(ctx context.Context, r app.Reached) error {
 	if r.Err != nil {
 		return fmt.Errorf("not caught up with %s: %s: %w", r.LSN, caughtup.Left(r.State), r.Err)
@@ -92,8 +92,8 @@ func (e *environment) reached(ctx context.Context, r app.Reached) error {
 	return e.caughtUp(r.Pool, r.LSN).LeftOver(ctx, r.State)
 }
 
-// supervise tells systemd how a program that runs stands, and has its configuration and its plugins reloaded at SIGHUP,
-// until stop is called. The program goes on when nobody reads its log any more.
+// supervise reports the program's state to systemd, and reloads configuration and plugins at SIGHUP, until stop is
+// called. It also ignores SIGPIPE, so that the program goes on when nothing reads its log.
 func (e *environment) supervise(ctx context.Context, n *app.Node) (stop func()) {
 	outlived := signals.Outlive(syscall.SIGPIPE)
 	unit := systemd.Unit{Log: e.log}.Begin(ctx, func() { _ = n.Snapshot() })
@@ -108,7 +108,7 @@ func (e *environment) supervise(ctx context.Context, n *app.Node) (stop func()) 
 	}
 }
 
-// node are the options of the running program.
+// node returns the options of a Node.
 func (e *environment) node() app.Options {
 	return app.Options{
 		Config: e.config, Find: e.find, Log: e.log, Redact: e.redact.Text, Build: thisBuild(), Host: e.hostname,

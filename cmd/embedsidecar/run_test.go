@@ -91,7 +91,7 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	s.has(stderr, "nothing to remove")
 }
 
-// TestRun_AsksBeforeALostSlotIsMadeAnew where on_lost is stop: whoever starts it, and as often as he does.
+// TestRun_AsksBeforeALostSlotIsMadeAnew: with on_lost: stop, run and init refuse a new slot each time.
 func TestRun_AsksBeforeALostSlotIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
@@ -108,12 +108,12 @@ func TestRun_AsksBeforeALostSlotIsMadeAnew(t *testing.T) {
 	s.once(0, "--set", "slot.on_lost=stop")
 }
 
-// TestP10_AWaitForNoPipelineIsNotCaughtUp: a set-up under way has made the slot, and no pipeline yet.
+// TestP10_AWaitForNoPipelineIsNotCaughtUp: a set-up in progress has made the slot, but no pipeline yet.
 func TestP10_AWaitForNoPipelineIsNotCaughtUp(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
 	s.once(0)
-	const passed = "0/1" // the slot is past it
+	const passed = "0/1" // the slot is already past it
 	s.run(0, "wait", "--lsn", passed)
 	s.db.MustExecSuper("DELETE FROM embedsidecar.pipeline")
 	_, stderr := s.run(exitNotSetUp, "wait", "--lsn", passed)
@@ -155,7 +155,7 @@ func TestRun_UntilTold(t *testing.T) {
 		`embedsidecar_vector_index_state{pipeline="public.docs",source="` + s.db.Name + `",state="none"} 1`,
 		`embedsidecar_vector_index_state{pipeline="public.docs",source="` + s.db.Name + `",state="ready"} 0`,
 	}
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // what the database says comes after the first scrape
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // database metrics come after the first scrape
 		_, body := get(t, base+"/metrics")
 		for _, line := range wanted {
 			if !strings.Contains(body, line) {
@@ -165,7 +165,7 @@ func TestRun_UntilTold(t *testing.T) {
 		return true, ""
 	})
 
-	// A second one stands by, is ready all the same, and takes over.
+	// A second one is on standby, is ready, and takes over.
 	other := s.start("--ops-listen", "127.0.0.1:0", "--instance", "other")
 	otherBase := "http://" + other.logged("probes and metrics listen", "address")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
@@ -244,7 +244,7 @@ func TestRun_WaitsForTheServer(t *testing.T) {
 	interrupted.end(syscall.SIGTERM, exitInterrupted)
 }
 
-// A sidecar that starts waits for whoever keeps it from setting up, and says for whom; nothing is to be started again.
+// A starting sidecar waits for the session that blocks its set-up, and names it. It need not be restarted.
 func TestRun_SetUpWaitsForOthers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
@@ -253,8 +253,8 @@ func TestRun_SetUpWaitsForOthers(t *testing.T) {
 	}
 	init := s.open(asInit)
 	d := s.start("--table", "docs", "--columns", "title,body", "--into", "embedding")
-	d.logged("set-up waits for another", "reason")
-	writer := s.open("SELECT pg_current_xact_id()") // before the set-up goes on, which is quick
+	d.logged("waiting for another set-up", "reason")
+	writer := s.open("SELECT pg_current_xact_id()") // before the set-up continues, which is quick
 	init()
 	d.logged("slot creation waits for open transactions", "transactions")
 	writer()
@@ -285,7 +285,7 @@ func TestRun_LeastPrivilegedRole(t *testing.T) {
 
 	_, stderr = s.run(exitPermission, "run", "--once", "--pipeline", "docs: title -> other")
 	s.has(stderr, role, "let an owner or superuser run:\n", "\nALTER TABLE \"public\".\"docs\" ADD COLUMN \"other\"",
-		"embedsidecar check tells all at once")
+		"embedsidecar check lists everything")
 	_, stderr = s.run(exitPermission, "pause")
 	s.has(stderr, "permission denied")
 	_, stderr = s.run(exitPermission, "uninstall", "--yes")
@@ -317,7 +317,7 @@ func TestRun_ExitStatuses(t *testing.T) {
 	_, stderr = s.run(exitUsage, "run", "--once", "--set", "enabled=false", "--table", "docs", "--columns", "title",
 		"--into",
 		"embedding")
-	s.has(stderr, "--once would wait for ever")
+	s.has(stderr, "--once would never end")
 	_, stderr = s.run(exitUsage, "run", "--once", "--table", "dcos", "--columns", "title", "--into", "embedding")
 	s.has(stderr, "docs")
 	_, stderr = s.run(exitUsage, "run", "--once", "--table", "docs", "--columns", "title", "--into", "embedding",
@@ -327,7 +327,7 @@ func TestRun_ExitStatuses(t *testing.T) {
 		"nope")
 	s.has(stdout, "error  embedder nope", "error  schema embedsidecar", "error  slot")
 
-	// Somebody else's slot.
+	// A slot of another program.
 	foreign := s.db.Slot()
 	_, stderr = s.once(exitConflict, "--slot", foreign)
 	s.has(stderr, "not ours", "--slot")
@@ -349,7 +349,7 @@ func TestRun_ExitStatuses(t *testing.T) {
 		t.Errorf("a pipeline that is configured as it is set up is warned of: %s", stderr)
 	}
 
-	// Nobody streams.
+	// No process streams.
 	s.db.MustExec("UPDATE docs SET title = 'x' WHERE id = 1")
 	s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, "not caught up with",
 		"the latest changes are not read yet; no sidecar runs for slot "+s.slot, "hint: embedsidecar run")
@@ -425,7 +425,7 @@ func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
 	s.run(0, both...)
 	s.db.MustExec("DROP TABLE other; UPDATE docs SET title = 'new ' || id")
 	_, stderr := s.run(exitFailed, both...)
-	s.has(stderr, "a pipeline cannot be set up now", "public.other", "inactive: public.other")
+	s.has(stderr, "could not set up a pipeline", "public.other", "inactive: public.other")
 	s.run(0, "verify", "public.docs", "--deep", "5")
 	stdout, _ := s.run(exitFailed, "verify")
 	s.has(stdout, "missing")
@@ -434,7 +434,7 @@ func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
 	_, stderr = s.run(exitFailed, "search", "public.other", "x")
 	s.has(stderr, "cannot work")
 
-	// Alone it is worth an error, and so is a mistake in what is configured.
+	// A lone failing pipeline is an error, and so is a configuration mistake.
 	_, stderr = s.run(exitUsage, "run", "--once", "--pipeline", "docs: titel -> embedding", "--pipeline",
 		"other: body -> embedding")
 	s.has(stderr, "titel")
@@ -443,7 +443,7 @@ func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
 	s.has(stderr, "public.docs", "public.other")
 }
 
-// P5: an embedder that does not start keeps no other pipeline from work, also where only its own is configured.
+// An embedder that does not start does not stop other pipelines, even if only its own is configured.
 func TestP5_APluginThatDoesNotStartKeepsNoOthersFromWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 5)
@@ -454,7 +454,7 @@ func TestP5_APluginThatDoesNotStartKeepsNoOthersFromWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := s.start("--config", file)
-	d.logged("an embedder cannot be had: its pipelines wait", "error")
+	d.logged("an embedder is unavailable: its pipelines wait", "error")
 	s.db.MustExec("CREATE TABLE before AS SELECT id, embedding::text AS vector FROM docs")
 	s.db.MustExec("UPDATE docs SET title = 'new ' || id, body = 'new ' || id")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
@@ -464,7 +464,7 @@ func TestP5_APluginThatDoesNotStartKeepsNoOthersFromWork(t *testing.T) {
 	s.run(0, "verify", "public.docs", "--deep", "5")
 	d.end(syscall.SIGTERM, 0)
 
-	// Where nothing else would work it is an error.
+	// If nothing else could work, it is an error.
 	s.run(0, "uninstall", "public.docs", "--yes")
 	_, stderr := s.run(exitUsage, "run", "--config", file)
 	s.has(stderr, `plugin "toy"`)

@@ -26,7 +26,7 @@ func (s *stage) tenant(schema string, rows int) {
 		rows))
 }
 
-// embeds waits until a schema has so many.
+// embeds waits until a schema has so many vectors.
 func (s *stage) embeds(schema string, want int) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
@@ -36,7 +36,7 @@ func (s *stage) embeds(schema string, want int) {
 	})
 }
 
-// names are those of the pipelines that are set up.
+// names returns the names of the pipelines that are set up.
 func (s *stage) names() string {
 	return testenv.Value[string](s.db, "SELECT coalesce(string_agg(name, ' ' ORDER BY name), '') FROM embedsidecar.pipeline")
 }
@@ -49,14 +49,14 @@ func (s *stage) named(want string) {
 	})
 }
 
-// A pipeline that is written once is worked in each schema that matches: those that come are found by the running
-// program, those that go leave nothing, and one that does not fit harms no other.
+// One pipeline entry applies to each matching schema. The running program finds new schemas, dropped ones leave
+// nothing, and one that does not fit does not affect the others.
 func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
 	file := s.configured(tenantDocs)
 	d := s.start("--config", file)
-	d.logged("waits for a schema to work in", "reason")
+	d.logged("waiting for a schema to work in", "reason")
 
 	s.tenant("tenant_a", 3)
 	s.tenant("tenant_template", 3)
@@ -64,22 +64,22 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.db.MustExec("CREATE SCHEMA tenant_empty")
 	s.stands("tenant_a.docs", health.UpToDate)
 	s.embeds("tenant_a", 3)
-	// An earlier line may name another schema, whose table comes a moment later.
+	// An earlier line may name another schema whose table appears a moment later.
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		for line := range strings.SplitSeq(d.text(), "\n") {
-			if strings.Contains(line, "schemas that match are passed over") && strings.Contains(line, "tenant_empty.docs") {
+			if strings.Contains(line, "some matching schemas or tables are left out") && strings.Contains(line, "tenant_empty.docs") {
 				return true, ""
 			}
 		}
 		return false, d.text()
 	})
 
-	// New ones, one whose table does not fit, and one whose name needs quotes.
+	// New schemas: one whose table does not fit, and one whose name needs quotes.
 	s.tenant(`"tenant_B"`, 2)
 	s.db.MustExec("CREATE SCHEMA tenant_odd; CREATE TABLE tenant_odd.docs (id bigint PRIMARY KEY, words text)")
 	s.stands(`"tenant_B".docs`, health.UpToDate)
 	s.embeds(`"tenant_B"`, 2)
-	d.logged("a pipeline cannot be set up now: it is tried again, and the others go on", "error")
+	d.logged("could not set up a pipeline: retrying; the others go on", "error")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := testenv.Value[string](s.db, "SELECT string_agg(name || ' ' || reason, '; ') FROM embedsidecar.configuration"+
 			" WHERE subject = 'pipeline'")
@@ -92,7 +92,7 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.db.MustExec("CREATE TABLE tenant_empty.docs (id bigint PRIMARY KEY, body text); INSERT INTO tenant_empty.docs VALUES (1, 'late')")
 	s.embeds("tenant_empty", 1)
 
-	// Dropped, while there is work of it and of its next generation, and renamed.
+	// A schema is dropped while it and its next generation have pending work, and one is renamed.
 	s.run(0, "model", "change", "tenant_odd.docs", "--to-plugin", "fake-dims12", "--config", file)
 	s.db.MustExec("SELECT embedsidecar.pause('tenant_odd.docs'); INSERT INTO tenant_odd.docs VALUES (2, 'waits')")
 	s.db.MustExec("DROP SCHEMA tenant_odd CASCADE; ALTER SCHEMA tenant_empty RENAME TO tenant_new")
@@ -111,7 +111,7 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 		t.Errorf("the renamed schema has %d vectors, want 2", n)
 	}
 
-	// The file changes for all of them at once; what is done by hand is of one.
+	// The file changes all of them at once; a manual action changes one.
 	s.run(0, "pause", "tenant_a.docs")
 	s.rewrite(file, tenantDocs+"\nwhere: id > 1")
 	s.embeds(`"tenant_B"`, 1)
@@ -124,7 +124,7 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 		t.Errorf("errors again and again:\n%s", said)
 	}
 
-	// What changed while nobody looked.
+	// Changes while no sidecar runs.
 	s.db.MustExec("DROP SCHEMA tenant_a CASCADE")
 	s.tenant("tenant_c", 2)
 	d = s.start("--config", file)
@@ -134,8 +134,8 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.run(0, "verify", "--deep", "10", "--config", file)
 }
 
-// TestP1_SchemasAndTablesThatExchangeNames: schemas that exchange their names keep their own vectors at every moment,
-// and a pipeline follows its name to the table that has it now.
+// TestP1_SchemasAndTablesThatExchangeNames: schemas that swap names keep their own vectors at every moment, and a
+// pipeline follows its name to the table that has it now.
 func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -182,7 +182,7 @@ func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
 	s.embeds("tenant_green", 31)
 	s.embeds("tenant_blue", 21)
 	s.db.MustExec("BEGIN; ALTER SCHEMA tenant_blue RENAME TO away; ALTER SCHEMA tenant_green RENAME TO tenant_blue; COMMIT")
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // one has a name that no pattern matches: it is let go
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // one name no longer matches: its pipeline is removed
 		got := tables()
 		return got == "notes notes; notes__next notes; tagged notes; tenant_blue.docs tenant_blue.docs; "+
 			"tenant_blue.docs__next tenant_blue.docs", got
@@ -219,13 +219,13 @@ func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
 	s.run(0, "verify", "--deep", "100", "--config", file)
 }
 
-// TestP1_SchemasExchangeNamesDuringASetUp: schemas that exchange their names again, while a set-up has seen the first
-// exchange and not written it down yet, keep their own pipelines, with their next generations.
+// TestP1_SchemasExchangeNamesDuringASetUp: schemas swap names again after a set-up has seen the first swap and before
+// it has stored it. They keep their own pipelines, with their next generations.
 func TestP1_SchemasExchangeNamesDuringASetUp(t *testing.T) {
 	t.Parallel()
 	const exchange = `BEGIN; ALTER SCHEMA tenant_blue RENAME TO other; ALTER SCHEMA tenant_green RENAME TO tenant_blue;
 		ALTER SCHEMA other RENAME TO tenant_green; COMMIT`
-	held := map[string]string{ // what the set-up waits for while they exchange their names again
+	held := map[string]string{ // locks that hold the set-up while they swap names again
 		"before it looks":   asInit,
 		"before it writes":  "SELECT FROM embedsidecar.pipeline WHERE name = 'tenant_blue.docs' FOR UPDATE",
 		"between two of it": "SELECT FROM embedsidecar.pipeline WHERE name = 'tenant_green.docs' FOR UPDATE",
@@ -276,7 +276,7 @@ func TestP1_SchemasExchangeNamesDuringASetUp(t *testing.T) {
 	}
 }
 
-// Commands that set up see the schemas, too.
+// Set-up commands see the schemas, too.
 func TestInit_SetsUpEachSchema(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -302,7 +302,7 @@ func TestInit_SetsUpEachSchema(t *testing.T) {
 	s.has(stdout, "tenant_a.docs", "tenant_b.docs")
 	for _, command := range [][]string{{"status"}, {"tasks", "list"}, {"audit"}, {"pause"}} {
 		s.run(0, append(command, "tenant_a.*")...)
-		if command[0] != "audit" { // which knows pipelines of before
+		if command[0] != "audit" { // audit knows removed pipelines
 			s.run(2, append(command, "tenant_x.*")...)
 		}
 	}
@@ -315,7 +315,7 @@ func TestInit_SetsUpEachSchema(t *testing.T) {
 	}
 	s.run(0, "resume", "tenant_*")
 
-	// A pattern that fits none is a mistake of the file.
+	// A pattern without a matching schema is a mistake.
 	if err := os.WriteFile(file, []byte("pipelines: [{schemas: {match: 'tenant_*'}, table: docs, columns: [wrong], "+
 		"into: {table: docs_embedding}}]"), 0o600); err != nil {
 		t.Fatal(err)

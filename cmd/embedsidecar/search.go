@@ -30,9 +30,9 @@ import (
 type searchCommand struct {
 	request  search.Request
 	explain  bool
-	key      string // of a row: those similar to it
+	key      string // of a row, to find similar ones
 	where    cli.StringSlice
-	distance string // beyond which nothing is found
+	distance string // largest distance of a row
 	columns  cli.StringSlice
 }
 
@@ -66,7 +66,7 @@ func newSearch() *command {
 	}
 }
 
-// check refuses what makes no sense before anything is asked.
+// check validates the flags before anything is queried.
 func (c *searchCommand) check(env *environment) (r search.Request, err error) {
 	r = c.request
 	if r.Rows < 1 || r.Rows > search.MaxRows {
@@ -103,7 +103,7 @@ func (c *searchCommand) check(env *environment) (r search.Request, err error) {
 	return r, err
 }
 
-// filterFlags reads conditions of the form COLUMN=VALUE, or in JSON.
+// filterFlags parses conditions of the form COLUMN=VALUE or JSON.
 func filterFlags(conditions []string) (search.Filters, error) {
 	filter := search.Filters{}
 	for _, condition := range conditions {
@@ -152,7 +152,7 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	return err
 }
 
-// bySQL searches with the rights of an application, where the role may not read what a search by this program does.
+// bySQL searches with the SQL functions for applications, for roles that may not read the tables.
 func (c *searchCommand) bySQL(ctx context.Context, env *environment, request search.Request, refused error) error {
 	if c.key != "" || c.explain || request.Hybrid {
 		return fail(exitPermission, refused, append(problem.Hints(refused), "a member of embedsidecar_searcher searches "+
@@ -176,7 +176,7 @@ func (c *searchCommand) bySQL(ctx context.Context, env *environment, request sea
 	})
 }
 
-// near embeds the text and shows what is near to it.
+// near embeds the text and shows the nearest rows.
 func (c *searchCommand) near(ctx context.Context, env *environment, request search.Request) (err error) {
 	pool, pipelines, err := c.pipelines(ctx, env)
 	if err != nil {
@@ -206,8 +206,8 @@ func (c *searchCommand) near(ctx context.Context, env *environment, request sear
 	return env.showHits(pipelines[0], found.Hits, &request)
 }
 
-// tellCoverage tells a person of pipelines that are not embedded as a whole. Where it takes long to find out, or the
-// role may not, nothing is told.
+// tellCoverage reports pipelines that are only partly embedded. It is silent if the role may not find out, or if that
+// takes too long.
 func (e *environment) tellCoverage(ctx context.Context, pool *pgxpool.Pool, pipelines ...*pipeline.Pipeline) {
 	if !e.out.ForPeople() {
 		return
@@ -226,7 +226,7 @@ func (e *environment) tellCoverage(ctx context.Context, pool *pgxpool.Pool, pipe
 	}
 }
 
-// embedder asks a sidecar that runs for vectors, or else the pipeline's model, loaded here.
+// embedder asks a running sidecar for vectors, and otherwise loads the pipeline's model here.
 func (*searchCommand) embedder(env *environment, pool *pgxpool.Pool, plugins *embedders.Pool) search.Embedder {
 	return func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
 		vector, err := query.Asked(ctx, pool, p, text)
@@ -304,7 +304,7 @@ func (*searchCommand) pipelines(ctx context.Context, env *environment) (*pgxpool
 	return pool, found, nil
 }
 
-// showHits shows what a search of a pipeline has found, or of several (nil).
+// showHits shows the results of a search in a pipeline; nil: in several.
 func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *search.Request) error {
 	if len(hits) == 0 && e.out.ForPeople() {
 		e.say("no row was found; embedsidecar status shows how many rows have a vector")
@@ -352,7 +352,7 @@ func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *searc
 	})
 }
 
-// embedCommand embeds texts of the command line.
+// embedCommand embeds texts from the command line.
 type embedCommand struct {
 	kind string
 }

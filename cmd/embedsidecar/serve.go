@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// serveListen is where serve listens unless told otherwise.
+// serveListen is the default address of serve.
 const serveListen = "127.0.0.1:7470"
 
 func newServe() *command {
@@ -40,7 +40,7 @@ func runServe(ctx context.Context, env *environment) error {
 	return n.Serve(ctx, cmp.Or(env.config.Queries.Listen, serveListen))
 }
 
-// dashboardListen is where dashboard listens unless told otherwise: a free port.
+// dashboardListen is the default address of dashboard: a free port.
 const dashboardListen = "127.0.0.1:0"
 
 func newDashboard() *command {
@@ -60,7 +60,7 @@ func newDashboard() *command {
 	}
 }
 
-// dashboardCommand serves the dashboard to anyone who has its address.
+// dashboardCommand serves the dashboard to anyone with its URL.
 type dashboardCommand struct{ readOnly, rowText bool }
 
 func (c *dashboardCommand) run(ctx context.Context, env *environment) error {
@@ -90,7 +90,7 @@ func newMCP() *command {
 }
 
 func runMCP(ctx context.Context, env *environment) error {
-	if len(env.args) > 0 { // a name that means nothing is told before the agent asks
+	if len(env.args) > 0 { // report unknown names before the agent asks
 		if err := env.connected(ctx, func(pool *pgxpool.Pool) error {
 			_, err := lookup.Chosen(ctx, pool, env.args)
 			return err
@@ -101,7 +101,7 @@ func runMCP(ctx context.Context, env *environment) error {
 	return app.NewServer(env.node(), true).Talk(ctx, env.args, io.NopCloser(env.stdin), writeCloser{env.stdout})
 }
 
-// writeCloser is standard output, which nobody closes.
+// writeCloser adds a Close that does nothing to standard output.
 type writeCloser struct{ io.Writer }
 
 // Close implements io.Closer.

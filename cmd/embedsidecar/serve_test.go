@@ -20,8 +20,8 @@ import (
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// asked sends a request to a daemon and returns status and answer. One whose connection ends without an answer is
-// sent again: a server gives up a client that the machine forgets for a few seconds.
+// asked sends a request to a daemon and returns status and answer. It repeats a request whose connection ends without
+// an answer: the server drops slow clients, and a busy test machine may be slow.
 func (d *daemon) asked(address, path, body string) (status int, answer string) {
 	d.s.t.Helper()
 	testenv.Eventually(d.s.t, waitTimeout, func() (bool, string) {
@@ -34,7 +34,7 @@ func (d *daemon) asked(address, path, body string) (status int, answer string) {
 	return status, answer
 }
 
-// client makes a connection for each request: one that was kept may end at the moment when it is used again.
+// client opens a connection for each request: an idle one may be closed just when it is used again.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // tried sends a request once.
@@ -59,7 +59,7 @@ func (d *daemon) tried(address, path, body string) (status int, answer string, e
 	return response.StatusCode, string(b), err
 }
 
-// answers waits until a request has an answer of a status, with some words.
+// answers waits until a request has an answer with a status and some words.
 func (d *daemon) answers(address, path, body string, status int, words ...string) {
 	d.s.t.Helper()
 	testenv.Eventually(d.s.t, waitTimeout, func() (bool, string) {
@@ -73,8 +73,8 @@ func (d *daemon) answers(address, path, body string, status int, words ...string
 	})
 }
 
-// gated returns a configuration whose pipeline has a filter that waits while the gate is closed. Nothing else waits
-// for it then: neither the sidecar's own looks at the table nor those of the server.
+// gated returns a configuration whose pipeline has a filter that blocks while the gate is closed. Nothing else blocks
+// then: neither the sidecar's own queries of the table nor those of the server.
 func (s *stage) gated(into string) (path string) {
 	s.t.Helper()
 	s.db.MustExec(`CREATE FUNCTION gate(id bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN id > 0; END'`)
@@ -86,7 +86,7 @@ func (s *stage) gated(into string) (path string) {
 	return path
 }
 
-// close closes the gate; what it returns opens it.
+// close closes the gate; the returned function opens it.
 func (s *stage) close() (open func()) {
 	s.t.Helper()
 	gate, err := s.db.Pool.Begin(s.t.Context())
@@ -110,7 +110,7 @@ const (
 	question = `{"text": "title 7"}`
 )
 
-// TestServe_LooksAtItsFlagsFirst has a model that cannot be opened: what is wrong beside it is told all the same.
+// TestServe_LooksAtItsFlagsFirst: other mistakes are reported although the model cannot be opened.
 func TestServe_LooksAtItsFlagsFirst(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -145,7 +145,7 @@ func TestServe_LooksAtItsFlagsFirst(t *testing.T) {
 	s.has(stderr, "no-such-plugin")
 }
 
-// TestServe_SurvivesWhatHappensToItsPipelines takes away what is searched, and gives it back.
+// TestServe_SurvivesWhatHappensToItsPipelines removes what is searched, and restores it.
 func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -160,14 +160,14 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	d.answers(address, searches, `{"text": "x", "filter": {"nosuch": "y"}}`, http.StatusBadRequest,
 		`no column \"nosuch\": there are: id, title, body`)
 
-	// Searches that wait for somebody else end when their clients go, here and in the server.
+	// Searches that wait for a lock end when their clients go, here and in the server.
 	open := s.close()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	var clients sync.WaitGroup
 	for range connection.Queries {
 		clients.Go(func() {
-			// One that waits for too long is told so; it comes again until it is to go.
+			// A search that waits too long is told so; it is repeated until its client goes.
 			for ctx.Err() == nil {
 				r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+searches,
 					strings.NewReader(`{"text": "wait"}`))
@@ -210,8 +210,8 @@ func TestServe_SurvivesWhatHappensToItsPipelines(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestServe_ToLookAtAModelStartsNone: it is a program, and a paid one maybe, that anybody with a token could
-// otherwise have started by a GET.
+// TestServe_ToLookAtAModelStartsNone: a model is a program, perhaps a paid one, that any token could otherwise start by
+// a GET.
 func TestServe_ToLookAtAModelStartsNone(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -246,7 +246,7 @@ func TestServe_ToLookAtAModelStartsNone(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestServe_EmbedsWhileTheDatabaseHangs has a database that takes questions and answers none.
+// TestServe_EmbedsWhileTheDatabaseHangs: the database accepts queries but never answers.
 func TestServe_EmbedsWhileTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -258,7 +258,7 @@ func TestServe_EmbedsWhileTheDatabaseHangs(t *testing.T) {
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 
 	proxy.Stall()
-	// Until what it said last is too old.
+	// Until its last answer is too old.
 	d.answers(address, "/v1/embeddings", `{"input": "x", "model": "unheard"}`, http.StatusServiceUnavailable,
 		"the database does not answer")
 	var clients sync.WaitGroup
@@ -283,7 +283,7 @@ func TestServe_EmbedsWhileTheDatabaseHangs(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestServe_FindsItsDatabaseAsOthersDo names the database in every way that Postgres' own clients know.
+// TestServe_FindsItsDatabaseAsOthersDo names the database in every way that PostgreSQL's own clients support.
 func TestServe_FindsItsDatabaseAsOthersDo(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -330,14 +330,14 @@ func TestServe_FindsItsDatabaseAsOthersDo(t *testing.T) {
 		for _, v := range variables {
 			s.set(v)
 		}
-		s.run(0, "search", "public.docs", "title 7") // the same database as that of other commands
+		s.run(0, "search", "public.docs", "title 7") // other commands use the same database
 		d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
 		address := d.logged("queries are answered", "address")
 		t.Log(name)
 		d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 		d.end(syscall.SIGTERM, 0)
 	}
-	// None is named: there is nothing to search, and nothing is waited for.
+	// No database is named: there is nothing to search or to wait for.
 	s.environ = without
 	d := s.background("serve", "--log-format", "json", "--http", "127.0.0.1:0", "--no-auth")
 	address := d.logged("queries are answered", "address")
@@ -346,8 +346,7 @@ func TestServe_FindsItsDatabaseAsOthersDo(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestRun_ASearchGivesUpOnADatabaseThatHangs has a network that swallows what is sent, while the sidecar knows its
-// pipelines.
+// TestRun_ASearchGivesUpOnADatabaseThatHangs: the network drops everything after the sidecar has loaded its pipelines.
 func TestRun_ASearchGivesUpOnADatabaseThatHangs(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -370,7 +369,7 @@ func TestRun_ASearchGivesUpOnADatabaseThatHangs(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestRun_AnswersBesideItsWork asks a sidecar from its start to its end.
+// TestRun_AnswersBesideItsWork queries a sidecar from its start to its end.
 func TestRun_AnswersBesideItsWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -384,7 +383,7 @@ func TestRun_AnswersBesideItsWork(t *testing.T) {
 		list.Pipelines[0].Name != "public.docs" {
 		t.Errorf("pipelines: %s, %v", body, err)
 	}
-	// A search that is under way when the sidecar is told to stop gets its answer: it waits for a lock until then.
+	// A search in progress when the sidecar is stopped gets its answer: it waits for a lock until then.
 	open := s.close()
 	answered := make(chan string, 1)
 	go func() {

@@ -7,8 +7,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// A sparse model from the command line: its columns are made to fit, indexed and searched, and nothing dense gets
-// into them.
+// A sparse model from the command line: its columns are created, indexed and searched, and accept no dense vectors.
 func TestSparse_FromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 50)
@@ -36,7 +35,7 @@ func TestSparse_FromTheCommandLine(t *testing.T) {
 	}
 	s.run(0, "check")
 
-	// The dense model of the same plugin is another one.
+	// The dense model of the same plugin is a different model.
 	s.set("EMBEDSIDECAR_PLUGIN_SPARSE=false")
 	s.set("EMBEDSIDECAR_PLUGIN_DIMS=8")
 	_, stderr = s.once(2)

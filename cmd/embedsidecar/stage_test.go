@@ -20,19 +20,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
-// waitTimeout is how long the tests wait for what takes a moment.
+// waitTimeout limits the waits of the tests.
 const waitTimeout = 5 * time.Minute
 
-// stage is a database that the program works on, as a process of its own with the fake plugin.
+// stage is a database on which the program works, as a separate process with the fake plugin.
 type stage struct {
 	t       *testing.T
 	db      *testenv.Database
 	slot    string
 	environ []string
-	secrets []string // what no output may hold
+	secrets []string // what no output may contain
 }
 
-// newStage makes a database with a table docs of n rows, and nothing of ours in it.
+// newStage makes a database with a table docs of n rows, and without objects of ours.
 func newStage(t *testing.T, n int, options ...testenv.Option) *stage {
 	t.Helper()
 	db := testenv.DB(t, append(options, testenv.Empty())...)
@@ -51,16 +51,16 @@ func newStage(t *testing.T, n int, options ...testenv.Option) *stage {
 		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION_NAME=" + db.Name + "_pub",
 		"EMBEDSIDECAR_RETRY_INITIAL=20ms",
 		"EMBEDSIDECAR_DATABASE_CONNECT_TIMEOUT=" + waitTimeout.String(), "EMBEDSIDECAR_HTTP_QUERIES_SEARCH_TIMEOUT=1m", // on a busy machine, too
-		"GOCOVERDIR=" + t.TempDir(), // under go test -cover this binary would complain of its lack
+		"GOCOVERDIR=" + t.TempDir(), // go test -cover binaries complain without it
 	}
 	s.as(testenv.Owner)
 	return s
 }
 
-// as logs in as another role from now on.
+// as makes later calls use another role.
 func (s *stage) as(role string) { s.at(s.db.URL(role) + "&connect_timeout=300") }
 
-// at works on another URL from now on.
+// at makes later calls use another URL.
 func (s *stage) at(dsn string) {
 	s.t.Helper()
 	if u, err := url.Parse(dsn); err == nil && u.User != nil {
@@ -71,21 +71,21 @@ func (s *stage) at(dsn string) {
 	s.set("EMBEDSIDECAR_DATABASE_URL=" + dsn)
 }
 
-// set sets a variable from now on.
+// set sets a variable for later calls.
 func (s *stage) set(variable string) {
 	name, _, _ := strings.Cut(variable, "=")
 	s.environ = slices.DeleteFunc(slices.Clone(s.environ), func(v string) bool { return strings.HasPrefix(v, name+"=") })
 	s.environ = append(s.environ, variable)
 }
 
-// command returns the program's call, which the test's end kills.
+// command returns a call of the program, which is killed at the end of the test.
 func (s *stage) command(args ...string) *exec.Cmd {
 	c := exec.CommandContext(s.t.Context(), "embedsidecar", args...)
 	c.Env = s.environ
 	return c
 }
 
-// run runs a command that must end with a status, and returns what it wrote.
+// run runs a command with a wanted exit status, and returns its output.
 func (s *stage) run(status int, args ...string) (stdout, stderr string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
@@ -108,13 +108,13 @@ func (s *stage) run(status int, args ...string) (stdout, stderr string) {
 	return out.String(), errOut.String()
 }
 
-// inTime runs a command that is to give up after a time, which is made longer until the command has come far enough
-// in it to say some words.
+// inTime runs a command that must give up after a timeout. It raises the timeout until the command got far enough to
+// print some words.
 func (s *stage) inTime(status int, flag string, args []string, words ...string) {
 	s.t.Helper()
 	longer(300*time.Millisecond, func(limit time.Duration, last bool) bool {
 		option := []string{flag, limit.String()}
-		if !strings.HasPrefix(flag, "--") { // a setting without a flag of its own
+		if !strings.HasPrefix(flag, "--") { // a setting without a flag
 			option = []string{"--set", flag + "=" + limit.String()}
 		}
 		_, stderr := s.run(status, append(args, option...)...)
@@ -126,15 +126,14 @@ func (s *stage) inTime(status int, flag string, args []string, words ...string) 
 	})
 }
 
-// longer tries something with a limit of time, and again with one three times as long, until it comes far enough in
-// it: on a busy machine it takes longer.
+// longer tries something with a time limit, and triples the limit until it gets far enough: a busy machine is slower.
 func longer(limit time.Duration, try func(limit time.Duration, last bool) (done bool)) {
 	for last := false; !try(limit, last) && !last; limit *= 3 {
 		last = limit > waitTimeout/9
 	}
 }
 
-// clean fails the test if a text holds a password.
+// clean fails the test if a text contains a password.
 func (s *stage) clean(text string) {
 	s.t.Helper()
 	if !canary.Search(s.t.Name(), []byte(text)) {
@@ -147,7 +146,7 @@ func (s *stage) clean(text string) {
 	}
 }
 
-// has fails the test unless a text holds all words.
+// has fails the test unless a text contains all words.
 func (s *stage) has(text string, words ...string) {
 	s.t.Helper()
 	for _, word := range words {
@@ -157,10 +156,10 @@ func (s *stage) has(text string, words ...string) {
 	}
 }
 
-// asInit locks what an init locks, so that another one waits.
+// asInit takes the lock of an init, so that another one waits.
 const asInit = "LOCK TABLE embedsidecar.init_lock IN EXCLUSIVE MODE"
 
-// open runs a statement in a transaction that stays open until the function that it returns is called.
+// open runs a statement in a transaction that stays open until the returned function is called.
 func (s *stage) open(sql string) (commit func()) {
 	s.t.Helper()
 	tx, err := s.db.Pool.Begin(s.t.Context())
@@ -179,7 +178,7 @@ func (s *stage) open(sql string) (commit func()) {
 	}
 }
 
-// once catches up, with the pipeline from docs into a column, and more flags.
+// once runs --once with the pipeline from docs into a column, and more flags.
 func (s *stage) once(status int, args ...string) (stdout, stderr string) {
 	s.t.Helper()
 	return s.run(status, append([]string{
@@ -188,7 +187,7 @@ func (s *stage) once(status int, args ...string) (stdout, stderr string) {
 	}, args...)...)
 }
 
-// daemon is a sidecar that runs.
+// daemon is a running sidecar.
 type daemon struct {
 	s    *stage
 	cmd  *exec.Cmd
@@ -198,19 +197,19 @@ type daemon struct {
 
 func (d *daemon) text() string { return d.log.String() }
 
-// start runs a sidecar; the test's end kills it if it still runs then.
+// start starts a sidecar, which is killed at the end of the test.
 func (s *stage) start(args ...string) *daemon {
 	s.t.Helper()
 	return s.background(append([]string{"run", "--log-format", "json"}, args...)...)
 }
 
-// background starts a command that takes its time; the test's end kills it if it still runs then.
+// background starts a command, which is killed at the end of the test.
 func (s *stage) background(args ...string) *daemon {
 	s.t.Helper()
 	return s.prepared(func(*exec.Cmd) {}, args...)
 }
 
-// prepared is background of a command that is prepared in some way.
+// prepared is background with a prepared command.
 func (s *stage) prepared(prepare func(c *exec.Cmd), args ...string) *daemon {
 	s.t.Helper()
 	d := &daemon{s: s, cmd: s.command(args...), done: make(chan struct{})}
@@ -253,7 +252,7 @@ func (d *daemon) logged(message, attribute string) (value string) {
 	return value
 }
 
-// end sends a signal and waits for the process to end with a status.
+// end sends a signal and waits until the process ends with a status.
 func (d *daemon) end(signal os.Signal, status int) {
 	d.s.t.Helper()
 	if err := d.cmd.Process.Signal(signal); err != nil {
@@ -262,7 +261,7 @@ func (d *daemon) end(signal os.Signal, status int) {
 	d.ends(status)
 }
 
-// ends waits for the process to end with a status.
+// ends waits until the process ends with a status.
 func (d *daemon) ends(status int) {
 	d.s.t.Helper()
 	select {

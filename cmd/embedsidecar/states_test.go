@@ -22,7 +22,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// state returns what status says of a pipeline.
+// state returns the status of a pipeline.
 func (s *stage) state(name string) report.Pipeline {
 	s.t.Helper()
 	stdout, _ := s.run(0, "status", "-o", "json")
@@ -35,7 +35,7 @@ func (s *stage) state(name string) report.Pipeline {
 	return report.Pipeline{}
 }
 
-// becomes waits until a pipeline is in a state, for a reason that holds the words.
+// becomes waits until a pipeline is in a state, for a reason that contains the words.
 func (s *stage) becomes(name string, want health.Code, words ...string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
@@ -49,8 +49,8 @@ func (s *stage) becomes(name string, want health.Code, words ...string) {
 	})
 }
 
-// TestP10_StatusSaysWhyAPipelineCannotWork: what only a running sidecar knows is known to status in another shell, to
-// the metrics, the probe and wait, in the same words.
+// TestP10_StatusSaysWhyAPipelineCannotWork: what only a running sidecar knows is shown in the same words by status in
+// another shell, the metrics, the probe and wait.
 func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -67,7 +67,7 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 	s.becomes("public.docs", health.NoSidecar)
 
-	// One that dies of each text.
+	// A plugin that crashes on each text.
 	s.db.MustExec("UPDATE embedsidecar.pipeline SET plugin = 'fake'")
 	healthy := s.environ
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=unavailable-every=1")
@@ -83,7 +83,7 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 		rows[0].ScheduledAt == nil) {
 		t.Errorf("rows that are to be tried again: %+v", rows)
 	}
-	// Killed, it leaves no word; its row must not be believed.
+	// A killed sidecar cannot sign off; its row must not be believed.
 	if err := d.cmd.Process.Signal(os.Kill); err != nil {
 		t.Fatal(err)
 	}
@@ -108,8 +108,8 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// TestP10_StatusSaysThatAStreamIsStuck: the role that streams may not replicate any more, so nobody sees what
-// changes. status in another shell, as a table and as JSON, the probe, the metrics and wait tell the same.
+// TestP10_StatusSaysThatAStreamIsStuck: the streaming role may no longer replicate, so changes are not seen. status in
+// another shell, as a table and as JSON, the probe, the metrics and wait say the same.
 func TestP10_StatusSaysThatAStreamIsStuck(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
@@ -146,8 +146,8 @@ func TestP10_StatusSaysThatAStreamIsStuck(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
-// shows checks that probe and metrics of a sidecar tell a state; words: what keeps the pipeline from work, "": nothing.
-// The sidecar is not ready only where that is its own trouble: its stream.
+// shows checks that probe and metrics of a sidecar show a state. words is what stops the pipeline; "": nothing. The
+// sidecar is not ready only if its own stream is the problem.
 func (s *stage) shows(base string, code health.Code, words string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
@@ -168,15 +168,15 @@ func (s *stage) shows(base string, code health.Code, words string) {
 	})
 }
 
-// TestStatus_WatchShowsHowFarABackfillIs: a backfill is as far as its rows are embedded; here one batch after the
-// other, each of which takes a while.
+// TestStatus_WatchShowsHowFarABackfillIs: the progress of a backfill counts embedded rows; here slow batches come one
+// after another.
 func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	t.Parallel()
 	const rows = 6000
 	s := newStage(t, rows)
 	s.set(failpoint.Env + "=worker/before-embed=sleep(2s)")
 	d := s.start("--table", "docs", "--columns", "body", "--into-table", "docs_embedding", "--workers", "1", "--set",
-		"workers.batch_rows=64") // it takes minutes, if nobody ends it
+		"workers.batch_rows=64") // takes minutes unless it is stopped
 	d.logged("streaming", "slot")
 	s.becomes("public.docs", health.Backfill)
 	w := s.background("status", "--watch", "--every", "50ms")
@@ -192,8 +192,8 @@ func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	d.end(syscall.SIGKILL, -1)
 }
 
-// TestStatus_PaintedOnATerminal: each picture says in its first line whether somebody is needed, and measures the rate
-// from one look to the next.
+// TestStatus_PaintedOnATerminal: the first line of each frame says whether a user must act, and rates are measured
+// between frames.
 func TestStatus_PaintedOnATerminal(t *testing.T) {
 	t.Parallel()
 	c := &statusCommand{watch: true, paints: true, clocks: map[string]*report.Countdown{}}
@@ -238,8 +238,8 @@ func TestStatus_PaintedOnATerminal(t *testing.T) {
 	painted(0, health.NoSidecar, nil, 3*time.Second, "attention: 1 pipeline; 1 pipeline, 0 rows", "^docs .* no sidecar$")
 }
 
-// TestP10_ASidecarThatCannotRegisterIsSeen: where the server's disk is full nobody can store that he is there. His
-// sessions tell of him.
+// TestP10_ASidecarThatCannotRegisterIsSeen: with a full disk on the server a sidecar cannot store its row. Its sessions
+// show it.
 func TestP10_ASidecarThatCannotRegisterIsSeen(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
@@ -254,7 +254,7 @@ func TestP10_ASidecarThatCannotRegisterIsSeen(t *testing.T) {
 	s.becomes("public.docs", health.NoSidecar, "embedsidecar/", "why it could not register")
 }
 
-// TestP10_ASlowSetUpSaysWhatItWaitsFor: an event trigger runs in each statement of a set-up, which says so before long.
+// TestP10_ASlowSetUpSaysWhatItWaitsFor: an event trigger slows each statement of a set-up, which reports that soon.
 func TestP10_ASlowSetUpSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
@@ -278,7 +278,7 @@ func TestP10_ASlowSetUpSaysWhatItWaitsFor(t *testing.T) {
 	s.once(0)
 }
 
-// TestP10_WhoLocksOurTablesIsNamed: while another session locks a table of ours, check and status name it, and say
+// TestP10_WhoLocksOurTablesIsNamed: while another session locks a table of ours, check and status name it, and report
 // nothing that they could not read.
 func TestP10_WhoLocksOurTablesIsNamed(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-// builtPlugin builds a plugin that other tests do without.
+// builtPlugin builds a plugin that other tests do not need.
 func builtPlugin(t *testing.T, folder, name string) {
 	t.Helper()
 	build := exec.Command("go", "build", "-o", filepath.Join(folder, "embedsidecar-"+name), "../../plugins/"+name)
@@ -21,8 +21,8 @@ func builtPlugin(t *testing.T, folder, name string) {
 	}
 }
 
-// TestStatic_FromPublishedFilesToASearch: a static model is imported, a pipeline that names no plugin embeds with the
-// one that it is for, which status shows, and its rows are found.
+// TestStatic_FromPublishedFilesToASearch: a static model is imported; a pipeline without a plugin uses the plugin for
+// that model, which status shows; and its rows are found.
 func TestStatic_FromPublishedFilesToASearch(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
@@ -48,7 +48,7 @@ func TestStatic_FromPublishedFilesToASearch(t *testing.T) {
 	s.has(stdout, `"plugin": "static"`)
 	stdout, _ = s.run(0, "search", "public.docs", "the sea", "-k", "1", "-o", "json")
 	s.has(stdout, `"2"`)
-	// The same again changes nothing, also where somebody names the plugin of folders.
+	// Repeating it changes nothing, also with the plugin named.
 	for _, plugin := range [][]string{nil, {"--plugin", "onnx"}, {"--plugin", "static"}} {
 		_, stderr := s.run(0, append(append([]string{"run", "--once"}, pipeline...), plugin...)...)
 		if strings.Contains(stderr, "embeds all rows again") {
@@ -56,7 +56,7 @@ func TestStatic_FromPublishedFilesToASearch(t *testing.T) {
 		}
 	}
 	s.run(0, "verify", "public.docs", "--deep", "2")
-	// The plugin need not be named for a change of the model either.
+	// A model change does not need the plugin's name either.
 	s.run(0, "models", "import", "../../plugins/static/testdata/layouts/static", "--name", "other")
 	s.run(0, append([]string{"model", "change", "public.docs", "--to", "other"}, pipeline...)...)
 	if got := testenv.Value[string](s.db, "SELECT plugin FROM embedsidecar.generations WHERE role = 'next'"); got != "static" {

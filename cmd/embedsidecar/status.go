@@ -23,13 +23,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// statusCommand shows where every pipeline stands.
+// statusCommand shows the state of every pipeline.
 type statusCommand struct {
 	watch  bool
 	lanes  bool
 	every  time.Duration
-	paints bool            // onto a terminal, each time in the place of the time before
-	memory *observe.Memory // with watch: what is known is not counted each time
+	paints bool            // on a terminal, where each frame replaces the one before
+	memory *observe.Memory // with --watch: avoids counting known rows again
 	clocks map[string]*report.Countdown
 }
 
@@ -71,7 +71,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	return c.follow(ctx, env, pool)
 }
 
-// follow shows again and again how it stands, until it is interrupted.
+// follow shows the state repeatedly until it is interrupted.
 func (c *statusCommand) follow(ctx context.Context, env *environment, pool *pgxpool.Pool) (err error) {
 	show := func() error { return c.once(ctx, env, pool) }
 	if c.paints {
@@ -94,12 +94,12 @@ func (c *statusCommand) follow(ctx context.Context, env *environment, pool *pgxp
 			return err
 		}
 		if !sleep.For(ctx, c.every) {
-			return nil // that is how it is told to stop
+			return nil // an interrupt is the normal end
 		}
 	}
 }
 
-// lookAt connects to a database that can be asked how it stands. The caller closes the pool.
+// lookAt connects to a database whose schema can be queried. The caller closes the pool.
 func (e *environment) lookAt(ctx context.Context) (*pgxpool.Pool, error) {
 	pool, err := e.connect(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	return c.tell(env, &state, time.Now())
 }
 
-// tell shows people how it stands.
+// tell prints the state for people.
 func (c *statusCommand) tell(env *environment, state *observe.Database, now time.Time) error {
 	var lines []string
 	if c.paints {
@@ -175,7 +175,7 @@ func (c *statusCommand) tell(env *environment, state *observe.Database, now time
 	return errors.Join(env.tellLines("", append(lines, state.SavedLines()...)), env.tellLines("! ", state.Remarks()))
 }
 
-// tellLines prints lines behind a mark, without those that say nothing.
+// tellLines prints lines with a prefix, without empty ones.
 func (e *environment) tellLines(mark string, lines []string) error {
 	for _, line := range lines {
 		if line == "" {
@@ -188,7 +188,7 @@ func (e *environment) tellLines(mark string, lines []string) error {
 	return nil
 }
 
-// choose leaves the pipelines that are named, if any are.
+// choose keeps only the named pipelines, if any are named.
 func (c *statusCommand) choose(ctx context.Context, env *environment, pool *pgxpool.Pool, state *observe.Database,
 ) error {
 	if len(env.args) == 0 {
@@ -201,7 +201,8 @@ func (c *statusCommand) choose(ctx context.Context, env *environment, pool *pgxp
 	return err
 }
 
-// progress is how far a pipeline is that works. Who looks once is told of a scan: where others began nobody knows.
+// progress returns the progress of a pipeline. Without --watch there is only that of a scan, since other starts are
+// unknown.
 func (c *statusCommand) progress(p *report.Pipeline, now time.Time) string {
 	if c.clocks == nil {
 		var once report.Countdown
@@ -261,7 +262,7 @@ func sidecarTable(sidecars []report.Sidecar) output.Table {
 	})
 }
 
-// headOf says in one line how it stands.
+// headOf summarizes the state in one line.
 func headOf(d *observe.Database, now time.Time) string {
 	var open, failed, act int64
 	for i := range d.Pipelines {

@@ -20,8 +20,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// usual is a pipeline with nothing to do and a sidecar that streams; undone is what some stories have done. Tables are
-// emptied one by one: a dashboard that reads them at this moment, in another order, would be in a deadlock with both.
+// usual is an idle pipeline with a streaming sidecar; undone undoes what some stories did. Tables are emptied one by
+// one: a dashboard that reads them in another order at this moment would deadlock.
 const (
 	undone = `ALTER TABLE IF EXISTS docs_moved RENAME TO docs`
 	usual  = `TRUNCATE embedsidecar.task; TRUNCATE embedsidecar.aside; TRUNCATE embedsidecar.ledger;
@@ -52,11 +52,11 @@ const forgotten = `DELETE FROM embedsidecar.ledger WHERE row_key = '1'`
 
 const gone = `UPDATE embedsidecar.worker SET stream = '%s', stream_detail = 'because of it'`
 
-// stories are what happens to the usual, and the state that follows.
+// stories are events after usual, and the states that follow.
 var stories = []struct {
 	happens string
 	state   health.Code
-	slot    bool // it is the slot's
+	slot    bool // the state is that of the slot
 }{
 	{"SELECT 1", health.UpToDate, false},
 	{`UPDATE embedsidecar.installation SET enabled = false`, health.Paused, false},
@@ -89,7 +89,7 @@ var stories = []struct {
 	{`ALTER TABLE docs RENAME TO docs_moved; CREATE TABLE docs (id bigint)`, health.Replaced, false},
 }
 
-// unread are stories of a slot that nobody holds, and then of none.
+// unread are stories of a slot without a reader, and of a missing slot.
 var unread = []struct {
 	happens string
 	state   health.Code
@@ -103,8 +103,8 @@ var unread = []struct {
 	{fmt.Sprintf(gone, "stuck") + `; UPDATE embedsidecar.lsn_checkpoint SET consistent_point = '0/0'`, health.SlotWaiting, true},
 }
 
-// TestP10_AStoryIsTheSameByEveryDoor: by status, check and explain on the command line, by SQL, over HTTP and on a
-// page, a pipeline is in one state, for one reason, with one thing to do about it.
+// TestP10_AStoryIsTheSameByEveryDoor: status, check and explain on the command line, SQL, HTTP and a page of the
+// dashboard report the same state of a pipeline, for the same reason, with the same hint.
 func TestP10_AStoryIsTheSameByEveryDoor(t *testing.T) {
 	t.Parallel()
 	d := &doors{stage: newStage(t, 4)}
@@ -152,8 +152,8 @@ func (d *doors) holds() (release func()) {
 	}
 }
 
-// steady is a reason without those that a slot waits for: other tests on the same server begin and end transactions.
-// And without a session that is left for a moment of the command before.
+// steady removes from a reason the transactions that a slot waits for, since other tests on the server begin and end
+// transactions. It also removes sessions that are left for a moment from the command before.
 func steady(reason string) string {
 	before, _, _ := strings.Cut(reason, ", and the server waits for ")
 	return left.ReplaceAllString(before, "")
@@ -162,7 +162,7 @@ func steady(reason string) string {
 var left = regexp.MustCompile(
 	`; embedsidecar/\S+ is connected: if it is a sidecar, its log says why it could not register`)
 
-// tells fails the test unless every door tells the same.
+// tells fails the test unless every door reports the same.
 func (d *doors) tells(happens string, want health.Code, ofSlot bool) {
 	d.t.Helper()
 	moved := testenv.Value[bool](d.db, "SELECT to_regclass('public.docs_moved') IS NOT NULL")
@@ -194,7 +194,7 @@ func (d *doors) tells(happens string, want health.Code, ofSlot bool) {
 	}
 	stdout, _ := d.run(0, "status", "-o", "json")
 	same("status", &decoded[report.Status](d.t, stdout).Pipelines[0])
-	testenv.Eventually(d.t, waitTimeout, func() (bool, string) { // some answers are a moment old
+	testenv.Eventually(d.t, waitTimeout, func() (bool, string) { // some answers are cached
 		p := decoded[report.Status](d.t, d.ask(http.MethodGet, "/status", "")).Pipelines[0]
 		page := html.UnescapeString(d.page("/pipelines/public.docs"))
 		good := p.State == told.Code && steady(p.Reason) == told.Reason && slices.Equal(p.Hints, told.Hints)
@@ -208,7 +208,7 @@ func (d *doors) tells(happens string, want health.Code, ofSlot bool) {
 	d.explains(happens, told, works)
 }
 
-// checks compares with what check finds, and with the view of what is right and what is not.
+// checks compares the findings of check with the view of findings.
 func (d *doors) checks(happens string, told health.State, ofSlot bool) {
 	d.t.Helper()
 	what := "pipeline"
@@ -239,7 +239,7 @@ func (d *doors) checks(happens string, told health.State, ofSlot bool) {
 	}
 }
 
-// explains compares the story of a row by SQL with that of the command line.
+// explains compares explain by SQL with the command line.
 func (d *doors) explains(happens string, told health.State, works bool) {
 	d.t.Helper()
 	facts := func(topic string) (f struct {
@@ -259,7 +259,7 @@ func (d *doors) explains(happens string, told health.State, works bool) {
 		steady(story.State.Reason) != told.Reason || story.State.Works != works {
 		d.t.Errorf("%s: explain says %+v by SQL, %+v on the command line, want %s: %s", happens, sql, story.State, told.Code, told)
 	}
-	// Who looks at the row may see that its vector is right, whatever waits, or that it cannot be looked at.
+	// A read of the row may show that its vector is right, whatever is pending, or that it cannot be read.
 	switch got := story.Verdict; {
 	case got.Code == explain.Current, got.Code == explain.Unjudged:
 	case string(got.Code) != verdict.Verdict, !slices.Equal(got.Hints, verdict.Hints):

@@ -26,7 +26,7 @@ type taskFilter struct {
 	states, keys cli.StringSlice
 }
 
-// flags are those that choose; states says that tasks of any state may be chosen.
+// flags returns the flags that choose tasks. states adds the one for states.
 func (f *taskFilter) flags(states bool) []cli.Flag {
 	flags := []cli.Flag{
 		own.text("class", &f.Class, "`CLASS` error class"),
@@ -99,7 +99,7 @@ func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 	})
 }
 
-// showTasks prints tasks in the form that was asked for.
+// showTasks prints tasks.
 func (e *environment) showTasks(list []report.Task) error {
 	names := lists.Map(report.TaskColumns, func(c report.TaskColumn) string { return c.Name })
 	return output.List(e.out, "tasks", list, names, func(t *report.Task) []any {
@@ -116,7 +116,7 @@ func (e *environment) showTasks(list []report.Task) error {
 	})
 }
 
-// moment is a time for people, or nothing.
+// moment formats a time for people; nil: empty.
 func moment(t *time.Time) string {
 	if t == nil {
 		return ""
@@ -163,7 +163,7 @@ func (c *tasksCommand) read(ctx context.Context, env *environment,
 	return do(a, f)
 }
 
-// auditCommand tells what was done.
+// auditCommand lists the actions of users.
 type auditCommand struct{ limit int }
 
 func newAudit() *command {

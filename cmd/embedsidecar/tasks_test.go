@@ -13,9 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_WhatIsTakenOutOfTheQueueIsTold: dead letters are put away and rows cancelled, by command and by SQL, with
-// the same state and the same entry of the audit after it; status, wait, coverage and explain go on telling of them,
-// until they are taken back.
+// TestP10_WhatIsTakenOutOfTheQueueIsTold: discarding dead letters and cancelling rows, by command and by SQL, leave the
+// same state and the same audit entry. status, wait, coverage and explain report these rows until they are re-queued.
 func TestP10_WhatIsTakenOutOfTheQueueIsTold(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 6)
@@ -25,7 +24,7 @@ func TestP10_WhatIsTakenOutOfTheQueueIsTold(t *testing.T) {
 	s.choosesTasks()
 	s.sameBySQL()
 
-	// It is told wherever somebody might take it for done.
+	// Every place that could show it as done reports it.
 	_, stderr := s.run(exitFailed, "run", "--once", "--no-init")
 	s.has(stderr, "4 rows cancelled", "embedsidecar tasks requeue")
 	s.ends(s.explained(0, "docs", "1"), explain.Cancelled)
@@ -46,7 +45,7 @@ func TestP10_WhatIsTakenOutOfTheQueueIsTold(t *testing.T) {
 func TestTasks_RequeueAtATime(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
-	// The stream reads what was written back after the rows are put off.
+	// Let the stream read the write-backs before the rows are put off.
 	<-s.dying("queue/before-enqueue-commit", "--table", "docs", "--columns", "title,body", "--into", "embedding").done
 	if n := s.embedded(); n != 3 {
 		t.Fatalf("%d of 3 rows were embedded before anything was read", n)
@@ -82,7 +81,7 @@ func TestTasks_RequeueAtATime(t *testing.T) {
 	}
 }
 
-// Tasks that have ended are listed by command as the view has them, and cleared.
+// Finished tasks are listed by command as in the view, and cleared.
 func TestTasks_Finished(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -120,7 +119,7 @@ func (s *stage) tasks(args ...string) (list []string) {
 	return list
 }
 
-// outcome is what an action says became of pipelines.
+// outcome is the result of an action for pipelines.
 func (s *stage) outcome(args ...string) string {
 	s.t.Helper()
 	stdout, _ := s.run(0, append(args, "-o", "json")...)
@@ -131,7 +130,7 @@ func (s *stage) outcome(args ...string) string {
 	return strings.Join(words, ", ")
 }
 
-// choosesTasks lists four dead letters by filters, and gives what is wrong.
+// choosesTasks lists four dead letters by filters, and tries wrong filters.
 func (s *stage) choosesTasks() {
 	t := s.t
 	t.Helper()
@@ -151,7 +150,7 @@ func (s *stage) choosesTasks() {
 		t.Errorf("exported: %s", stdout)
 	}
 
-	// What is given wrongly.
+	// Wrong filters.
 	for word, args := range map[string][]string{
 		"did you mean failed?":          {"list", "--state", "fialed"},
 		"did you mean public.docs?":     {"cancel", "public.dosc", "1"},
@@ -169,7 +168,7 @@ func (s *stage) choosesTasks() {
 	}
 }
 
-// sameBySQL does the same by command and by SQL: half of the rows each.
+// sameBySQL does the same by command and by SQL, for half of the rows each.
 func (s *stage) sameBySQL() {
 	t := s.t
 	t.Helper()
@@ -221,7 +220,7 @@ func (s *stage) sameBySQL() {
 		t.Errorf("audit: %+v", list)
 	}
 
-	// Who may act by SQL may by command; who only looks may not.
+	// A role that may act by SQL may act by command; a role that may only read may not.
 	s.as(operator)
 	s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner)
 	s.run(0, "pause")

@@ -15,11 +15,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
-// TestStatus_WatchPaintsATerminal: on a terminal --watch paints pictures in place of each other, no higher than the
-// terminal, on a screen of their own; q ends it, and leaves the terminal as it was.
+// TestStatus_WatchPaintsATerminal: on a terminal --watch replaces each frame by the next, within the terminal's height,
+// on the alternate screen. q ends it and restores the terminal.
 func TestStatus_WatchPaintsATerminal(t *testing.T) {
 	t.Parallel()
-	const height = 4 // fewer than a picture has lines
+	const height = 4 // fewer lines than a frame has
 	s := newStage(t, 3)
 	s.run(0, "init", "--pipeline", "docs: title, body -> embedding")
 	keys, screen := terminal(t, height)
@@ -54,10 +54,10 @@ func TestStatus_WatchPaintsATerminal(t *testing.T) {
 	}
 }
 
-// sits runs a command on a terminal. What it writes has been seen once it has ended.
+// sits runs a command on a terminal. All its output has been seen when it has ended.
 func (s *stage) sits(keys, screen *os.File, args ...string) (seen *logs.Buffer, ended <-chan error) {
 	s.t.Helper()
-	const last = "\x00" // a terminal shows things in the order they were written
+	const last = "\x00" // a terminal keeps the order of writes
 	seen = &logs.Buffer{}
 	read, done := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -87,7 +87,7 @@ func (s *stage) sits(keys, screen *os.File, args ...string) (seen *logs.Buffer, 
 	return seen, done
 }
 
-// terminal makes a terminal of so many lines: what a person types and sees, and what a program has of it.
+// terminal makes a terminal with so many lines: the user's side and the program's side.
 func terminal(t *testing.T, height uint16) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -114,7 +114,7 @@ func terminal(t *testing.T, height uint16) (person, program *os.File) {
 	return person, program
 }
 
-// TestQuickstart_WaitsForThePackageOfPgvector: a superuser is not asked whether to run statements that must fail.
+// TestQuickstart_WaitsForThePackageOfPgvector: a superuser is not asked to run statements that must fail.
 func TestQuickstart_WaitsForThePackageOfPgvector(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -150,8 +150,8 @@ func TestQuickstart_WaitsForThePackageOfPgvector(t *testing.T) {
 	s.untouched()
 }
 
-// TestQuickstart_GoesOnOnceItIsMended: on a terminal what is not ready is told once, as one call of psql, and waited
-// for. After it, and a restart of the server, the plan follows. A superuser is asked whether to run the statements.
+// TestQuickstart_GoesOnOnceItIsMended: on a terminal what is not ready is printed once, as one psql call, and waited
+// for. The plan follows after it and a server restart. A superuser is asked whether to run the statements.
 func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 	t.Parallel()
 	server := testenv.Own(t, testenv.Options{Config: map[string]string{"wal_level": "replica"}})
@@ -185,11 +185,11 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 	for line := range strings.Lines(script) { // as psql does it
 		s.db.MustExecSuper(line)
 	}
-	types("", "waiting for wal_level: ") // what is left alone
+	types("", "waiting for wal_level: ") // only what is left
 	restarted()
 	types("", "s: SQL] ")
 	if n := strings.Count(seen.String(), "Not ready yet"); n != 1 || strings.Contains(seen.String(), "the most text is in") ||
-		strings.Contains(seen.String(), "  makes ") || // that is shown by the answer s
+		strings.Contains(seen.String(), "  makes ") || // only the answer s shows that
 		strings.Count(seen.String(), `"public"."docs": title`) != 1 {
 		t.Errorf("%d times not ready, or something is told twice: %s", n, seen.String())
 	}
@@ -218,7 +218,7 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 	}
 	s.untouched()
 
-	// Also where nothing else is missing. Who does not trust the owner is told what to do.
+	// Also if nothing else is missing. A user who does not trust the owner is told what to do.
 	for answer, want := range map[string]string{"y\n": "s: SQL] ", "n\n": "--trust-owner " + testenv.Owner} {
 		_, ended, types = begun()
 		types("", "Trust "+testenv.Owner+"? [y/N] ")
@@ -232,7 +232,7 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 	}
 	s.untouched()
 
-	// The question that Enter asks is of a row that is embedded.
+	// Enter asks the example question of an embedded row.
 	_, ended, types = begun()
 	types("", "Trust "+testenv.Owner+"? [y/N] ")
 	types("y\n", "s: SQL] ")

@@ -17,7 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
-// onTokens is the work of a token command on the tokens file.
+// onTokens returns the run function of a token command, which gets the path of the tokens file.
 func onTokens(run func(env *environment, path string) error) func(context.Context, *environment) error {
 	return func(_ context.Context, env *environment) error {
 		if path := env.config.Queries.TokensFile; path != "" {
@@ -33,7 +33,7 @@ type tokenGrant struct {
 	role              string
 	pipelines, filter cli.StringSlice
 	databases         cli.StringSlice
-	// one each; a limit that is given and empty, as an unset variable is, must not mean none
+	// one value each; an empty value, as from an unset variable, must not mean no limit
 	databaseRole, ttl cli.StringSlice
 }
 
@@ -69,7 +69,7 @@ func (g *tokenGrant) grant() (gate.Grant, error) {
 		}
 		grant.Expires = time.Now().Add(ttl)
 	}
-	for _, condition := range g.filter.Value() { // a token has no other conditions: dropped ones would show every row
+	for _, condition := range g.filter.Value() { // tokens have no other conditions, and dropping one would show every row
 		column, value, ok := strings.Cut(condition, "=")
 		if !ok || column == "" || strings.HasPrefix(strings.TrimSpace(condition), "{") {
 			return grant, misuse("--filter: expected COLUMN=VALUE, not %q", condition)
@@ -82,7 +82,7 @@ func (g *tokenGrant) grant() (gate.Grant, error) {
 	return grant, nil
 }
 
-// daysOrDuration reads 90d, or what Go takes for a duration.
+// daysOrDuration parses 90d, or a Go duration.
 func daysOrDuration(text string) (time.Duration, error) {
 	const most, day = 36500, 24 * time.Hour // a hundred years
 	if days, is := strings.CutSuffix(text, "d"); is {
@@ -179,7 +179,7 @@ func newTokenRevoke() *command {
 	}
 }
 
-// tokenFailure gives an error of a file its exit status.
+// tokenFailure adds the exit status to an error of the tokens file.
 func tokenFailure(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fail(exitUsage, err, "embedsidecar token create makes it")

@@ -83,7 +83,7 @@ func TestToken_LetsSomebodyInAndOut(t *testing.T) {
 	s.has(stderr, "no colon")
 }
 
-// TestTrust_ATokenHasEveryLimitThatWasAskedFor: what a token cannot be limited by is refused, and not left out.
+// TestTrust_ATokenHasEveryLimitThatWasAskedFor: a limit that a token cannot have is refused, not dropped.
 func TestTrust_ATokenHasEveryLimitThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)

@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// traces is a collector: it keeps what it is sent, by trace and name.
+// traces is a collector that keeps the spans it gets, by trace and name.
 type traces struct {
 	mu  sync.Mutex
 	of  map[string]map[string]*tracepb.Span
@@ -68,7 +68,7 @@ func attributeOf(of []*common.KeyValue, name string) string {
 	return ""
 }
 
-// whole returns a trace that begins with a commit, ends with a vector, and went this way; nil: there is none yet.
+// whole returns a trace that begins with a commit, ends with a vector, and took this path; nil: there is none yet.
 func (c *traces) whole(way string) map[string]*tracepb.Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +82,8 @@ func (c *traces) whole(way string) map[string]*tracepb.Span {
 	return nil
 }
 
-// One trace leads from the commit to the vector, whether the change is worked straight from the stream or by way of the
-// queue. No span has a row's text or its key.
+// One trace leads from the commit to the vector, whether a change is embedded directly or through the queue. No span
+// has a row's text or key.
 func TestRun_TracesFromCommitToVector(t *testing.T) {
 	t.Parallel()
 	for way, flag := range map[string]string{"queue": "workers.direct=false", "direct": "workers.direct=true"} {
@@ -121,7 +121,7 @@ func TestRun_TracesFromCommitToVector(t *testing.T) {
 	}
 }
 
-// tellsTheWay compares a trace with what happened.
+// tellsTheWay compares a trace with the expected path.
 func (s *stage) tellsTheWay(spans map[string]*tracepb.Span, way string) {
 	s.t.Helper()
 	steps := []string{"SELECT public.docs", "embeddings fake", "INSERT public.docs_embedding"}

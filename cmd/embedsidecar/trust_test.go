@@ -17,8 +17,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestTrust_EveryCommandRefusesASchemaOfSomebodyElse: a tenant made the schema, with views in the place of tables,
-// and a superuser types commands.
+// TestTrust_EveryCommandRefusesASchemaOfSomebodyElse: a tenant made the schema, with views in place of tables, and a
+// superuser runs commands.
 func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -60,7 +60,7 @@ func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// TestTrust_ARowOfTheDatabaseRunsNoProgram: whoever may write into the table of pipelines names a program and a model
+// TestTrust_ARowOfTheDatabaseRunsNoProgram: a role that may write into the pipeline table names a program and a model
 // folder.
 func TestTrust_ARowOfTheDatabaseRunsNoProgram(t *testing.T) {
 	t.Parallel()
@@ -83,16 +83,16 @@ func TestTrust_ARowOfTheDatabaseRunsNoProgram(t *testing.T) {
 		{"run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding"},
 	} {
 		c := s.command(append(command, "--timeout", "2s")...)
-		out, _ := c.CombinedOutput() // how it ends is another matter: its pipeline cannot work
+		out, _ := c.CombinedOutput() // its exit status does not matter: the pipeline cannot work
 		if _, err := os.Stat(evidence); err == nil {
 			t.Fatalf("%s ran the program:\n%s", command, out)
 		}
 	}
 }
 
-// TestTrust_AnImportRunsNothingOfAStranger: a tenant makes what other programs would have, by their names, and a
-// superuser or the owner imports it. Whoever reads a row as JSON looks for casts; functions are called in the end, and
-// that of a text becomes the text.
+// TestTrust_AnImportRunsNothingOfAStranger: a tenant creates the objects of other programs, and a superuser or the
+// owner imports them. Reading a row as JSON looks for casts; functions are called at the end; and a text function
+// becomes the pipeline's text.
 func TestTrust_AnImportRunsNothingOfAStranger(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -125,14 +125,14 @@ func TestTrust_AnImportRunsNothingOfAStranger(t *testing.T) {
 			s.has(stderr, `belongs to role "`+tenant+`"`, "--trust-owner "+tenant)
 		}
 	}
-	// The table is the owner's, and the function is not.
+	// The owner owns the table, but not the function.
 	s.db.MustExecSuper(fmt.Sprintf(`DROP TABLE ai.vectorizer; ALTER SCHEMA ai OWNER TO %s;
 		CREATE TABLE ai.vectorizer (id int); ALTER TABLE ai.vectorizer OWNER TO %[1]s;
 		CREATE FUNCTION ai.drop_vectorizer(int) RETURNS void LANGUAGE sql AS '';
 		ALTER FUNCTION ai.drop_vectorizer(int) OWNER TO %[2]s`, testenv.Owner, tenant))
 	_, stderr := s.run(exitUsage, "import", "pgai", "--model", "fake", "--dry-run")
 	s.has(stderr, "function ai.drop_vectorizer", tenant)
-	// Whoever owns the database owns its schema public, and may put tables into the place of others there.
+	// The database owner owns schema public, and may replace tables of others there.
 	s.db.MustExecSuper(fmt.Sprintf(`ALTER SCHEMA public OWNER TO pg_database_owner; ALTER DATABASE %q OWNER TO %s;
 		CREATE TABLE public.langchain_pg_embedding (id int); CREATE TABLE public.langchain_pg_collection (id int)`,
 		s.db.Name, tenant))
@@ -143,7 +143,7 @@ func TestTrust_AnImportRunsNothingOfAStranger(t *testing.T) {
 	}
 }
 
-// TestTrust_NamesStayWithinTheirLine: a script that is given to psql runs what it says and nothing that a name says.
+// TestTrust_NamesStayWithinTheirLine: a script given to psql runs its own statements, and nothing contained in a name.
 func TestTrust_NamesStayWithinTheirLine(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)
@@ -166,13 +166,13 @@ DROP TABLE docs; --" (id bigint PRIMARY KEY, title text)`)
 	}
 }
 
-// outsideQuotes is what of a script is neither a comment of one line, nor a quoted name or constant.
+// outsideQuotes returns a script without line comments, quoted names and constants.
 func outsideQuotes(script string) string {
 	return regexp.MustCompile(`(?s)--[^\n]*|"(?:[^"]|"")*"|'(?:[^']|'')*'`).ReplaceAllString(script, "")
 }
 
-// TestTrust_WhatAStrangerHangsOnVectorsIsNamed: who may read vectors makes a view of them, which an uninstall does not
-// take along. It says what is in the way, and goes on where it stopped when that is gone.
+// TestTrust_WhatAStrangerHangsOnVectorsIsNamed: a role that may read vectors makes a view of them, which an uninstall
+// does not drop. It names the view, and continues once the view is gone.
 func TestTrust_WhatAStrangerHangsOnVectorsIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
@@ -191,8 +191,8 @@ func TestTrust_WhatAStrangerHangsOnVectorsIsNamed(t *testing.T) {
 	}
 }
 
-// TestTrust_WhoTakesTheNameOfASidecarIsNone: any login may give its session the name of a sidecar. It gets no grant
-// for that, and what a sidecar has left that ended does not stay with it.
+// TestTrust_WhoTakesTheNameOfASidecarIsNone: any login may give its session the application name of a sidecar. It gets
+// no rights by that, and does not keep the leftovers of an ended sidecar alive.
 func TestTrust_WhoTakesTheNameOfASidecarIsNone(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
@@ -216,7 +216,7 @@ func TestTrust_WhoTakesTheNameOfASidecarIsNone(t *testing.T) {
 	}
 	d.end(syscall.SIGTERM, 0)
 
-	// From 16 on, a membership alone gives none of a role's rights.
+	// From PostgreSQL 16 on, a membership alone gives no rights of a role.
 	if testenv.Value[int](s.db, `SELECT current_setting('server_version_num')::int`) >= 160000 {
 		member, reader := s.db.Role(""), s.db.Role("")
 		s.db.MustExecSuper(fmt.Sprintf(`GRANT %s, %s TO %s WITH INHERIT FALSE, SET FALSE; GRANT SELECT ON docs TO %[2]s;
@@ -234,7 +234,7 @@ func TestTrust_WhoTakesTheNameOfASidecarIsNone(t *testing.T) {
 		}
 	}
 
-	// One that was killed with a request in its hands, and with a pipeline in its file.
+	// A sidecar that was killed during a request, with a pipeline in its file.
 	called("embedsidecar/gone")
 	id, _, _ := s.asks(create(askBodies))
 	s.db.MustExecSuper("UPDATE embedsidecar.request SET taken_by = 'embedsidecar/gone' WHERE request_id = $1", id)

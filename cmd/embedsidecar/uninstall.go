@@ -12,9 +12,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
-// uninstallCommand takes away what init made.
+// uninstallCommand removes what init made.
 type uninstallCommand struct {
-	dropEmbeddings bool // the vectors too
+	dropEmbeddings bool // remove the vectors, too
 }
 
 func newUninstall() *command {

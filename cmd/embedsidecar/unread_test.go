@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP5_ALogThatNobodyReads: a sidecar and a server of queries outlive the reader of their output.
+// TestP5_ALogThatNobodyReads: a sidecar and a query server survive the end of their log's reader.
 func TestP5_ALogThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)

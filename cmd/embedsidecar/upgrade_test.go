@@ -19,14 +19,14 @@ import (
 
 var docsFlags = []string{"--table", "docs", "--columns", "title,body", "--into", "embedding"}
 
-// vectors tells one state of the vectors from another.
+// vectors identifies a state of the vectors.
 func (s *stage) vectors() string {
 	s.t.Helper()
 	return testenv.Value[string](s.db, "SELECT md5(string_agg(embedding::text, ',' ORDER BY id)) FROM docs")
 }
 
-// P8: what people have set while it ran is not in the configuration, and outlives an upgrade all the same, whoever
-// upgrades: a paused pipeline spends nothing.
+// Settings that users made at run time are not in the configuration. An upgrade keeps them, whoever upgrades: a paused
+// pipeline stays paused.
 func TestP8_AnUpgradeLeavesAPausedPipelinePaused(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{"init", "init --adopt", "run", "run --once", "--no-init beside init"} {
@@ -55,7 +55,7 @@ func TestP8_AnUpgradeLeavesAPausedPipelinePaused(t *testing.T) {
 			var d *daemon
 			if by == "--no-init beside init" {
 				d = s.start(append([]string{"--no-init"}, docsFlags...)...)
-				d.logged("waits for the schema to be upgraded", "reason")
+				d.logged("waiting for the schema to be upgraded", "reason")
 				s.run(0, append([]string{"init"}, docsFlags...)...)
 			} else {
 				d = s.start(docsFlags...)
@@ -80,7 +80,7 @@ func TestP8_AnUpgradeLeavesAPausedPipelinePaused(t *testing.T) {
 	}
 }
 
-// A sidecar that names no pipeline works what is stored, which it cannot read before it has upgraded.
+// A sidecar without configured pipelines works on the stored ones, which it can read only after the upgrade.
 func TestP1_ARunWithoutPipelinesUpgrades(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
@@ -91,7 +91,7 @@ func TestP1_ARunWithoutPipelinesUpgrades(t *testing.T) {
 	s.run(0, "verify", "--deep", "10")
 }
 
-// P10: a sidecar that may not upgrade, or is told not to, says what it waits for, and goes on when that is done.
+// A sidecar that may not upgrade, or is told not to, says what it waits for, and continues after the upgrade.
 func TestP10_ASidecarWaitsForTheOwnersUpgrade(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{
@@ -115,8 +115,8 @@ func TestP10_ASidecarWaitsForTheOwnersUpgrade(t *testing.T) {
 
 			d := s.start(append(flags, "--ops-listen", "127.0.0.1:0")...)
 			ready := "http://" + d.logged("probes and metrics listen", "address") + "/readyz?verbose"
-			s.has(d.logged("waits for the schema to be upgraded", "reason"), wanted)
-			s.has(d.logged("waits for the schema to be upgraded", "hints"), way)
+			s.has(d.logged("waiting for the schema to be upgraded", "reason"), wanted)
+			s.has(d.logged("waiting for the schema to be upgraded", "hints"), way)
 			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				status, body := get(t, ready)
 				return status == http.StatusServiceUnavailable && strings.Contains(body, wanted) &&
@@ -124,7 +124,7 @@ func TestP10_ASidecarWaitsForTheOwnersUpgrade(t *testing.T) {
 			})
 			_, stderr := s.run(exitNotSetUp, "status")
 			s.has(stderr, wanted, way)
-			if name != "streams only" { // who is to end does not wait
+			if name != "streams only" { // --once does not wait
 				_, stderr = s.run(exitNotSetUp, append([]string{"run", "--once"}, flags...)...)
 				s.has(stderr, wanted, way)
 			}
@@ -149,7 +149,7 @@ func TestP10_ASidecarWaitsForTheOwnersUpgrade(t *testing.T) {
 	}
 }
 
-// A program goes on with the schema of the version after it.
+// A program works with the schema of the next version.
 func TestP1_AnOlderProgramWorksWithANewerSchema(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
@@ -162,8 +162,8 @@ func TestP1_AnOlderProgramWorksWithANewerSchema(t *testing.T) {
 	s.run(0, "verify", "--deep", "10")
 }
 
-// P8: the way from a schema of before the first release is the one that its error names, and no text is paid twice on
-// it where vectors are in an embedding table.
+// A schema from before the first release is replaced as its error says. Texts whose vectors are in an embedding table
+// are not embedded again.
 func TestP8_UninstallAndInitAdoptEmbedNothingAgain(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]string{
@@ -200,7 +200,7 @@ func TestP8_UninstallAndInitAdoptEmbedNothingAgain(t *testing.T) {
 	}
 }
 
-// embedded returns how many texts a plugin was sent, without those that its host asks on its own account.
+// embedded returns how many texts a plugin got, without those that its host sends by itself.
 func embedded(t *testing.T, calls string) int {
 	t.Helper()
 	n, err := vector.Sent(calls, host.CanaryTexts())

@@ -9,14 +9,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP2_PgUpgrade: what pg_upgrade makes is another server, and the sidecar says so. Adopted, it goes on, and no
-// text is embedded again but that of the row that changed. From PostgreSQL 17 on pg_upgrade keeps slots, and refuses
-// one that has not been sent everything, as ours never has: how far it was sent is a row, too.
+// TestP2_PgUpgrade: pg_upgrade makes another server, which the sidecar reports. After an adopt it goes on, and only the
+// changed row is embedded again. From PostgreSQL 17 on pg_upgrade keeps slots, but refuses a slot with pending changes.
+// Ours always has some, because its own position is stored in a row.
 func TestP2_PgUpgrade(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		from   int
-		before string // what is done before, as the documentation says
+		before string // what the documentation says to do before
 		slots  int
 	}{
 		"before 17": {15, "", 0},

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 )
 
-// verifyCommand proves that vectors are those of the rows.
+// verifyCommand checks that vectors match the texts of their rows.
 type verifyCommand struct{ o verbs.VerifyOptions }
 
 func newVerify() *command {

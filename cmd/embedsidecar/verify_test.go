@@ -8,8 +8,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// TestP5_VerifyJudgesTheOthers: the text of one row fails. verify names it, judges all other rows and pipelines, and
-// says so by its status; searches find the others.
+// TestP5_VerifyJudgesTheOthers: the text of one row fails. verify names that row, checks all other rows and pipelines,
+// and fails by its exit status. Searches find the others.
 func TestP5_VerifyJudgesTheOthers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 30)
@@ -34,7 +34,7 @@ pipelines:
 	s.db.MustExec(`UPDATE events SET payload = 'no json' WHERE id = 7`)
 	stdout, stderr := s.run(exitFailed, "verify")
 	s.has(stdout+stderr, "events, row 7: its text or filter fails: SQLSTATE 22P02", "verification failed: events")
-	for _, flag := range []string{"--hybrid", "--quiet"} { // that row has the vector of its text before
+	for _, flag := range []string{"--hybrid", "--quiet"} { // that row has the vector of its old text
 		stdout, _ = s.run(0, "search", "events", "text 3", "-k", "20", flag, "-o", "json")
 		if hits := decoded[[]search.Hit](t, stdout); len(hits) < 19 {
 			t.Errorf("search %s finds %d rows beside the one whose text fails", flag, len(hits))

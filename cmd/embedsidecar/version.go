@@ -20,7 +20,7 @@ func newVersion() *command {
 	}
 }
 
-// thisBuild is what the linker was told, and what the Go tool has stamped where nobody told it anything.
+// thisBuild returns the build set by the linker, or else the one stamped by the Go tool.
 func thisBuild() observe.Build { return observe.BuildOf(version, revision) }
 
 func tellVersion(_ context.Context, env *environment) error {

@@ -84,7 +84,7 @@ func (e *environment) caughtUp(pool *pgxpool.Pool, lsn pglogrepl.LSN) caughtup.W
 	return w
 }
 
-// tellWaiting tells what is waited for: on a terminal each second in the place of what it said before.
+// tellWaiting prints what is waited for. On a terminal each line replaces the one before, every second.
 func (e *environment) tellWaiting() (tell func(what string), every time.Duration) {
 	line, every := e.tellLine()
 	return func(what string) {
@@ -95,7 +95,7 @@ func (e *environment) tellWaiting() (tell func(what string), every time.Duration
 	}, every
 }
 
-// tellLine tells a line in the place of the one before, on a terminal, and how often there may be one.
+// tellLine prints a line, which on a terminal replaces the one before. every is the interval; 0: only changes.
 func (e *environment) tellLine() (tell func(what string), every time.Duration) {
 	if !output.IsTerminal(e.stderr) || e.quiet {
 		return func(what string) { e.say("%s", what) }, 0
@@ -105,7 +105,7 @@ func (e *environment) tellLine() (tell func(what string), every time.Duration) {
 	}, time.Second
 }
 
-// drain waits until nothing is left to embed of the pipelines that are named.
+// drain waits until nothing is left to embed in the named pipelines.
 func drain(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
 	list, err := caughtup.Drain{
 		Pool: pool, Names: env.args, Once: env.lookOnce, Tell: func(what string) { env.say("waiting: %s", what) },
@@ -119,7 +119,7 @@ func drain(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
 	}), err)
 }
 
-// parse checks the flags against each other.
+// parse validates the flags.
 func (c *waitCommand) parse(names []string) error {
 	switch {
 	case len(names) > 0 && c.lsnText != "":

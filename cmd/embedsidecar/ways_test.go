@@ -13,19 +13,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// damage is what people do to a database, and what is told of a pipeline then.
+// damage is a damaging action on a database, and the state that is then reported.
 type damage struct {
 	change string
 	copied bool // the database is dumped, and restored beside itself
 	older  bool // it was dumped before it changed, and is restored over itself while a sidecar runs
 	state  health.Code
-	words  []string // of the reason and the way out
-	flags  []string // with which the way out is gone; the state is that of a pipeline configured as before
-	way    []string // command
+	words  []string // of the reason and the hint
+	flags  []string // flags for the hint; the state is that of a pipeline with the old configuration
+	way    []string // the command of the hint
 	texts  bool     // some are new, so that they are embedded
 }
 
-// fromDocs are the flags of the pipeline into an embedding table, and more.
+// fromDocs returns the flags of the pipeline into an embedding table, and more.
 func fromDocs(flags ...string) []string {
 	return append([]string{"--columns", "title,body", "--into-table", "docs_emb"}, flags...)
 }
@@ -90,11 +90,11 @@ var damages = map[string]damage{
 	},
 }
 
-// waits has the sidecar that runs wait where it would take over before long, and maybe before anybody has looked, a
-// table that has the name of its own now. What it returns lets it go on.
+// waits holds the running sidecar before it could switch to a table that has the pipeline's table name now, perhaps
+// before it was reported. The returned function releases it.
 func (c *damage) waits(s *stage) (goOn func()) {
 	s.t.Helper()
-	if c.older || c.state != health.Missing && c.state != health.Replaced { // a restore creates the lock again
+	if c.older || c.state != health.Missing && c.state != health.Replaced { // a restore recreates what is locked
 		return func() {}
 	}
 	return s.open(asInit)
@@ -119,18 +119,18 @@ func (c *damage) happens(s *stage, d *daemon) {
 		}
 	}
 	if c.older {
-		s.run(0, "wait", "--caught-up") // their places in the queue are later than all that the dump has
+		s.run(0, "wait", "--caught-up") // their queue positions are later than those in the dump
 		restore()
 	}
 }
 
-// isTold finds the same said by status, check and wait.
+// isTold checks that status, check and wait report the same.
 func (c *damage) isTold(s *stage) {
 	s.t.Helper()
-	if c.older { // the sidecar takes over what its configuration names, maybe before anybody has looked
+	if c.older { // the sidecar applies its configuration, perhaps before the state is read
 		testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 			now := s.state("public.docs")
-			out, _ := s.command(append([]string{"check"}, asBefore...)...).CombinedOutput() // it says what it finds
+			out, _ := s.command(append([]string{"check"}, asBefore...)...).CombinedOutput() // its findings are checked
 			told := now.State == c.state && strings.Contains(string(out), c.words[0]) && strings.Contains(now.Health().String(),
 				c.words[1])
 			return told || now.State == health.UpToDate, now.Health().String() + "\n" + string(out)
@@ -147,14 +147,14 @@ func (c *damage) isTold(s *stage) {
 	case health.Missing, health.Misconfigured: // waiting would not help
 		_, stderr := s.run(exitFailed, "wait", "--caught-up")
 		s.has(stderr, now.Reason)
-	case health.Replaced: // the pipeline's own table has its vectors
+	case health.Replaced: // the vectors of the pipeline's own table are right
 		s.run(0, "wait", "--caught-up")
 	default:
 		s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, now.Reason)
 	}
 }
 
-// isMended goes the way out, after which every vector is right.
+// isMended follows the hint, after which every vector is right.
 func (c *damage) isMended(s *stage, d *daemon) {
 	s.t.Helper()
 	way := append([]string{}, c.way...)
@@ -168,7 +168,7 @@ func (c *damage) isMended(s *stage, d *daemon) {
 	s.run(0, append(way, c.flags...)...)
 	if d.cmd.ProcessState == nil {
 		s.run(0, "wait", "--caught-up")
-		if c.way[0] == "init" && !slices.Equal(c.flags, asBefore) { // it works, and is configured as before
+		if c.way[0] == "init" && !slices.Equal(c.flags, asBefore) { // it works, with the old configuration
 			s.becomes("public.docs", health.Otherwise, "deploy the newer configuration here")
 			d.end(syscall.SIGTERM, 0)
 			s.start(c.flags...)
@@ -188,8 +188,8 @@ func (c *damage) isMended(s *stage, d *daemon) {
 	}
 }
 
-// TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks: after what people do to databases, status, check and wait say the
-// same of a pipeline, and so does the probe of a sidecar that runs; doing what they say, every vector is right again.
+// TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks: after each kind of damage, status, check, wait and the probe of a
+// running sidecar report the same. After the hint is followed, every vector is right again.
 func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 	t.Parallel()
 	for name, c := range damages {
@@ -208,10 +208,10 @@ func TestP10_EveryDoorTellsOneStoryAndItsWayOutWorks(t *testing.T) {
 	}
 }
 
-// moveToCopy dumps the database and restores it beside itself, where the commands work from now on.
+// moveToCopy dumps the database and restores it beside itself. Later commands use the copy.
 func (s *stage) moveToCopy() { s.moveTo(s.db.Server) }
 
-// moveTo dumps the database and restores it on a server, where the commands work from now on.
+// moveTo dumps the database and restores it on a server. Later commands use that one.
 func (s *stage) moveTo(server *testenv.Server) {
 	s.t.Helper()
 	into := testenv.DB(s.t, testenv.Empty(), testenv.On(server))
@@ -222,14 +222,14 @@ func (s *stage) moveTo(server *testenv.Server) {
 	s.as(testenv.Owner)
 }
 
-// dumped dumps the database. The function that it returns restores that over whatever is there then.
+// dumped dumps the database. The returned function restores the dump over the database.
 func (s *stage) dumped() (restore func()) {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "dump")
 	s.must(s.dump(file))
 	return func() {
 		s.t.Helper()
-		// a sidecar that runs has locks, too: the server may choose to break the restore off
+		// a running sidecar holds locks, too: the server may abort the restore in a deadlock
 		testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 			out, err := s.restoring(file, "--exit-on-error", "--clean", "--if-exists").CombinedOutput()
 			return err == nil, string(out)
@@ -241,7 +241,7 @@ func (s *stage) dump(file string) *exec.Cmd {
 	return s.client("pg_dump", "--no-acl", "--no-owner", "--format=custom", "--file="+file, s.db.URL(testenv.Superuser))
 }
 
-// restoring restores all but the extension, which is there and is no business of the owner's.
+// restoring restores everything except the extension, which exists and does not belong to the owner.
 func (s *stage) restoring(file string, flags ...string) *exec.Cmd {
 	s.t.Helper()
 	list := file + ".list"
@@ -260,7 +260,7 @@ func (s *stage) restoring(file string, flags ...string) *exec.Cmd {
 		"--dbname="+s.db.URL(testenv.Superuser), file)...)
 }
 
-// client is a program of the server's.
+// client returns a client program of the server's version.
 func (s *stage) client(name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(s.t.Context(), filepath.Join(s.db.Server.Bin(), name), args...)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP10_AnActionSaysTheSameByEveryDoor: where there is something to do and where there is nothing, with a pipeline at
-// work and with one that is paused, the command line and HTTP answer with the word that the audit has, which is the one
-// of SQL; for a pipeline that is not there each is an error, and the audit has nothing.
+// TestP10_AnActionSaysTheSameByEveryDoor: with and without something to do, for a running and for a paused pipeline,
+// the command line and HTTP answer with the result word of the audit and of SQL. For an unknown pipeline each is an
+// error, and the audit has no entry.
 func TestP10_AnActionSaysTheSameByEveryDoor(t *testing.T) {
 	t.Parallel()
 	d := newDoors(t, testenv.Majors(t)[0])
@@ -74,7 +74,7 @@ func (d *doors) words(before string, at door, want string) {
 			if _, err := d.conn.Exec(d.t.Context(), at.sql); err != nil {
 				d.t.Fatalf("%s: %v", at.sql, err)
 			}
-			return want // of a word or of numbers: the audit has it
+			return want // the audit has it
 		},
 		func() string { return word(d.post(at.path, at.body)) },
 	} {
@@ -87,7 +87,7 @@ func (d *doors) words(before string, at door, want string) {
 	}
 }
 
-// nowhere fails the test unless an action on a pipeline that is not there is an error by every door.
+// nowhere fails the test unless an action on an unknown pipeline is an error by every door.
 func (d *doors) nowhere(at door) {
 	d.t.Helper()
 	d.reset("")

@@ -12,8 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/preflight"
 )
 
-// check looks at everything that running depends on, as embedsidecar check does: with the embedders that work here, or
-// where none does with new ones, since one that was started long ago tells nothing of what is there now.
+// check runs the checks of embedsidecar check with the embedders in use. A process that only answers queries starts new
+// ones, because an embedder that started long ago does not show what is installed now.
 func (n *Database) check(ctx context.Context, pool *pgxpool.Pool) []check.Finding {
 	if n.source.Snapshot().Phase != observe.Queries {
 		return preflight.With(ctx, pool, n.config(), n.plugins)

@@ -25,19 +25,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// AdoptOptions say which vectors become those of a pipeline.
+// AdoptOptions says which existing vectors a pipeline adopts.
 type AdoptOptions struct {
 	adopt.Place
 
 	Pipeline string
-	Model    string // that made them, if somebody says so; "": that of the pipeline
-	Trust    bool   // nothing is embedded to compare
+	Model    string // the model that made them; "": the pipeline's
+	Trust    bool   // skip the comparison of a sample
 	DryRun   bool
-	By       string   // whose name goes into the audit
-	Finish   []string // statements for when all is taken over; they, and that the pipeline works, are one transaction
+	By       string   // user name for the audit
+	Finish   []string // statements to run at the end, in the transaction that resumes the pipeline
 }
 
-// Adopted is what became of a pipeline, or would.
+// Adopted is the result of Adopt; in a dry run, the expected result.
 type Adopted struct {
 	setup.Report `json:"-"`
 	adopt.Taken
@@ -47,7 +47,7 @@ type Adopted struct {
 	Model    string        `json:"model"`
 	DryRun   bool          `json:"dry_run"`
 	Sample   *adopt.Sample `json:"sample,omitempty"` // null: nothing was compared
-	Left     int64         `json:"left"`             // rows that are embedded when the pipeline works
+	Left     int64         `json:"left"`             // rows that are embedded once the pipeline is resumed
 }
 
 // adoption is one call of Adopt.
@@ -58,12 +58,12 @@ type adoption struct {
 	o     *AdoptOptions
 	spec  pipeline.Spec
 	about map[string]embed.Description
-	p     pipeline.Pipeline // as the catalogue has it; then as it is set up
+	p     pipeline.Pipeline // as the catalog has it
 	given *rows.Given
 }
 
-// Adopt sets a pipeline up whose vectors are there already: it proves of a sample that the pipeline's model made them,
-// writes down of each row which text its vector is of, and has the pipeline work. Meanwhile the pipeline is paused.
+// Adopt sets up a pipeline whose vectors already exist. It checks with a sample that the pipeline's model made them,
+// records which text the vector of each row belongs to, and resumes the pipeline, which is paused until then.
 func Adopt(ctx context.Context, n Options, o AdoptOptions) (done Adopted, err error) {
 	a := &adoption{n: &n, o: &o}
 	if a.equipment, err = n.equip(ctx); err != nil {
@@ -77,25 +77,25 @@ func Adopt(ctx context.Context, n Options, o AdoptOptions) (done Adopted, err er
 	if err := a.prove(ctx, &done); err != nil {
 		return done, err
 	}
-	if o.DryRun { // what the set-up refuses, such as the slot of another database, is said here too
+	if o.DryRun { // report what the set-up would refuse, such as another database's slot
 		_, err = a.setUp(ctx)
 		return done, err
 	}
 	return done, a.take(ctx, &done)
 }
 
-// setUp sets the pipeline up, paused; in a dry run it only says what would be refused.
+// setUp sets up the pipeline, paused. In a dry run it only reports what would be refused.
 func (a *adoption) setUp(ctx context.Context) (setup.Report, error) {
 	held := a.spec
-	held.Enabled, held.Overwrite = false, true // what is there was looked at
+	held.Enabled, held.Overwrite = false, true // prove has checked the existing vectors
 	return Initialize(ctx, a.n.Config, a.n.Log, setup.Options{
 		Pool: a.owner, Specs: []pipeline.Spec{held}, Descriptions: a.about, DryRun: a.o.DryRun,
 	})
 }
 
-// choose finds the pipeline that is meant, and asks its model what it is.
+// choose finds the pipeline and asks its embedder for its description.
 func (a *adoption) choose(ctx context.Context) error {
-	if a.o.DryRun { // the tables of an older version are not touched
+	if a.o.DryRun { // a dry run does not upgrade the schema
 		if err := older(catalog.CheckVersion(ctx, a.pool)); err != nil {
 			return err
 		}
@@ -118,24 +118,24 @@ func (a *adoption) choose(ctx context.Context) error {
 	return nil
 }
 
-// serves refuses vectors of another model than that of a pipeline that is set up: init would keep the one that serves.
+// serves refuses vectors of another model than the one that the pipeline is set up with: init would keep that model.
 func (a *adoption) serves(p *pipeline.Pipeline) error {
 	if p.Fingerprint == a.about[a.spec.Name].Fingerprint {
 		return nil
 	}
 	return &refusal.ConfigError{
 		Pipeline: p.Name, Code: code.Taken,
-		Problem: fmt.Sprintf("it is set up with model %s, and vectors of %s must not be mixed with its own",
+		Problem: fmt.Sprintf("it is set up with model %s, whose vectors must not be mixed with those of %s",
 			resolve.ModelOf(p.Spec), resolve.ModelOf(a.spec)),
 		Hint: []string{
-			"adopt vectors of the model that it is set up with",
-			"or have the other model embed: embedsidecar model change " + p.Name,
+			"adopt vectors of its model",
+			"or change its model: embedsidecar model change " + p.Name,
 		},
 	}
 }
 
-// chosen returns the configured pipeline that is meant. The only one, which flags describe, has the name that it is
-// called by.
+// chosen returns the configured pipeline to adopt vectors for. A single pipeline described by flags gets the name that
+// the caller used.
 func chosen(c *config.Config, stored []pipeline.Pipeline, o *AdoptOptions) (pipeline.Spec, error) {
 	specs := lookup.Configured(c, stored)
 	all, names := make([]pipeline.Pipeline, len(specs)), make([]string, len(specs))
@@ -158,7 +158,7 @@ func chosen(c *config.Config, stored []pipeline.Pipeline, o *AdoptOptions) (pipe
 	if o.Model != "" && spec.Model != o.Model {
 		return spec, &refusal.ConfigError{
 			Pipeline: spec.Name, Code: code.Taken,
-			Problem: fmt.Sprintf("it is configured with model %s, and vectors of %s cannot be those of another model", spec.Model,
+			Problem: fmt.Sprintf("it is configured with model %s, but the vectors are of %s", spec.Model,
 				o.Model),
 			Hint: []string{"configure the model that made the vectors (model: " + o.Model + "), and change it afterwards"},
 		}
@@ -167,7 +167,7 @@ func chosen(c *config.Config, stored []pipeline.Pipeline, o *AdoptOptions) (pipe
 	return spec, nil
 }
 
-// prove looks at the vectors, and compares a sample of them.
+// prove inspects the vectors and compares a sample of them.
 func (a *adoption) prove(ctx context.Context, done *Adopted) error {
 	var drawn []rows.Sampled
 	about := a.about[a.spec.Name]
@@ -213,22 +213,22 @@ func (a *adoption) prove(ctx context.Context, done *Adopted) error {
 	return sample.Judge(&a.p, a.given)
 }
 
-// expected is how many rows the server thinks a table has.
+// expected returns the server's estimate of the rows in a table.
 func expected(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (n int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c WHERE c.relkind = 'r' AND c.oid IN"+
 		" (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid)", p.OID).Scan(&n)
 	return n, wrap.Errorf(err, "look up the size of %s", p.Source())
 }
 
-// take sets the pipeline up, paused, takes the vectors over and lets it work.
+// take sets up the pipeline, paused, adopts the vectors and resumes it.
 func (a *adoption) take(ctx context.Context, done *Adopted) (err error) {
 	if done.Report, err = a.setUp(ctx); err != nil {
 		return err
 	}
-	done.Others = nil // they are not asked for here
+	done.Others = nil // other pipelines are not reported here
 	at := slices.IndexFunc(done.Pipelines, func(p pipeline.Pipeline) bool { return p.Name == a.spec.Name })
 	if at < 0 {
-		return fmt.Errorf("pipeline %q was set up and is not there", a.spec.Name)
+		return fmt.Errorf("pipeline %q was set up but does not exist", a.spec.Name)
 	}
 	taker := adopt.Taker{DB: a.pool, Pipeline: &done.Pipelines[at], Given: a.given, Log: a.n.Log}
 	done.Taken, err = taker.Take(ctx)
@@ -239,7 +239,7 @@ func (a *adoption) take(ctx context.Context, done *Adopted) (err error) {
 	return database.Transact(ctx, a.owner, func(tx pgx.Tx) error { return a.finish(ctx, tx) })
 }
 
-// finish runs the statements of the end, and has the pipeline work.
+// finish runs the final statements and resumes the pipeline.
 func (a *adoption) finish(ctx context.Context, tx pgx.Tx) error {
 	for _, sql := range a.o.Finish {
 		if _, err := tx.Exec(ctx, sql); err != nil {

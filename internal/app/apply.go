@@ -21,8 +21,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// Apply sets up what is configured, and takes away what this file had and has no more; or says what that would do. What
-// was found is there beside an error, too; without a state nothing was.
+// Apply sets up what is configured, and removes the pipelines that this file no longer has. A dry run reports what it
+// would do. The result is also valid beside an error; an empty State means that nothing was planned.
 func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, err error) {
 	done, err := SetUp(ctx, n, SetUpOptions{DryRun: dry, Estimate: dry, Applies: true})
 	if !done.Begun {
@@ -45,7 +45,7 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 	return told.Filled(), err
 }
 
-// told tells of a set-up that was made, or would be.
+// told reports a set-up that was made, or would be.
 func (done *SetUpDone) told(n Options) control.Configured {
 	told := control.Configured{Instance: n.Config.Instance, File: fileOf(n.Config), State: control.Taken}
 	told.Steps, told.Warnings = whatsOf(done.Steps), done.Warnings
@@ -58,7 +58,7 @@ func (done *SetUpDone) told(n Options) control.Configured {
 	return told
 }
 
-// applyRest does what comes after the set-up: others are the pipelines that are set up and not configured.
+// applyRest does what follows the set-up. others are the pipelines that are set up but not configured.
 func applyRest(ctx context.Context, n Options, others []string, dry bool, told *control.Configured) error {
 	open := connection.Opener{Config: n.Config, Log: n.Log}
 	pool, err := open.Pool(ctx, connection.Few)
@@ -67,7 +67,7 @@ func applyRest(ctx context.Context, n Options, others []string, dry bool, told *
 	}
 	defer pool.Close()
 	if old := catalog.CheckVersion(ctx, pool); dry && problem.Of(old) == problem.NotSetUp {
-		return nil // there is nothing of before, or nobody can tell before the schema is upgraded
+		return nil // nothing is set up, or it can be read only after the schema upgrade
 	}
 	if err := takeAwayOld(ctx, n, pool, others, dry, told); err != nil {
 		return err
@@ -75,8 +75,8 @@ func applyRest(ctx context.Context, n Options, others []string, dry bool, told *
 	return answerRequests(ctx, n, pool, dry, told)
 }
 
-// takeAwayOld removes the pipelines that this file had and has no more, and says what waits for the next start of
-// sidecars that run.
+// takeAwayOld removes the pipelines that this file no longer has, and collects the settings that running sidecars apply
+// only at their next start.
 func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []string, dry bool,
 	told *control.Configured,
 ) (err error) {
@@ -103,8 +103,7 @@ func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []st
 	return nil
 }
 
-// ofFile reports whether a pipeline was set up by the file that is configured here, and is configured by no sidecar
-// with another file.
+// ofFile reports whether this configuration file set up a pipeline and no sidecar with another file configures it.
 func ofFile(ctx context.Context, n Options, pool *pgxpool.Pool, name string) (ours bool, err error) {
 	if n.Config.File() == "" {
 		return false, nil
@@ -118,7 +117,7 @@ func ofFile(ctx context.Context, n Options, pool *pgxpool.Pool, name string) (ou
 	return ours, wrap.Errorf(err, "look up pipeline %q", name)
 }
 
-// needRestart returns the settings of this file that sidecars with it have otherwise, and take over at a start only.
+// needRestart returns the settings of this file that running sidecars have with other values and apply only at a start.
 func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []string, err error) {
 	type setting struct {
 		Setting, Value, Origin string
@@ -153,7 +152,7 @@ func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []st
 	return slices.Compact(names), nil
 }
 
-// answerRequests carries out requests for pipelines where nothing runs, or tells of them.
+// answerRequests carries out the pending requests for pipelines without a running sidecar. A dry run lists them.
 func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool, told *control.Configured) error {
 	if dry {
 		rows, err := pool.Query(ctx, `SELECT format('request %s: %s pipeline "%s"', r.request_id, r.action, r.pipeline)
@@ -180,7 +179,7 @@ func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool
 		}
 		step := fmt.Sprintf("request %d: %s pipeline %q", a.RequestID, a.Action, a.Pipeline)
 		if a.DryRun {
-			step += ", a dry run"
+			step += " (dry run)"
 		}
 		if why != nil {
 			told.Warnings = append(told.Warnings, step+": refused: "+n.Redact(database.Words(why)))
@@ -190,7 +189,7 @@ func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool
 	}
 }
 
-// setUp carries out a request where nothing runs, and tells of it; of a dry run it only tells.
+// setUp carries out a request without a running sidecar and reports the result. A dry-run request is only planned.
 func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) (told control.Configured, err error) {
 	list, err := readDeclared(ctx, pool, n.Config.Slot.Name)
 	if err == nil {

@@ -25,25 +25,25 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// asked is a request for a pipeline, which this program carries out: it is declared, and set up as one of a file. Of a
-// dry run it only tells what that would do.
+// asked is a request for a pipeline. This program declares the pipeline and sets it up like one of a file. A dry-run
+// request is only planned.
 type asked struct {
 	RequestID  int64
 	Action     string // create, change or drop
 	Pipeline   string
-	Definition string // the whole of it, as it is to be
+	Definition string // the complete new definition
 	RoleName   string
 	RoleOID    uint32
-	SaidBy     string // by whom the role was asked; "": by nobody else
+	SaidBy     string // user on whose behalf the role asked; "": none
 	Tries      int
 	DryRun     bool
 }
 
-// mostTries is how often a request is begun: one that ends the program each time must not do so for ever.
+// mostTries is how often a request may be started. The limit stops a request that ends the program each time.
 const mostTries = 20
 
-// takeRequest takes the first request of a slot; nil: there is none, or another program carries it out, or this role
-// may not.
+// takeRequest takes the first request of a slot. It returns nil if there is none, if another program is carrying it
+// out, or if this role may not.
 func takeRequest(ctx context.Context, pool *pgxpool.Pool, slot string) (*asked, error) {
 	list, err := database.Collect(ctx, pool, "take_request", pgx.RowToStructByPos[asked], pgx.StrictNamedArgs{"slot": slot})
 	if database.Denied(err) || err == nil && len(list) == 0 {
@@ -55,7 +55,7 @@ func takeRequest(ctx context.Context, pool *pgxpool.Pool, slot string) (*asked, 
 	return &list[0], failpoint.Hit("app/request-taken")
 }
 
-// finish writes down what became of a request, and of a dry run what it would do.
+// finish stores the result of a request, and the plan of a dry run.
 func (a *asked) finish(ctx context.Context, n Options, pool *pgxpool.Pool, plan control.Configured, failed error,
 ) error {
 	const most = 65536 // bytes
@@ -80,10 +80,10 @@ func (a *asked) finish(ctx context.Context, n Options, pool *pgxpool.Pool, plan 
 	_, err := pool.Exec(ctx, sqlfiles.Query("finish_request"), pgx.StrictNamedArgs{
 		"request_id": a.RequestID, "reason": reason, "hints": hints, "plan": plan.Short(most).Filled(),
 	})
-	return wrap.Errorf(err, "write down what became of request %d", a.RequestID)
+	return wrap.Errorf(err, "store the result of request %d", a.RequestID)
 }
 
-// in is a list of declared pipelines as it is with the request.
+// in returns the list of declared pipelines with the request applied.
 func (a *asked) in(list []config.Declared) ([]config.Declared, error) {
 	at := slices.IndexFunc(list, func(d config.Declared) bool { return d.Name == a.Pipeline })
 	switch {
@@ -107,16 +107,16 @@ func (a *asked) in(list []config.Declared) ([]config.Declared, error) {
 	return list, nil
 }
 
-// allowed returns why the role that asked may not have this done: what is set up reads tables, writes vectors and
-// evaluates expressions with the rights of who sets it up. spec is the pipeline as it is to be, nil: it goes; ours
-// are those that are set up.
+// allowed returns why the role that asked may not do this. The pipeline reads tables, writes vectors and evaluates
+// expressions with the rights of the role that sets it up. spec is the requested pipeline, or nil for a drop. ours are
+// the pipelines that are set up.
 func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.Spec, ours []pipeline.Pipeline) error {
 	if a.Tries > mostTries {
-		return problem.New(problem.Failed, fmt.Errorf("it was begun %d times, and the program ended each time", a.Tries-1))
+		return problem.New(problem.Failed, fmt.Errorf("it was started %d times, and the program ended each time", a.Tries-1))
 	}
 	var takesOver error
 	if spec != nil {
-		for i := range ours { // who says that name means the other one until now
+		for i := range ours { // until now this name means the other pipeline
 			if o := &ours[i]; o.Name != spec.Name && (o.Schema != spec.Schema || o.Table != spec.Table) &&
 				(spec.Name == o.Table || spec.Name == o.Schema+"."+o.Table) {
 				return refusal.Coded(code.Taken, fmt.Sprintf("the name %q means pipeline %q, of another table", spec.Name, o.Name),
@@ -151,8 +151,8 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 	})
 }
 
-// owns returns why the role that asked has not the rights of the owners of tables: those of numbers that are not 0,
-// or those that have the names now. trusted: it may act as this session's role, and asked for nobody else.
+// owns returns an error if the role that asked lacks the rights of the owners of tables. oids are the tables' OIDs; 0
+// means the table that has the name now. trusted: the role may act as this session's role and asked for itself.
 func (a *asked) owns(ctx context.Context, tx pgx.Tx, schemas, tables []string, oids []uint32,
 ) (trusted bool, err error) {
 	var others []string
@@ -162,19 +162,19 @@ func (a *asked) owns(ctx context.Context, tx pgx.Tx, schemas, tables []string, o
 	}).Scan(&trusted, &others)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return false, refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who asked for it, is not there any more", a.RoleName))
+		return false, refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who requested it, no longer exists", a.RoleName))
 	case err != nil:
 		return false, fmt.Errorf("look up what role %q may: %w", a.RoleName, err)
 	case !trusted && len(others) > 0:
-		return false, refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who asked for it, has not the rights of the owner of %s",
+		return false, refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who requested it, lacks the rights of the owner of %s",
 			a.RoleName, strings.Join(others, ", ")), "ask as the owner of the table and of the destination")
 	}
 	return trusted && a.SaidBy == "", nil
 }
 
-// judge returns a function for set-ups. Where a declared pipeline is new, or its name means another table than before,
-// the role that asked must have the rights of the owner of that table: it may belong to another role. The destination
-// was judged before.
+// judge returns the check that set-ups run on declared pipelines. If a declared pipeline is new, or its table name now
+// means another table, the role that asked must have the rights of that table's owner, which may be another role. The
+// destination was checked before.
 func judge(c *config.Config) func(context.Context, pgx.Tx, *pipeline.Spec, uint32) error {
 	return func(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec, table uint32) error {
 		if !c.IsDeclared(spec.Name) {
@@ -185,11 +185,11 @@ func judge(c *config.Config) func(context.Context, pgx.Tx, *pipeline.Spec, uint3
 			"pipeline": spec.Name, "request": c.RequestOf(spec.Name),
 		}).Scan(&a.RoleName, &a.RoleOID, &a.SaidBy)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return refusal.Coded(code.Untrusted, "its table is another one now, and who asked for it is not known any more",
+			return refusal.Coded(code.Untrusted, "its name now means another table, and the requesting role is no longer known",
 				"ask again: SELECT embedsidecar.change_pipeline("+database.Literal(spec.Name)+", '{}');")
 		}
 		if err != nil {
-			return fmt.Errorf("look up who asked for pipeline %q: %w", spec.Name, err)
+			return fmt.Errorf("look up who requested pipeline %q: %w", spec.Name, err)
 		}
 		trusted, err := a.owns(ctx, tx, []string{spec.Schema}, []string{spec.Table}, []uint32{table})
 		if err != nil || trusted {
@@ -199,8 +199,7 @@ func judge(c *config.Config) func(context.Context, pgx.Tx, *pipeline.Spec, uint3
 	}
 }
 
-// overtaken refuses a pipeline of a table in public, where the name of the table without a schema means a pipeline of
-// another one until now.
+// overtaken refuses a pipeline of a table in public if the bare table name already means a pipeline of another table.
 func overtaken(spec *pipeline.Spec, ours []pipeline.Pipeline) error {
 	before := lookup.Meant(ours, spec.Table)
 	if before < 0 || ours[before].Schema == spec.Schema && ours[before].Table == spec.Table {
@@ -211,14 +210,14 @@ func overtaken(spec *pipeline.Spec, ours []pipeline.Pipeline) error {
 		return nil
 	}
 	return refusal.Coded(code.Taken, fmt.Sprintf(
-		"the name %q means pipeline %q, of another table, and would come to mean this one", spec.Table, ours[before].Name),
+		"the name %q means pipeline %q, of another table, and would then mean this one", spec.Table, ours[before].Name),
 		"have the owner declare it in the file")
 }
 
-// harmless judges the expressions of a pipeline, and its joins: each is another's table and another expression.
+// harmless checks the expressions of a pipeline. It refuses joins: each adds another table and another expression.
 func harmless(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec) error {
 	if len(spec.Joins) > 0 {
-		return refusal.Coded(code.Untrusted, "joins: who asks may not act as the role that reads the tables",
+		return refusal.Coded(code.Untrusted, "joins: the requesting role may not act as the role that reads the tables",
 			"declare the pipeline as a role that may, or in the file")
 	}
 	expressions := []struct{ word, text string }{
@@ -251,7 +250,7 @@ func harmless(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec) error {
 	return errors.Join(problems...)
 }
 
-// dropNow takes away a pipeline that is declared no more, and tells of it; its vectors stay. One that the file has
+// dropNow removes a pipeline that is no longer declared, and reports it. Its vectors stay. A pipeline that the file has
 // stays, too.
 func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dry bool, told *control.Configured,
 ) error {
@@ -265,19 +264,19 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 	return err
 }
 
-// readDeclared returns the pipelines that are declared for a slot.
+// readDeclared returns the pipelines declared for a slot.
 func readDeclared(ctx context.Context, pool *pgxpool.Pool, slot string) ([]config.Declared, error) {
 	list, err := database.Collect(ctx, pool, "declared_pipelines", pgx.RowToStructByPos[config.Declared],
 		pgx.StrictNamedArgs{"slot": slot})
 	return list, wrap.Errorf(err, "list declared pipelines")
 }
 
-// markOf tells one list of declared pipelines from another, as what_changed does.
+// markOf returns a mark that identifies a list of declared pipelines. what_changed computes the same mark.
 func markOf(list []config.Declared) string {
 	return strings.Join(lists.Map(list, func(d config.Declared) string { return fmt.Sprint(d.RequestID) }), " ")
 }
 
-// withDeclared is the configuration with what is declared in the database, but for what does not fit it.
+// withDeclared returns the configuration with the pipelines declared in the database, except those that do not fit it.
 func withDeclared(ctx context.Context, n Options, pool *pgxpool.Pool) (*config.Config, error) {
 	list, err := readDeclared(ctx, pool, n.Config.Slot.Name)
 	if err != nil {
@@ -285,8 +284,8 @@ func withDeclared(ctx context.Context, n Options, pool *pgxpool.Pool) (*config.C
 	}
 	next, failed := n.Config.Base().Declaring(list)
 	for name, why := range failed {
-		n.Warn(fmt.Sprintf("pipeline %q, which is declared by SQL or HTTP, does not fit the configuration, which goes "+
-			"before it: %s", name, why))
+		n.Warn(fmt.Sprintf("pipeline %q, declared by SQL or HTTP, conflicts with the configuration, which takes "+
+			"precedence: %s", name, why))
 	}
 	next, _, err = lookup.InSchemas(ctx, pool, next)
 	return next, err

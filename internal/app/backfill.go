@@ -19,16 +19,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Backfilled is what became of a pipeline, or would.
+// Backfilled is the result for one pipeline; in a dry run, the expected result.
 type Backfilled struct {
 	verbs.Outcome
 
-	Estimate *estimate.Estimate `json:"estimate,omitempty"` // of a dry run
+	Estimate *estimate.Estimate `json:"estimate,omitempty"` // dry run only
 }
 
-// Backfill has every row of pipelines looked at, or with verbs.Reembed embedded again, for somebody, whose name goes
-// into the audit. A dry run tells what it would take, or in without why it cannot: who may act need not be able to read
-// tables. Behind the name of one pipeline, reembed takes keys.
+// Backfill rescans all rows of the named pipelines, or embeds them again with verbs.Reembed. by is the user name for
+// the audit. A dry run estimates the cost. without says why estimates are missing: a role that may act may lack the
+// right to read tables. Reembed also takes keys after the name of a single pipeline.
 func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []string, dry bool,
 ) (list []Backfilled, without []error, err error) {
 	open := connection.Opener{Config: n.Config, Log: n.Log}
@@ -75,14 +75,14 @@ func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []
 			continue
 		}
 		at := slices.IndexFunc(list, func(b Backfilled) bool { return b.Pipeline == found[i].Name })
-		if at >= 0 { // else it has come, or got another name, since the list was made
+		if at >= 0 { // otherwise it was added or renamed after the list was made
 			list[at].Estimate = &e
 		}
 	}
 	return list, without, ctx.Err()
 }
 
-// whole estimates what embedding all of a pipeline takes.
+// whole estimates embedding all rows of a pipeline.
 func (n *Options) whole(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
 ) (estimate.Estimate, error) {
 	o, err := n.costs(ctx, pool, plugins, p)
@@ -92,7 +92,7 @@ func (n *Options) whole(ctx context.Context, pool *pgxpool.Pool, plugins *embedd
 	return estimate.Make(ctx, o)
 }
 
-// Rest estimates what is to be embedded of a pipeline that is set up.
+// Rest estimates what is left to embed of a pipeline that is set up.
 func (n *Options) Rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
 ) (estimate.Estimate, error) {
 	o, err := n.costs(ctx, pool, plugins, p)
@@ -110,7 +110,7 @@ func (n *Options) Rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedde
 	})
 }
 
-// costs is what an estimate of a pipeline that is set up is made of.
+// costs returns the input for an estimate of a pipeline that is set up.
 func (n *Options) costs(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
 ) (o estimate.Options, err error) {
 	if p.Status != pipeline.Active {

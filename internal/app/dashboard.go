@@ -23,12 +23,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
-// NewDashboard makes a Node that shows the dashboard to one person, and does nothing else. Dashboard runs it.
+// NewDashboard makes a Node that shows the dashboard to one user and does nothing else. Dashboard runs it.
 func NewDashboard(o Options) *Node { return newNode(o, observe.Queries, true) }
 
-// Dashboard shows the dashboard, and answers the API behind it, on an address of this machine until ctx ends. Who may
-// come in is one person by his name, with a token that is made for this call alone: told gets the address with it, in
-// the part that browsers send to nobody.
+// Dashboard serves the dashboard and its API on a local address until ctx ends. It admits one user, with a token made
+// for this call. told gets the URL with the token in its fragment, which browsers do not send.
 func (n *Node) Dashboard(ctx context.Context, address, person string, told func(url string) error) (err error) {
 	defer func() { err = errors.Join(err, n.plugins.Close()) }()
 	if n.one == nil {
@@ -55,8 +54,8 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 	}
 	if !loopback.Addr(server.Addr()) {
 		return errors.Join(problem.New(problem.Usage,
-			fmt.Errorf("%s is not an address of this machine alone: the dashboard of one person listens on loopback", server.Addr()),
-			"for others there is that of embedsidecar run --admin-listen, with tokens"), server.Close())
+			fmt.Errorf("%s is not a loopback address: this dashboard has one user and listens on loopback only", server.Addr()),
+			"to serve other users: embedsidecar run --admin-listen, with tokens"), server.Close())
 	}
 	if err := told(fmt.Sprintf("http://%s%s/login#token=%s", server.Addr(), n.o.Config.Admin.BasePath, secret)); err != nil {
 		return errors.Join(err, server.Close())
@@ -64,7 +63,7 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 	return server.Run(ctx)
 }
 
-// service is what administrators can ask and have done of a database, over what this program has.
+// service makes the admin service of one database.
 func (n *Database) service(name string, databases func() []admin.DatabaseState, of *Node) *admin.Service {
 	o := of.serviceOptions()
 	o.Config, o.Log, o.Name, o.Databases, o.Check = n.config(), n.o.Log, name, databases, n.check
@@ -80,7 +79,7 @@ func (n *Database) service(name string, databases func() []admin.DatabaseState, 
 	return admin.NewService(o)
 }
 
-// serviceOptions are those of what is of no database.
+// serviceOptions returns the options that do not depend on a database.
 func (n *Node) serviceOptions() admin.ServiceOptions {
 	source := n.o.source()
 	return admin.ServiceOptions{

@@ -20,59 +20,59 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
-// common is what the databases of a Node have in common.
+// common is what the databases of a Node share.
 type common struct {
 	plugins  *embedders.Pool
 	observer *observe.Observer
-	shared   *services      // of embedders that several databases have; nil: each its own
-	budget   *worker.Budget // of texts in memory, of several databases; nil: of each
+	shared   *services      // embedder services of several databases; nil: each has its own
+	budget   *worker.Budget // for texts in memory, of several databases; nil: each has its own
 	inWork   *limit.InWork  // rows
-	database bool           // there is one, or will be
+	database bool           // the program has a database
 }
 
-// resting is a database that no sidecar of this process works because nothing changes there. It is an error, as what
-// ends the work.
+// resting is the state of a database without changes, for which no sidecar of this process runs. It is an error, so
+// that it can end the run.
 type resting struct {
 	since, until time.Time
 	publication  string
 
-	base *int64        // what its server counted when the last session had left; of the one that looks
+	base *int64        // the server's change counter when the last session had left; only several.look uses it
 	left chan struct{} // the last session has left
-	wake chan struct{} // something changes, or it is time to look whether it does
+	wake chan struct{} // something changes, or a check is due
 }
 
-// Error says since when it rests, and until when.
+// Error says since when and until when the database rests.
 func (r *resting) Error() string {
-	return fmt.Sprintf("nothing changes since %s; looked at again when something does, and at %s at the latest",
+	return fmt.Sprintf("no changes since %s; the next check is after a change, or at %s",
 		r.since.UTC().Format(time.TimeOnly), r.until.UTC().Format(time.TimeOnly+" MST"))
 }
 
-// Database is what a Node has for one database: connections, the sidecar, what is served of it, and indexes that are
-// built. Plugins and listeners are the Node's.
+// Database is what a Node has for one database: connections, the sidecar, query services and index builds. Plugins and
+// listeners belong to the Node.
 type Database struct {
 	common
 
-	o       Options // the configuration is that of this database
+	o       Options // with the configuration of this database
 	open    connection.Opener
 	source  *observe.Source
 	backend *query.Backend
-	started func()         // is called when the set-up is over
-	loader  resolve.Loader // of the role that works
-	wished  chan struct{}  // there may be wishes for other models
+	started func()         // called when the set-up is done
+	loader  resolve.Loader // of the role of pools.work
+	wished  chan struct{}  // there may be requests for other models
 	besides chan struct{}  // there may be indexes to build
 	called  chan struct{}  // there may be requests for pipelines
-	among   *tenant        // others; nil: it is the only one
+	among   *tenant        // its place among several databases; nil: it is the only one
 
-	building atomic.Bool   // an index is not built yet, or a next generation not complete
-	passing  time.Duration // how long it is worked at least after a rest: longer if it is soon woken again
+	building atomic.Bool   // an index or a next generation is not complete
+	passing  time.Duration // minimum run time after a rest; it grows if the database is woken again soon
 
-	cfg      atomic.Pointer[config.Config] // what is in force
+	cfg      atomic.Pointer[config.Config] // in force
 	deployed deployed
-	changing sync.Mutex          // held while the configuration changes, or what is set up is compared with it
-	running  atomic.Pointer[run] // nil: it does not work yet, or not any more
+	changing sync.Mutex          // held while the configuration changes or is compared with what is set up
+	running  atomic.Pointer[run] // nil: not running
 
-	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
-	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet
+	audit atomic.Pointer[pgxpool.Pool] // for audit entries; nil: not connected
+	which atomic.Pointer[string]       // identity of the database; nil: none, or not known yet
 }
 
 func newDatabase(o Options, c common, name string, phase observe.Phase) *Database {
@@ -93,30 +93,30 @@ func newDatabase(o Options, c common, name string, phase observe.Phase) *Databas
 	return db
 }
 
-// config is the configuration that is in force.
+// config returns the configuration in force.
 func (n *Database) config() *config.Config { return n.cfg.Load() }
 
-// options are those of the program with the configuration that is in force.
+// options returns the program's options with the configuration in force.
 func (n *Database) options() Options {
 	o := n.o
 	o.Config = n.config()
 	return o
 }
 
-// embedders is where plugins and models are found.
+// embedders returns where plugins and models are found.
 func (n *Database) embedders() embedders.Source {
 	source := n.o.source()
 	source.Config = n.config()
 	return source
 }
 
-// follow asks which database it works for, so that it can be told from sidecars of others.
+// follow stores the identity of the database, so that plugins reload can choose the sidecars of one database.
 func (n *Database) follow(ctx context.Context, pool *pgxpool.Pool) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	which, err := database.Which(ctx, pool)
 	if err != nil {
-		n.o.Log.WarnContext(ctx, "plugins reload that names a database does not reach this sidecar, SIGHUP does", "error", err)
+		n.o.Log.WarnContext(ctx, "could not identify the database: plugins reload --database-url does not reach this sidecar; use SIGHUP", "error", err)
 		return
 	}
 	n.which.Store(&which)

@@ -19,11 +19,11 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// followAfter is for how long no sidecar may have been seen with a newer definition before that of one that runs is
-// taken for what is wanted: in a rolling replacement a newer one may be away for a moment.
+// followAfter is how long no sidecar may have a newer definition before the definition of a running sidecar applies
+// again. In a rolling replacement the newer sidecar may be away for a moment.
 const followAfter = 30 * time.Second
 
-// trouble is why a pipeline does not work as it is configured.
+// trouble is why a pipeline does not work as configured.
 type trouble struct {
 	Reason string   `json:"reason"`
 	Hints  []string `json:"hints"`
@@ -33,40 +33,39 @@ type trouble struct {
 	Plugin string   `json:"plugin"`
 
 	left bool // it works, as it is set up
-	away bool // it was taken away: nobody sets it up again unless he is told
+	away bool // it was removed; only a reload sets it up again
 }
 
-// deployed is what became of the configured pipelines. It is safe for concurrent use, but for settled, failed,
-// tried and passed.
+// deployed is the state of the configured pipelines. It is safe for concurrent use, except for the fields before mu.
 type deployed struct {
-	settled bool      // the start is over
-	failed  error     // of the last set-up: why some pipelines wait
-	tried   time.Time // when those that wait were tried last
-	untaken string    // why what is declared in the database is not taken over; "": it is
-	passed  string    // what was told of schemas that are passed over
+	settled bool      // the start is complete
+	failed  error     // from the last set-up: why some pipelines wait
+	tried   time.Time // last retry of the waiting pipelines
+	untaken string    // why the declared pipelines are not in force; "": they are
+	passed  string    // last message about skipped schemas
 
 	mu       sync.Mutex
-	row      int64 // where the database has it; 0: nowhere yet
+	row      int64 // ID of its row in embedsidecar.configured; 0: none yet
 	specs    map[string]pipeline.Spec
 	digests  map[string]string    // of specs
 	tables   map[string][2]string // of specs: schema and name
 	problems map[string]trouble
-	kept     map[string]int32 // versions of newer definitions that were found and left, by pipeline
+	kept     map[string]int32 // versions of newer definitions that were left in place, by pipeline
 	seen     map[held]time.Time
-	pairs    map[tablePair]bool   // that were taken over by themselves
-	leaving  map[string]time.Time // pipelines that are set up and not configured, since when that is seen
-	refused  error                // why a later configuration is not taken over; nil: there is none
-	restart  []string             // settings that wait for the next start
-	taken    bool                 // it is to be written down that the configuration was taken over now
-	told     bool                 // the database was told what is configured
-	mark     string               // of the declared pipelines that are in force
-	takes    bool                 // requests for pipelines are carried out here
+	pairs    map[tablePair]bool   // that were handled once
+	leaving  map[string]time.Time // pipelines that are set up but not configured, and since when
+	refused  error                // why a newer configuration was refused; nil: none was
+	restart  []string             // settings that take effect at the next start
+	taken    bool                 // the next declare records that a configuration was applied
+	told     bool                 // the last declare succeeded
+	mark     string               // of the declared pipelines in force
+	takes    bool                 // this process carries out requests for pipelines
 }
 
-// held is a definition of a pipeline.
+// held identifies a definition of a pipeline.
 type held struct{ pipeline, digest string }
 
-// configure begins with what is configured.
+// configure starts over with the configured pipelines.
 func (d *deployed) configure(specs []pipeline.Spec) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,33 +77,33 @@ func (d *deployed) configure(specs []pipeline.Spec) {
 	d.become(now)
 }
 
-// become takes over what is configured now, and notes what is not any more. The caller holds mu.
+// become replaces the configured pipelines and notes those that are no longer configured. The caller holds mu.
 func (d *deployed) become(now map[string]pipeline.Spec) {
 	for name := range d.specs {
 		d.leaves(name)
 	}
 	d.specs, d.digests, d.tables = now, map[string]string{}, map[string][2]string{}
-	for name, spec := range now { // once: they are compared with those of the database every 10 s
+	for name, spec := range now { // computed once: settle compares them every 10 s
 		d.digests[name], d.tables[name] = resolve.Digest(spec), [2]string{spec.Schema, spec.Table}
 	}
 	maps.DeleteFunc(d.leaving, func(name string, _ time.Time) bool { _, configured := now[name]; return configured })
 }
 
-// leaves notes that a pipeline is set up and not configured. The caller holds mu.
+// leaves notes that a pipeline is set up but not configured. The caller holds mu.
 func (d *deployed) leaves(name string) {
 	if _, known := d.leaving[name]; !known {
 		d.leaving[name] = time.Now()
 	}
 }
 
-// fails notes why a pipeline does not work as it is configured; nil: nothing is known of that.
+// fails notes why a pipeline does not work as configured. It ignores a nil error.
 func (d *deployed) fails(spec pipeline.Spec, err error) {
 	if err != nil {
 		d.says(spec, database.Words(err), problem.Hints(err), false)
 	}
 }
 
-// takenAway notes which pipelines are not set up any more, though nothing was wrong with them, and which are again.
+// takenAway notes which pipelines were removed although they had no problem, and which are set up again.
 func (d *deployed) takenAway(gone []otherwise) (changed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,8 +115,8 @@ func (d *deployed) takenAway(gone []otherwise) (changed bool) {
 		}
 		spec := d.specs[other.Name]
 		d.problems[other.Name] = trouble{
-			Reason: "it was taken away, or renamed, while it is configured here",
-			Hints:  []string{"take it out of the configuration, or run embedsidecar reload, which sets it up again"},
+			Reason: "it was removed or renamed while it is configured here",
+			Hints:  []string{"remove it from the configuration, or set it up again: embedsidecar reload"},
 			Schema: spec.Schema, Table: spec.Table, Model: spec.Model, Plugin: resolve.PluginOf(spec), away: true,
 		}
 		changed = true
@@ -131,9 +130,10 @@ func (d *deployed) takenAway(gone []otherwise) (changed bool) {
 	return changed
 }
 
-// replaced notes which pipelines are set up with another table than the one that has the configured name now, and
-// returns those that are to take it over. Where others run it is done once for each pair of tables, because two
-// sidecars may be configured with one each; but not in schemas, about which there are no two words.
+// replaced notes which pipelines are set up with another table than the one that has the configured name now. It
+// returns those that must take over the new table. While other sidecars run, it returns each pair of tables once,
+// because two sidecars may be configured with one table each. This limit does not hold in schemas, where the name is
+// unambiguous.
 func (d *deployed) replaced(c *config.Config, list []otherwise, alone func() bool) (changed bool, due []pipeline.Spec) {
 	for _, other := range list {
 		if other.ReplacedBy == 0 {
@@ -150,44 +150,44 @@ func (d *deployed) replaced(c *config.Config, list []otherwise, alone func() boo
 		if told {
 			continue
 		}
-		d.says(spec, "its table, or one that it joins, has another name now, and the one that has the configured name is "+
-			"another, whose rows count for nothing", []string{"embedsidecar apply takes over the table that has the name"}, true)
+		d.says(spec, "its table, or a joined table, was renamed, and another table now has the configured name: "+
+			"changes of its rows are ignored", []string{"embedsidecar apply switches to the table that has the name"}, true)
 		changed = true
 	}
 	return changed, due
 }
 
-// otherwise is a pipeline that is set up otherwise than it is configured here.
+// otherwise is a pipeline whose set-up differs from its configuration here.
 type otherwise struct {
 	Name       string
 	Version    int32 // 0: it is not set up
 	Digest     string
-	Differs    bool   // its definition does
-	Table      uint32 // its own, or a joined one, as it is set up with
-	ReplacedBy uint32 // the table that has the configured name now, where it is another; otherwise 0
+	Differs    bool   // the definition differs
+	Table      uint32 // the pipeline's own or a joined table, as set up
+	ReplacedBy uint32 // the table that has the configured name now, if it is another one; else 0
 }
 
-// tablePair is a pipeline, the table that it is set up with, and the one that has the name of that.
+// tablePair is a pipeline, the table it is set up with, and the table that has that name now.
 type tablePair struct {
 	pipeline  string
 	is, named uint32
 }
 
-// marks notes which declared pipelines are in force.
+// marks stores the mark of the declared pipelines in force.
 func (d *deployed) marks(mark string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mark = mark
 }
 
-// me is where the database has what is configured here; 0: nowhere yet.
+// me returns the ID of this sidecar's row in embedsidecar.configured; 0: none yet.
 func (d *deployed) me() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.row
 }
 
-// lacks reports whether a pipeline was taken away that is configured here.
+// lacks reports whether a configured pipeline was removed.
 func (d *deployed) lacks() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -208,7 +208,7 @@ func (d *deployed) says(spec pipeline.Spec, reason string, hints []string, left 
 	}
 }
 
-// keeps notes what a set-up has left as it is set up, and forgets what it has mended.
+// keeps notes the pipelines that a set-up left unchanged, and clears the problems of the others.
 func (d *deployed) keeps(specs []pipeline.Spec, kept map[string]string) {
 	for _, spec := range specs {
 		if why, is := kept[spec.Name]; is {
@@ -224,15 +224,14 @@ func (d *deployed) keeps(specs []pipeline.Spec, kept map[string]string) {
 	}
 }
 
-// sick returns the pipelines that do not work as they are configured.
+// sick returns the pipelines that do not work as configured.
 func (d *deployed) sick() []pipeline.Spec {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return lists.Map(slices.Sorted(maps.Keys(d.problems)), func(name string) pipeline.Spec { return d.specs[name] })
 }
 
-// declare writes down what is configured here, for others and for those who ask how it stands. That it cannot be
-// written is no reason not to work.
+// declare stores what is configured here, for other sidecars and for status queries. A failure does not stop the work.
 func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
 	d, c := &n.deployed, n.config()
 	settings := lists.Map(c.Show(false), func(s config.Shown) map[string]string {
@@ -257,26 +256,26 @@ func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
 	if d.told = err == nil; d.told {
 		d.taken = false
 	} else if ctx.Err() == nil {
-		n.o.Log.WarnContext(ctx, "the database is not told what is configured here", "error", err)
+		n.o.Log.WarnContext(ctx, "could not store the configuration in the database", "error", err)
 	}
 }
 
-// changes is what has changed in the database since it was looked at last.
+// changes is what changed in the database since the last look.
 type changes struct {
-	Told     bool // what is configured here
-	Asked    bool // requests for pipelines wait
+	Told     bool // the database has the row of this sidecar
+	Asked    bool // requests for pipelines are pending
 	Declared string
-	Others   []string // pipelines that others with this file have, or had, and this one has not
+	Others   []string // pipelines that other sidecars with this file have or had, and this one does not have
 }
 
-// look asks what has changed. It is declare where that failed, or where the row is gone: this sidecar was away for a
-// day.
+// look reads what has changed. It calls declare if that failed before, or if the row is gone because this sidecar was
+// away for a day.
 func (n *Database) look(ctx context.Context, pool *pgxpool.Pool) (c changes, err error) {
 	n.deployed.mu.Lock()
 	told, takes := n.deployed.told, n.deployed.takes
 	n.deployed.mu.Unlock()
 	if c, err = n.changed(ctx, pool); err != nil {
-		return c, err // it is asked again soon
+		return c, err // retried soon
 	}
 	if !told || !c.Told {
 		n.declare(ctx, pool)
@@ -299,7 +298,7 @@ func (n *Database) changed(ctx context.Context, pool *pgxpool.Pool) (c changes, 
 	return list[0], nil
 }
 
-// own writes down which file the pipelines are of.
+// own records the configuration file of the pipelines.
 func (n *Database) own(ctx context.Context, pool *pgxpool.Pool) {
 	c := n.config()
 	if fileOf(c) == "" {
@@ -309,11 +308,11 @@ func (n *Database) own(ctx context.Context, pool *pgxpool.Pool) {
 	names := slices.Collect(maps.Keys(n.deployed.specs))
 	n.deployed.mu.Unlock()
 	if err := noteOrigin(ctx, pool, c, names); err != nil && ctx.Err() == nil {
-		n.o.Log.DebugContext(ctx, "the file of pipelines is not written down", "error", err)
+		n.o.Log.DebugContext(ctx, "could not store the configuration file of the pipelines", "error", err)
 	}
 }
 
-// noteOrigin writes down that pipelines are of the file of a configuration, but for those that are declared.
+// noteOrigin records the configuration file of pipelines, except for declared ones.
 func noteOrigin(ctx context.Context, pool *pgxpool.Pool, c *config.Config, names []string) error {
 	_, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
 		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, fileOf(c), slices.DeleteFunc(names, c.IsDeclared),
@@ -323,11 +322,11 @@ func noteOrigin(ctx context.Context, pool *pgxpool.Pool, c *config.Config, names
 
 // theirs are the definitions of the other sidecars.
 type theirs struct {
-	running, ended map[held]bool // ended: in the last minutes
-	unknown        bool          // one that runs does not say what it has
+	running, ended map[held]bool // ended: within the last minutes
+	unknown        bool          // a running sidecar does not publish its definitions
 }
 
-// others asks which definitions the other sidecars have, or had when they ended.
+// others reads which definitions the other sidecars have, or had when they ended.
 func (n *Database) others(ctx context.Context, pool *pgxpool.Pool) (t theirs, err error) {
 	type row struct {
 		Digests map[string]string
@@ -349,12 +348,13 @@ func (n *Database) others(ctx context.Context, pool *pgxpool.Pool) (t theirs, er
 	return t, err
 }
 
-// holders returns what tells whether the definition that a pipeline has is that of another sidecar which runs, or ran
-// a moment ago. At the start, and when a configuration comes, a definition that no other sidecar has is given up at
-// once. Later it stays where it was never another's: someone has set it up by hand since.
+// holders returns a function that reports whether another sidecar has the definition that a pipeline is set up with.
+// The other sidecar runs, or ended a moment ago. At the start and with a new configuration (fresh), a definition that
+// no other sidecar has is replaced at once. Later, a definition that no other sidecar ever had stays: someone set it up
+// by hand.
 func (n *Database) holders(ctx context.Context, pool *pgxpool.Pool, fresh bool) func(name, digest string) bool {
 	t, err := n.others(ctx, pool)
-	unknown := t.unknown || err != nil && !fresh // before the schema is there nothing is held
+	unknown := t.unknown || err != nil && !fresh // without a schema nothing is held
 	d, now := &n.deployed, time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -362,12 +362,12 @@ func (n *Database) holders(ctx context.Context, pool *pgxpool.Pool, fresh bool) 
 		d.seen[h] = now
 	}
 	for h := range t.ended {
-		if _, ever := d.seen[h]; !ever && !fresh { // it ended before it was noticed here
+		if _, ever := d.seen[h]; !ever && !fresh { // it ended before this sidecar saw it
 			d.seen[h] = now
 		}
 	}
 	return func(name, digest string) bool {
-		if n.config().IsDeclared(name) { // the table is the truth, and nobody reverts to what he has not heard of yet
+		if n.config().IsDeclared(name) { // the table decides: a sidecar must not revert a declaration that it has not read
 			return !fresh
 		}
 		d.mu.Lock()

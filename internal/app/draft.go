@@ -21,31 +21,30 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// draft is a configuration that is to take the place of the one in force, with what was found out of it. Nothing was
-// changed for it.
+// draft is a configuration that is to replace the one in force, with the findings about it. Making it changes nothing.
 type draft struct {
-	cfg       *config.Config  // with settings that take effect at a start as they are in force
-	plugins   *embedders.Pool // that take the place of those in use; nil: these stay
-	leave     func() error    // ends embedders that several databases share, when none uses them; nil: they are its own
-	by        *embedders.Pool // of what it has configured
+	cfg       *config.Config  // settings that need a restart keep their values in force
+	plugins   *embedders.Pool // replace those in use; nil: those stay
+	leave     func() error    // closes embedders that databases share, once none uses them; nil: not shared
+	by        *embedders.Pool // embedders of the configured pipelines
 	specs     []pipeline.Spec
-	next      map[string]pipeline.Spec // next generations that it begins, by the names of their pipelines
+	next      map[string]pipeline.Spec // next generations to begin, by pipeline name
 	described map[string]embed.Description
-	ours      []pipeline.Pipeline // that are set up
+	ours      []pipeline.Pipeline // pipelines that are set up
 	mark      string              // of the declared pipelines
-	asked     string              // the pipeline that a request is about; "": there is none
+	asked     string              // pipeline of the request; "": no request
 	told      control.Configured
 }
 
-// unchanged reports whether the configuration says what is in force.
+// unchanged reports whether the configuration equals the one in force.
 func (d *draft) unchanged() bool { return len(d.told.Changed) == 0 }
 
 func (n *Database) newDraft() *draft {
 	return &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}
 }
 
-// draft looks at the configuration as it is written down now, and finds every reason not to take it over. What could
-// not work before, and is as it was, is none.
+// draft reads the configuration again and collects every reason to refuse it. A pipeline that failed before and has not
+// changed is no reason.
 func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	next, err := n.o.Reread()
 	if err != nil {
@@ -61,8 +60,8 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	return d, err
 }
 
-// draftOf is draft of a configuration with the pipelines that are declared in the database, and with a request for one.
-// again: what was taken away is set up again.
+// draftOf makes the draft of a configuration with the pipelines declared in the database, and with a request for one.
+// again: pipelines that were removed are set up again.
 func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plugins *embedders.Pool, a *asked,
 	again bool,
 ) (d *draft, err error) {
@@ -100,8 +99,8 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 		return d, nil
 	}
 	if len(d.cfg.Base().Pipelines) == 0 && len(n.config().Base().Pipelines) > 0 {
-		return d, problem.New(problem.Usage, errors.New("the configuration has no pipeline any more"),
-			"embedsidecar uninstall PIPELINE takes one away")
+		return d, problem.New(problem.Usage, errors.New("the configuration no longer has a pipeline"),
+			"embedsidecar uninstall PIPELINE removes one")
 	}
 	if d.ours, err = n.loader.Load(ctx, r.p.work, d.cfg.Slot.Name); err != nil {
 		return d, err
@@ -121,7 +120,7 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 	}
 	if a != nil && a.Action == "drop" {
 		would := &d.told
-		if !a.DryRun { // it is taken away when what is declared is in force without it
+		if !a.DryRun { // carryOut removes it once the configuration without it is in force
 			would = &control.Configured{}
 		}
 		return d, dropNow(ctx, r.p.owner(), n.options(), a.Pipeline, true, would)
@@ -129,12 +128,12 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 	return d, n.removals(ctx, r, d)
 }
 
-// undeclarable tells of declared pipelines that do not fit the configuration. What fitted that in force, or is asked
-// for now, stands in its way.
+// undeclarable reports declared pipelines that do not fit the configuration. A pipeline that fitted the configuration
+// in force, or that is requested now, is an error. The others are warnings.
 func (n *Database) undeclarable(failed map[string]error, a *asked) (warnings []string, err error) {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
-		why := fmt.Errorf("pipeline %q, which is declared by SQL or HTTP: %w", name, failed[name])
+		why := fmt.Errorf("pipeline %q, declared by SQL or HTTP: %w", name, failed[name])
 		if n.config().IsDeclared(name) || a != nil && a.Pipeline == name {
 			problems = append(problems, why)
 			continue
@@ -147,14 +146,15 @@ func (n *Database) undeclarable(failed map[string]error, a *asked) (warnings []s
 	return warnings, problem.New(problem.Usage, errors.Join(problems...))
 }
 
-// tolerated returns the pipelines that have not failed. It fails where one has that was well, or is configured in
-// another way now; of those in schemas where none is left. Who has declared one stops nobody else, though it was well.
+// tolerated returns the pipelines that have not failed. It returns an error if one failed that worked before or has a
+// new configuration; in schemas, only if the same file entry has no other pipeline left. A declared pipeline that fails
+// never stops the others.
 func (n *Database) tolerated(d *draft, specs []pipeline.Spec, failed map[string]error,
 ) (able []pipeline.Spec, err error) {
 	n.deployed.mu.Lock()
 	defer n.deployed.mu.Unlock()
 	var problems []error
-	well := map[int]bool{} // places in the file of those in schemas
+	well := map[int]bool{} // file entries that have a working pipeline in a schema
 	for _, spec := range specs {
 		if failed[spec.Name] == nil {
 			well[d.cfg.InSchema(spec.Name)] = true
@@ -163,7 +163,7 @@ func (n *Database) tolerated(d *draft, specs []pipeline.Spec, failed map[string]
 	for _, spec := range specs {
 		was, known := n.deployed.specs[spec.Name]
 		_, sick := n.deployed.problems[spec.Name]
-		if at := lookup.Find(d.ours, spec.Name); at >= 0 { // since it was set up
+		if at := lookup.Find(d.ours, spec.Name); at >= 0 { // it may have failed after its set-up
 			sick = sick || d.ours[at].Status != pipeline.Active && d.ours[at].Status != pipeline.Locked
 		}
 		sick = sick || d.cfg.IsDeclared(spec.Name) && spec.Name != d.asked
@@ -194,7 +194,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 		}
 		rest, failed := n.tolerated(d, able, sick)
 		if failed != nil {
-			return err // with all that stands in the way
+			return err // names everything that failed
 		}
 		if able = rest; len(sick) > 0 {
 			continue
@@ -226,7 +226,7 @@ func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, change
 	return nil
 }
 
-// removals finds the pipelines that this configuration had, and that none has any more.
+// removals plans the removal of pipelines that this configuration no longer has, unless another sidecar has them.
 func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 	n.deployed.mu.Lock()
 	var gone []pipeline.Spec

@@ -12,15 +12,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// equipment is what something that is done once works with.
+// equipment is the connections and embedders of a one-off command.
 type equipment struct {
-	pool    *pgxpool.Pool // as the role that works
-	owner   *pgxpool.Pool // straight to the server
+	pool    *pgxpool.Pool // of the configured URL
+	owner   *pgxpool.Pool // directly to the server, for what a pooler cannot do
 	plugins *embedders.Pool
-	left    config.Spread // of schemas
+	left    config.Spread // schemas that were left out
 }
 
-// equip connects, and finds the schemas that pipelines are worked in. The caller closes what it returns.
+// equip connects, and finds the schemas of the pipelines. The caller closes the result.
 func (n *Options) equip(ctx context.Context) (e equipment, err error) {
 	open := connection.Opener{Config: n.Config, Log: n.Log}
 	if e.pool, err = open.Pool(ctx, connection.Few); err != nil {
@@ -37,7 +37,7 @@ func (n *Options) equip(ctx context.Context) (e equipment, err error) {
 	return e, nil
 }
 
-// close ends the embedders, and then the connections.
+// close closes the embedders, then the connections.
 func (e *equipment) close() error {
 	err := e.plugins.Close()
 	e.owner.Close()

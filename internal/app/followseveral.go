@@ -21,7 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 )
 
-// following is one of several databases that works, while the configuration changes.
+// following is one of several running databases while the configuration changes.
 type following struct {
 	t   *tenant
 	db  *Database
@@ -29,10 +29,10 @@ type following struct {
 	d   *draft
 	err error
 
-	locked bool // it does not change meanwhile
+	locked bool // db.changing is held
 }
 
-// hold keeps a database from changing. One that is busy for long is left alone: it is tried again.
+// hold locks a database against other changes. It gives up on a database that stays busy; the change is retried later.
 func (f *following) hold(ctx context.Context) {
 	const most = 10 * time.Second
 	for until := time.Now().Add(most); !f.locked; {
@@ -46,8 +46,8 @@ func (f *following) hold(ctx context.Context) {
 	}
 }
 
-// configure takes over the configuration as it is written down now, or plans that: each database by itself. It is
-// refused where no database takes it over. One that refuses it works on as before; one that does not work now begins
+// configure reads the configuration again and applies it, or plans that, for each database separately. It is refused
+// only if every database refuses it. A database that refuses it goes on as before. One that does not run now starts
 // with it.
 func (s *several) configure(ctx context.Context, action, by string, dry bool) control.Configured {
 	s.changing.Lock()
@@ -79,7 +79,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 		}
 	}()
 	each(list, func(f *following) {
-		const most = time.Minute // one that hangs keeps no other back
+		const most = time.Minute // a database that hangs must not delay the others
 		ctx, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
 		f.d = f.db.newDraft()
@@ -118,7 +118,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 	return s.answer(ctx, told, list, err, dry)
 }
 
-// following are the databases that work.
+// following returns the databases that run.
 func (s *several) following() (list []*following) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *several) following() (list []*following) {
 	return list
 }
 
-// each calls do for some databases at a time.
+// each calls do for a few databases at a time.
 func each(list []*following, do func(f *following)) {
 	var all errgroup.Group
 	all.SetLimit(startingAtOnce)
@@ -141,8 +141,8 @@ func each(list []*following, do func(f *following)) {
 	_ = all.Wait()
 }
 
-// take has a configuration take the place of the one in force. Embedders that nothing names any more end when the last
-// database has begun again without them.
+// take puts a configuration in force. Embedders that it no longer names are closed when the last database has restarted
+// without them.
 func (s *several) take(ctx context.Context, cfg *config.Config, plugins *embedders.Pool, list []*following,
 	action, by string,
 ) {
@@ -176,22 +176,22 @@ func (s *several) take(ctx context.Context, cfg *config.Config, plugins *embedde
 		f.db.tellConfigured(ctx, f.r, action, by, f.db.answer(f.d, f.err), f.err)
 	})
 	if err := left(); err != nil {
-		s.n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
+		s.n.o.Log.WarnContext(ctx, "a plugin did not stop cleanly", "error", err)
 	}
 }
 
-// leave ends the embedders that databases have left at the end.
+// leave closes the embedders that the databases no longer use.
 func (s *several) leave(ctx context.Context) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	for _, end := range s.leaving {
 		if err := end(); err != nil {
-			s.n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
+			s.n.o.Log.WarnContext(ctx, "a plugin did not stop cleanly", "error", err)
 		}
 	}
 }
 
-// gather adds what a database says to what is told.
+// gather adds the result of one database to told.
 func (s *several) gather(told *control.Configured, f *following) {
 	of := func(list []string) []string {
 		return lists.Map(list, func(what string) string { return f.t.Name + ": " + what })
@@ -208,7 +208,7 @@ func (s *several) gather(told *control.Configured, f *following) {
 	}
 }
 
-// answer completes what is told of all databases, and shows it in log and metrics.
+// answer completes the result for all databases, and reports it in the log and the metrics.
 func (s *several) answer(ctx context.Context, told control.Configured, list []*following, err error, dry bool,
 ) control.Configured {
 	if err != nil {
@@ -227,7 +227,7 @@ func (s *several) answer(ctx context.Context, told control.Configured, list []*f
 	said := s.refused
 	s.refused = strings.Join(append([]string{told.Reason}, told.Warnings...), "\n")
 	switch {
-	case told.Passing && said == s.refused: // it is tried again while a server is away
+	case told.Passing && said == s.refused: // logged before; it is retried while a server is away
 	case err != nil && told.State == control.Refused:
 		log.ErrorContext(ctx, "configuration refused: the one before stays in force", "error", err, "hints", told.Hints)
 	case err != nil:

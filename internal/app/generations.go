@@ -13,14 +13,14 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// wish is a change of a model that somebody asked for by SQL or HTTP, who cannot ask an embedder what it is.
+// wish is a model change requested by SQL or HTTP. The sidecar makes it, because SQL cannot query an embedder.
 type wish struct {
 	PipelineID    int32
 	Name          string
 	Model, Plugin string
 }
 
-// noticed has what waits for something look again: wishes, and indexes of next generations.
+// noticed wakes keepWishes and keepIndexes if a pipeline has a wish or a next generation.
 func (n *Database) noticed(pipelines []pipeline.Pipeline) {
 	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.Beside != 0 }) {
 		return
@@ -30,7 +30,7 @@ func (n *Database) noticed(pipelines []pipeline.Pipeline) {
 	}
 }
 
-// keepWishes makes the next generations that are asked for, while the sidecar works.
+// keepWishes makes the requested next generations while the sidecar runs.
 func (n *Database) keepWishes(ctx context.Context, p *pools) {
 	for {
 		select {
@@ -44,7 +44,7 @@ func (n *Database) keepWishes(ctx context.Context, p *pools) {
 	}
 }
 
-// grant makes what is wished for, or writes down why it cannot be.
+// grant makes the requested next generations, or stores why it cannot.
 func (n *Database) grant(ctx context.Context, p *pools) error {
 	wishes, err := database.Collect(ctx, p.work, "wishes", pgx.RowToStructByName[wish],
 		pgx.StrictNamedArgs{"slot": n.config().Slot.Name})
@@ -59,7 +59,7 @@ func (n *Database) grant(ctx context.Context, p *pools) error {
 			return ctx.Err()
 		}
 		if passing(err) {
-			return err // it is asked for still
+			return err // the wish stays
 		}
 		var why *string
 		if err != nil {

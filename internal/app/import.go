@@ -23,24 +23,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 )
 
-// ImportOptions say what is taken over from another program.
+// ImportOptions says what to import from another program.
 type ImportOptions struct {
 	imports.Options
 
-	Save    string   // the file that the configuration is written to
-	Environ []string // for reading it again
+	Save    string   // file for the configuration
+	Environ []string // for reading that file
 	Trust   bool
 	DryRun  bool
 	By      string
 }
 
-// Imported is what became of it, or would.
+// Imported is the result of Import; in a dry run, the expected result.
 type Imported struct {
 	Source string         `json:"source"`
 	DryRun bool           `json:"dry_run"`
 	Config string         `json:"config"` // as YAML
 	Items  []ImportedItem `json:"items"`
-	Left   []string       `json:"left"` // of the other program, to be removed by hand
+	Left   []string       `json:"left"` // what is left of the other program, to be removed by hand
 }
 
 // ImportedItem is one pipeline of another program.
@@ -51,8 +51,8 @@ type ImportedItem struct {
 	Problem string   `json:"problem,omitempty"` // why it could not be
 }
 
-// Import takes over what another program has: configuration, vectors and the names that applications use, and takes
-// away triggers and queues of that program in the end, each pipeline by itself. Broken off, it can be repeated.
+// Import takes over the configuration, the vectors and the names that applications use from another program. It finally
+// removes that program's triggers and queues, pipeline by pipeline. An interrupted import can be repeated.
 func Import(ctx context.Context, n Options, o ImportOptions) (done Imported, err error) {
 	done = Imported{Source: o.Source, DryRun: o.DryRun, Items: []ImportedItem{}, Left: []string{}}
 	pool, err := (connection.Opener{Config: n.Config, Log: n.Log}).Pool(ctx, connection.Few)
@@ -86,10 +86,10 @@ func Import(ctx context.Context, n Options, o ImportOptions) (done Imported, err
 	return done, err
 }
 
-// take writes the configuration of what is carried over, and takes it over.
+// take writes the configuration of the imported pipelines and adopts their vectors.
 func (d *Imported) take(ctx context.Context, n Options, o ImportOptions) (err error) {
 	if len(d.Items) == 0 {
-		return nil // an import that was broken off has taken over all of it
+		return nil // an interrupted import has already taken over everything
 	}
 	items := lists.Map(d.Items, func(v ImportedItem) imports.Item { return v.Item })
 	d.Config = imports.YAML(items)
@@ -106,7 +106,7 @@ func (d *Imported) take(ctx context.Context, n Options, o ImportOptions) (err er
 	return errors.Join(failed...)
 }
 
-// reasons are why nothing can be carried over.
+// reasons returns why nothing can be carried over.
 func reasons(items []imports.Item) (list []string) {
 	for i := range items {
 		for _, why := range items[i].Not {
@@ -116,7 +116,7 @@ func reasons(items []imports.Item) (list []string) {
 	return list
 }
 
-// imported writes the configuration, and returns it as it is read.
+// imported writes the configuration file, and returns the configuration read from it.
 func imported(c *config.Config, text string, o ImportOptions) (*config.Config, error) {
 	path := o.Save
 	if o.DryRun {
@@ -144,8 +144,8 @@ func imported(c *config.Config, text string, o ImportOptions) (*config.Config, e
 	return &with, nil
 }
 
-// save writes a file that is not there yet, or was broken off while it was written. It leaves one that says the same
-// and more: what was taken over before an import was broken off is no longer with the other program.
+// save writes a new file, or completes one whose writing was interrupted. It keeps a file that says the same and more:
+// pipelines imported before an interruption are no longer in the other program.
 func save(path, text string) error {
 	const private = 0o600
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, private)
@@ -159,7 +159,7 @@ func save(path, text string) error {
 				return write(file, text)
 			}
 		}
-		return problem.New(problem.Usage, fmt.Errorf("%s is there already, and says something else", path),
+		return problem.New(problem.Usage, fmt.Errorf("%s already exists with other content", path),
 			"write the configuration to another file: --save FILE")
 	}
 	if err != nil {
@@ -187,7 +187,7 @@ func write(file *os.File, text string) error {
 	return wrap.Errorf(errors.Join(err, file.Close()), "write the configuration")
 }
 
-// take takes one pipeline over.
+// take adopts the vectors of one pipeline.
 func (i *ImportedItem) take(ctx context.Context, n Options, o ImportOptions) error {
 	if !i.Carried() {
 		return nil
@@ -204,7 +204,7 @@ func (i *ImportedItem) take(ctx context.Context, n Options, o ImportOptions) err
 	return nil
 }
 
-// unfinished says why a statement that ends another program failed.
+// unfinished explains why a final statement of an import failed.
 func unfinished(err error, role string, spec *pipeline.Spec, sql string, all []string) error {
 	var server *pgconn.PgError
 	switch {

@@ -20,25 +20,24 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// indexesEvery is how often it is looked whether a backfill is done whose index is to be built.
+// indexesEvery is how often keepIndexes looks for finished backfills.
 const indexesEvery = 5 * time.Second
 
-// refusedEvery is how often it is tried to switch where something stands in the way, and comparedFor how long a
-// comparison of two generations is good for.
+// refusedEvery is the retry interval of a refused switch. comparedFor is how long a comparison of two generations is
+// valid.
 const (
 	refusedEvery = time.Minute
 	comparedFor  = time.Hour
 )
 
-// driftEvery is how often it is looked whether an IVFFlat index has drifted: each time the ledger of its pipeline is
-// read.
+// driftEvery is how often IVFFlat indexes are checked for drift. Each check reads the ledger of the pipeline.
 const driftEvery = time.Hour
 
-// keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
-// sidecar works, and has next generations serve that shall do so by themselves. When all is done it asks nothing until
-// a pipeline or a next generation comes.
+// keepIndexes builds the configured indexes once their backfills are done, and switches to complete next generations
+// that are configured to switch automatically. When all is done it sleeps until a pipeline or a next generation comes,
+// or an IVFFlat index must be checked.
 func (n *Database) keepIndexes(ctx context.Context, p *pools) {
-	told := "" // why nothing was switched
+	told := "" // last reason not to switch
 	for {
 		n.building.Store(true)
 		known, err := n.indexed(ctx, p)
@@ -84,7 +83,7 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) {
 	}
 }
 
-// indexed returns the pipelines that are set up, where one is configured with an index or is to switch by itself.
+// indexed returns the pipelines that are set up, if one is configured with an index or an automatic switch.
 func (n *Database) indexed(ctx context.Context, p *pools) ([]pipeline.Pipeline, error) {
 	if !slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool { return s.Index != "" || s.AutoSwitch }) {
 		return nil, nil
@@ -92,7 +91,7 @@ func (n *Database) indexed(ctx context.Context, p *pools) ([]pipeline.Pipeline, 
 	return n.loader.Load(ctx, p.work, n.config().Slot.Name)
 }
 
-// buildIndexes builds what can be built now. It reports whether nothing is left to wait for.
+// buildIndexes builds the indexes that can be built now. It reports whether none is left to wait for.
 func (n *Database) buildIndexes(ctx context.Context, p *pools, known []pipeline.Pipeline) (finished bool, err error) {
 	finished = true
 	var problems []error
@@ -101,7 +100,7 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools, known []pipeline.
 		if spec.Index == "" || at < 0 || known[at].Status != pipeline.Active {
 			continue
 		}
-		known[at].Index, known[at].IndexBuild = spec.Index, spec.IndexBuild // which only the configuration says
+		known[at].Index, known[at].IndexBuild = spec.Index, spec.IndexBuild // these are only in the configuration
 		began := time.Now()
 		state, statements, err := indexes.Build(ctx, p.stream, &known[at])
 		switch {
@@ -119,15 +118,16 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools, known []pipeline.
 		case state == indexes.Built:
 			n.o.Log.InfoContext(ctx, "index built", "pipeline", spec.Name, "took_seconds", time.Since(began).Seconds())
 		case state == indexes.Refused:
-			n.o.Log.WarnContext(ctx, "index left to the owner of the table, as this role is not", "pipeline", spec.Name, "sql",
+			n.o.Log.WarnContext(ctx, "only the owner of the table can build the index", "pipeline", spec.Name, "sql",
 				strings.Join(statements, " "))
 		}
 	}
 	return finished, errors.Join(problems...)
 }
 
-// switchComplete has next generations serve that are complete, of pipelines with switch: auto whose configured model is
-// theirs. It reports whether none is left to wait for. One that served before was taken back by hand, and stays so.
+// switchComplete switches to complete next generations of pipelines with switch: auto whose configured model they have.
+// It reports whether none is left to wait for. A generation that served before was switched off by hand, and is
+// skipped.
 func (n *Database) switchComplete(ctx context.Context, p *pools, known []pipeline.Pipeline) (finished bool, err error) {
 	specs := lookup.Configured(n.config(), known)
 	finished = true
@@ -173,7 +173,7 @@ func (n *Database) switchComplete(ctx context.Context, p *pools, known []pipelin
 	return finished, errors.Join(problems...)
 }
 
-// tellComplete has the audit tell of next generations that are complete. It reports whether none is left to wait for.
+// tellComplete writes audit entries about complete next generations. It reports whether none is left to wait for.
 func (n *Database) tellComplete(ctx context.Context, p *pools) bool {
 	known, err := n.loader.Load(ctx, p.work, n.config().Slot.Name)
 	all := err == nil
@@ -187,13 +187,13 @@ func (n *Database) tellComplete(ctx context.Context, p *pools) bool {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		n.o.Log.WarnContext(ctx, "the audit does not tell of the next generation", "error", err)
+		n.o.Log.WarnContext(ctx, "could not write the next generation into the audit", "error", err)
 	}
 	return all
 }
 
-// alike returns an error where a next generation finds fewer of the same rows as the one that serves than it must. They
-// are compared, as model compare does, when nobody has done so within the last hour.
+// alike returns an error if the next generation finds less than least of the rows that the serving one finds. It
+// compares them, as model compare does, unless there is a comparison from the last hour.
 func (n *Database) alike(ctx context.Context, p *pools, next *generations.Generation, least float64) error {
 	if least == 0 {
 		return nil
@@ -217,10 +217,10 @@ func (n *Database) alike(ctx context.Context, p *pools, next *generations.Genera
 	return problem.New(problem.Failed, fmt.Errorf("its next generation finds %.2f of the same rows as the one that "+
 		"serves; to serve by itself it must find %.2f (switch: {auto: {overlap: %[2]v}})", *next.Overlap, least),
 		"embedsidecar model compare "+next.Pipeline+" shows the questions that differ most",
-		"embedsidecar model switch "+next.Pipeline+" has it serve all the same; model drop-old gives it up")
+		"embedsidecar model switch "+next.Pipeline+" switches to it anyway; model drop-old removes it")
 }
 
-// withNext adds the next generations of pipelines, which get the index that these have.
+// withNext adds the next generations of pipelines, with the indexes of these pipelines.
 func withNext(specs []pipeline.Spec, known []pipeline.Pipeline) []pipeline.Spec {
 	all := slices.Clone(specs)
 	for i := range known {

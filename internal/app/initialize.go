@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// Initialize calls setup.Init with what is configured. Of two that begin at the same moment one waits for the other; a
-// sidecar that starts waits as long as it takes, because the other may wait for open transactions.
+// Initialize calls setup.Init with the configuration. It waits while another set-up runs. A sidecar that starts waits
+// without a limit, because the other may wait for open transactions.
 func Initialize(ctx context.Context, c *config.Config, log *slog.Logger, o setup.Options) (setup.Report, error) {
 	o.ReplicationDSN = c.Database.Stream()
 	o.Slot, o.Publication = c.Slot.Name, c.Publication.Name
@@ -27,11 +27,11 @@ func Initialize(ctx context.Context, c *config.Config, log *slog.Logger, o setup
 	return alone(ctx, log, o, setup.Init)
 }
 
-// upgrade calls setup.Upgrade where the schema is of an older version, in the same way. Until then nobody can tell what
-// is set up, and how people have it work.
+// upgrade calls setup.Upgrade, in the same way, if the schema is of an older version. What is set up can only be read
+// afterwards.
 func upgrade(ctx context.Context, log *slog.Logger, o setup.Options) (setup.Report, error) {
 	if err := older(catalog.CheckVersion(ctx, o.Pool)); err == nil {
-		return setup.Report{}, nil // what else there is to say of the schema, its readers say
+		return setup.Report{}, nil // other schema errors are reported where the schema is read
 	}
 	return alone(ctx, log, o, setup.Upgrade)
 }
@@ -44,7 +44,7 @@ func older(err error) error {
 	return nil
 }
 
-// alone calls what sets up, and again while another does.
+// alone calls a set-up function, and retries while another set-up runs.
 func alone(ctx context.Context, log *slog.Logger, o setup.Options,
 	call func(context.Context, setup.Options) (setup.Report, error),
 ) (setup.Report, error) {
@@ -65,20 +65,20 @@ func alone(ctx context.Context, log *slog.Logger, o setup.Options,
 		return done, err
 	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit), backoff.WithNotify(func(err error, _ time.Duration) {
 		if now := time.Now(); now.After(next) {
-			log.WarnContext(ctx, "set-up waits for another", "reason", err)
+			log.WarnContext(ctx, "waiting for another set-up", "reason", err)
 			next = now.Add(again)
 		}
 	}))
 	return done, pointToCheck(err)
 }
 
-// pointToCheck adds to a refusal by the server, of which there may be more behind the first, who tells them all.
+// pointToCheck adds a hint to a server refusal: there may be more problems, and embedsidecar check reports them all.
 func pointToCheck(err error) error {
 	_, permission := errors.AsType[*refusal.PermissionError](err)
 	wrong, configuration := errors.AsType[*refusal.ConfigError](err)
 	connect, connection := errors.AsType[*database.Error](err)
 	if permission || configuration && wrong.Pipeline == "" || connection && connect.Kind == database.Permission {
-		return problem.New(problem.Of(err), err, append(problem.Hints(err), "embedsidecar check tells all at once that is missing")...)
+		return problem.New(problem.Of(err), err, append(problem.Hints(err), "embedsidecar check lists everything that is missing")...)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
-// queries answers queries from now on, on an address.
+// queries starts answering queries on an address.
 func (n *Node) queries(ctx context.Context, address string) (finish func() error, err error) {
 	q := n.o.Config.Queries
 	o := serve.Options{Search: q.SearchTimeout, Version: n.o.Build.Version, Options: gate.Options{
@@ -35,9 +35,9 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 			return nil, problem.New(problem.Usage, err)
 		}
 	case !q.NoAuth:
-		return nil, problem.New(problem.Usage, fmt.Errorf("%s would accept no query: there are neither tokens nor --no-auth", address),
-			"make a token for each who may: embedsidecar token create NAME --tokens-file FILE, and give the file here",
-			"or let everybody on this machine: --no-auth, with a loopback address")
+		return nil, problem.New(problem.Usage, fmt.Errorf("%s would reject every query: neither --tokens-file nor --no-auth is set", address),
+			"make a token for each user: embedsidecar token create NAME --tokens-file FILE, and pass the file here",
+			"or admit every user of this machine: --no-auth, with a loopback address")
 	}
 	server, err := serve.Listen(ctx, o)
 	if err != nil {
@@ -46,7 +46,7 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 	return server.Start(ctx), nil
 }
 
-// administer answers administrators from now on, if the user wants that.
+// administer starts the admin API, if an address is configured.
 func (n *Node) administer(ctx context.Context) (service *admin.Service, finish func() error, err error) {
 	c := n.o.Config
 	var of choice
@@ -63,8 +63,8 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 		return service, func() error { return nil }, nil
 	}
 	if c.Queries.TokensFile == "" {
-		return nil, nil, problem.New(problem.Usage, fmt.Errorf("%s would accept no one: there are no tokens", c.Admin.Listen),
-			"make a token for each who may: embedsidecar token create NAME --role admin --tokens-file FILE, and give the file here")
+		return nil, nil, problem.New(problem.Usage, fmt.Errorf("%s would reject every request: there are no tokens", c.Admin.Listen),
+			"make a token for each user: embedsidecar token create NAME --role admin --tokens-file FILE, and pass the file here")
 	}
 	tokens, err := gate.ReadTokens(c.Queries.TokensFile, n.o.Log)
 	if err != nil {

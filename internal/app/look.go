@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// mostBehind is how many bytes of WAL a slot may keep before its database is looked at.
+	// mostBehind is how many bytes of WAL the slot of a resting database may retain before the database is woken.
 	mostBehind = 64 << 20
-	// passingAtOnce is how many databases are looked at at a time, because it is time.
+	// passingAtOnce is how many databases may be awake at a time only because their check is due.
 	passingAtOnce = 4
 )
 
-// looks is how often a database is looked at when it rests.
+// looks returns how long a database rests at most before it is checked.
 func (t *tenant) looks() time.Duration { return t.in.cfg.Load().Tenants.Look }
 
 // rest reports whether there are so many databases that quiet ones rest.
@@ -26,8 +26,7 @@ func (s *several) rest() bool {
 	return len(s.list) > s.cfg.Load().Tenants.Awake
 }
 
-// look wakes the databases that rest where something changes, and those that are to be looked at. It reports whether
-// any rest.
+// look wakes the resting databases that have changes or whose check is due. It reports whether any rest.
 func (s *several) look(ctx context.Context) bool {
 	type group struct {
 		tenants          []*tenant
@@ -52,12 +51,12 @@ func (s *several) look(ctx context.Context) bool {
 		asking, cancel := context.WithTimeout(ctx, lookTimeout)
 		list, err := s.finder.Activity(asking, server, g.databases, g.slots)
 		cancel()
-		if err != nil && ctx.Err() == nil { // Find tells of it
-			s.n.o.Log.DebugContext(ctx, "databases that rest not looked at", "error", err)
+		if err != nil && ctx.Err() == nil { // Find reports it
+			s.n.o.Log.DebugContext(ctx, "could not check the resting databases", "error", err)
 		}
 		for _, t := range g.tenants {
 			at := slices.IndexFunc(list, func(a tenants.Activity) bool { return a.Database == t.Local })
-			if rest := t.resting.Load(); rest != nil && at >= 0 { // one that is gone is let go
+			if rest := t.resting.Load(); rest != nil && at >= 0 { // a database that is gone is skipped
 				s.judge(t, rest, list[at], on)
 			}
 		}
@@ -65,25 +64,25 @@ func (s *several) look(ctx context.Context) bool {
 	return len(servers) > 0
 }
 
-// judge wakes one where something changes, or where it is time. on: quiet databases rest.
+// judge wakes a database that has changes or whose check is due. on: quiet databases rest.
 func (s *several) judge(t *tenant, rest *resting, is tenants.Activity, on bool) {
 	switch {
 	case !on || is.Called || is.Behind == nil || is.Others == 0 && rest.base != nil && *rest.base != is.Changes:
 		sleep.Wake(rest.wake)
 	case time.Now().After(rest.until) || *is.Behind > mostBehind:
-		if s.passing() < passingAtOnce { // others first
+		if s.passing() < passingAtOnce { // otherwise it waits for its turn
 			t.passing.Store(true)
 			sleep.Wake(rest.wake)
 		}
 	case is.Others > 0:
-		rest.base = nil // what they change is theirs to work
+		rest.base = nil // other sidecars process these changes
 	case rest.base == nil && is.Ours == 0:
 		rest.base = &is.Changes
 		sleep.Wake(rest.left)
 	}
 }
 
-// passing counts the databases that are looked at because it is time.
+// passing counts the databases that are awake because their check is due.
 func (s *several) passing() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

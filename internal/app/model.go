@@ -28,14 +28,14 @@ import (
 // ModelChange asks for the next generation of a pipeline.
 type ModelChange struct {
 	Pipeline string
-	To       pipeline.ModelName // "": as the configuration has it
-	Recipe   *pipeline.Spec     // nil: it stays
-	Beside   bool               // the recipe is that of the configuration
+	To       pipeline.ModelName // "": the configured one
+	Recipe   *pipeline.Spec     // nil: unchanged
+	Beside   bool               // take the recipe from the configuration
 	DryRun   bool
-	Estimate bool // say what its backfill will take
+	Estimate bool // estimate its backfill
 }
 
-// ModelChanged is what was made, or would be.
+// ModelChanged is the result of a model change; in a dry run, the expected result.
 type ModelChanged struct {
 	setup.Report
 
@@ -43,10 +43,10 @@ type ModelChanged struct {
 	Next     setup.Generation
 	About    embed.Description
 	Estimate *estimate.Estimate
-	Depends  []string // on the present vectors
+	Depends  []string // objects that depend on the present vectors
 }
 
-// Plan is what a dry run with an estimate has found, for people and programs.
+// Plan returns the findings of a dry run with an estimate.
 func (m *ModelChanged) Plan() generations.Plan {
 	p := generations.Plan{
 		From: cmp.Or(m.Next.Live.Model, m.Next.Live.Plugin),
@@ -61,7 +61,7 @@ func (m *ModelChanged) Plan() generations.Plan {
 	return p
 }
 
-// locksOf says what is locked by a change, and for how long.
+// locksOf lists the locks that a model change takes, and for how long.
 func locksOf(next *pipeline.Spec) []string {
 	if next.InSource() {
 		return []string{
@@ -76,8 +76,7 @@ func locksOf(next *pipeline.Spec) []string {
 	}
 }
 
-// ChangeModel makes the next generation of a pipeline beside the one that serves. Done twice, it does nothing the
-// second time.
+// ChangeModel makes the next generation of a pipeline beside the one that serves. It is idempotent.
 func ChangeModel(ctx context.Context, n Options, o ModelChange) (done ModelChanged, err error) {
 	by, err := n.equip(ctx)
 	if err != nil {
@@ -131,8 +130,7 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 	return done, err
 }
 
-// changeModels begins the changes of models that are configured. One that cannot be made waits, and its pipeline works
-// on with the model that serves.
+// changeModels starts the configured model changes. If one fails, its pipeline keeps the current model and waits.
 func (n *Database) changeModels(ctx context.Context, so setup.Options, changes []resolve.ModelChange) error {
 	for _, c := range changes {
 		done, err := changeModel(ctx, n.options(), equipment{pool: so.Pool, owner: so.Pool, plugins: n.plugins}, ModelChange{
@@ -158,7 +156,7 @@ func (n *Database) changeModels(ctx context.Context, so setup.Options, changes [
 	return nil
 }
 
-// planModel is ChangeModel of a sidecar that runs, for a plan.
+// planModel plans a model change in a running sidecar.
 func (n *Database) planModel(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
 ) (generations.Plan, error) {
 	done, err := changeModel(ctx, n.options(), equipment{pool: pool, owner: pool, plugins: n.plugins}, ModelChange{
@@ -170,7 +168,8 @@ func (n *Database) planModel(ctx context.Context, pool *pgxpool.Pool, name strin
 	return done.Plan(), nil
 }
 
-// CompareModel asks the generations of a pipeline the same questions; without any the texts of some rows.
+// CompareModel asks both generations of a pipeline the same questions. Without questions it uses the texts of some
+// rows.
 func CompareModel(ctx context.Context, n Options, name string, questions []compare.Question) (r compare.Result,
 	err error,
 ) {
@@ -218,7 +217,7 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 		}
 	}
 	ask := query.Embedder(plugins)
-	for _, p := range both { // what a model takes to start is not what a question takes
+	for _, p := range both { // the time to start a model is no query time
 		if _, err := ask(ctx, p, questions[0].Text); err != nil {
 			return r, err
 		}
@@ -237,11 +236,11 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 	return r, err
 }
 
-// target is the model to change to: what is asked for, or else what the configuration has for the pipeline.
+// target returns the model to change to: the requested one, or else the configured one.
 func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (pipeline.ModelName, error) {
 	if to != (pipeline.ModelName{}) {
 		to.Plugin = cmp.Or(to.Plugin, c.PluginOf(to.Model))
-		if err := c.Known(to.Plugin, to.Model); err != nil { // no other sidecar could tell it from the work of a stranger
+		if err := c.Known(to.Plugin, to.Model); err != nil { // no other sidecar could find it
 			return to, problem.New(problem.Usage, err, "put the folder into the folder of models (--model-dir), and give its name",
 				"or name it under models in the file of every sidecar")
 		}
@@ -254,7 +253,7 @@ func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (p
 	return spec.ModelName(), nil
 }
 
-// configured is a pipeline as the configuration has it, or nil.
+// configured returns a pipeline as configured, or nil.
 func configured(c *config.Config, live *pipeline.Pipeline) *pipeline.Spec {
 	specs := lookup.Configured(c, []pipeline.Pipeline{*live})
 	at := slices.IndexFunc(specs, func(s pipeline.Spec) bool { return s.Name == live.Name })

@@ -1,6 +1,6 @@
-// Package app is the running program: it owns what lives while the program lives, connections, embedders, the sidecar,
-// the listeners and the indexes that are built, and ends all of it in order. It prints nothing, parses nothing and
-// reads no environment; what a person may want to hear on the way it tells through Options.
+// Package app is the running program. It owns connections, embedders, the sidecar, listeners and index builds, and
+// closes them in order. It prints nothing, parses nothing and reads no environment. Messages for the user go through
+// Options.
 package app
 
 import (
@@ -26,7 +26,7 @@ type Node struct {
 	o       Options
 	one     *Database       // nil: there are several
 	several *several        // nil: there is one
-	none    *observe.Source // of several: how the program stands, apart from them
+	none    *observe.Source // with several databases: the status of the program itself
 }
 
 func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
@@ -54,8 +54,7 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 	return n
 }
 
-// Snapshot tells how the program stands, from what is known: it asks nobody. It takes the locks that the work of the
-// parts takes: while one of them is not given back, it does not return.
+// Snapshot returns the status of the program without queries. It blocks while a part of the program holds its lock.
 func (n *Node) Snapshot() observe.Snapshot {
 	if n.one == nil {
 		return n.none.Snapshot()
@@ -63,7 +62,7 @@ func (n *Node) Snapshot() observe.Snapshot {
 	return n.one.source.Snapshot()
 }
 
-// databases are those that are worked now.
+// databases returns the databases that run now.
 func (n *Node) databases() []*Database {
 	if n.several == nil {
 		return []*Database{n.one}
@@ -77,14 +76,15 @@ func (n *Node) databases() []*Database {
 	return list
 }
 
-// Plugins are the embedders in use. Run closes them at its end; a program that does not run it does.
+// Plugins returns the embedders in use. Run closes them at its end. A program that does not call Run closes them
+// itself.
 func (n *Node) Plugins() *embedders.Pool { return n.plugins }
 
-// Reload has plugins start again beside themselves and take over, for somebody, whose name goes into the audit where
-// there is a database. No names mean all that are in use.
+// Reload starts new plugin processes, which replace the running ones. No names mean all plugins in use. by is the user
+// name for the audit.
 func (n *Node) Reload(ctx context.Context, by string, plugins []string) []control.Reloaded {
 	list := n.plugins.Reload(ctx, plugins)
-	// The caller may have gone; it is done all the same.
+	// The audit entry is written even if the caller has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
 	for _, db := range n.databases() {
@@ -93,14 +93,14 @@ func (n *Node) Reload(ctx context.Context, by string, plugins []string) []contro
 			continue
 		}
 		if err := verbs.New(pool, by).NoteReloads(ctx, list); err != nil {
-			db.o.Log.WarnContext(ctx, "the audit does not tell of reloaded plugins", "by", by, "error", err)
+			db.o.Log.WarnContext(ctx, "could not write the reload of plugins into the audit", "by", by, "error", err)
 		}
 	}
 	return list
 }
 
-// Configure takes over the configuration as it is written down now, for somebody, whose name goes into the audit with
-// the action: all of it, or nothing, where something stands in the way.
+// Configure reads the configuration again and applies all of it, or nothing if something prevents that. Several
+// databases decide separately. action and by go into the audit.
 func (n *Node) Configure(ctx context.Context, action, by string) control.Configured {
 	if n.several != nil {
 		return n.several.configure(ctx, action, by, false)
@@ -108,11 +108,11 @@ func (n *Node) Configure(ctx context.Context, action, by string) control.Configu
 	return n.one.Configure(ctx, action, by)
 }
 
-// auditTimeout is how long the entry of something that is done may take.
+// auditTimeout limits the write of an audit entry.
 const auditTimeout = 10 * time.Second
 
-// begin opens what stands around the work: probes and metrics, and the control socket. The function it returns closes
-// them, and then the plugins, which an error has closed already.
+// begin opens probes, metrics and the control socket. The returned function closes them, and then the plugins. After an
+// error the plugins are already closed.
 func (n *Node) begin(ctx context.Context) (end func() error, err error) {
 	stop, err := n.observer.Listen(ctx)
 	if err != nil {
@@ -125,8 +125,8 @@ func (n *Node) begin(ctx context.Context) (end func() error, err error) {
 	}, nil
 }
 
-// control opens the socket through which programs of the same user see and reload what runs. One that cannot be had is
-// no reason not to run. The function it returns closes it.
+// control opens the socket through which programs of the same user inspect and reload this process. A failure is only
+// logged. The returned function closes the socket.
 func (n *Node) control(ctx context.Context) (stop func()) {
 	serving, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -156,7 +156,7 @@ func (n *Node) control(ctx context.Context) (stop func()) {
 		},
 	})
 	if err != nil {
-		n.o.Log.WarnContext(ctx, "no control socket: plugins reload and plugins list cannot reach this sidecar, SIGHUP does",
+		n.o.Log.WarnContext(ctx, "no control socket: plugins reload and plugins list cannot reach this sidecar; use SIGHUP",
 			"error", err)
 	} else {
 		wg.Go(func() {

@@ -15,27 +15,27 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// Options say what a Node is made of.
+// Options are the parts and callbacks of a Node.
 type Options struct {
 	Config *config.Config
 	Find   config.Finder
 	Log    *slog.Logger
-	Redact func(string) string // takes what is secret out of a text
+	Redact func(string) string // removes secrets from a text
 	Build  observe.Build
 	Host   string          // the machine's name; "": not known
 	Trace  *trace.Provider // nil: nothing is traced
 
-	// Working is called when the start is over. nil: nobody waits for that.
+	// Working is called when the start is complete. It may be nil.
 	Working func(ctx context.Context)
-	// Setup is told what a set-up made, and what somebody should know of it. nil: nobody is told.
+	// Setup gets the report of each set-up. It may be nil.
 	Setup func(setup.Report)
-	// Warn is told what somebody should know of what is set up, and works otherwise than the configuration has it.
+	// Warn gets warnings about set-ups that differ from the configuration. It may be nil.
 	Warn func(what string)
-	// Reread reads the configuration as it is written down now. nil: it is what it was at the start.
+	// Reread reads the configuration again. nil: it does not change.
 	Reread func() (*config.Config, error)
 }
 
-// source is where plugins and models are found.
+// source returns where plugins and models are found.
 func (n *Options) source() embedders.Source {
 	return embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact}
 }
@@ -43,28 +43,28 @@ func (n *Options) source() embedders.Source {
 // RunOptions say how far a run goes.
 type RunOptions struct {
 	NoInit bool // set nothing up
-	Role   Role // what of the work is this process's
+	Role   Role // which part of the work this process does
 
-	// Reached makes the run end when everything that is committed at its start is worked. It is told how far the run
-	// came, and its error is that of the run. nil: the run goes on until it is told to stop.
+	// Reached makes the run end when everything committed at its start is processed. It gets how far the run came, and
+	// returns the error of the run. nil: the run goes on until ctx ends.
 	Reached func(ctx context.Context, r Reached) error
 }
 
-// Role is what of the work a process does: all of it, or one half beside processes that do the other. Any number of
-// each may share a slot; the queue is between them.
+// Role is the part of the work that a process does: all of it, or one half. Other processes do the other half. Any
+// number of each may share a slot; the queue connects them.
 type Role string
 
 // The roles.
 const (
 	All    Role = "all"
-	Stream Role = "stream" // reads the slot and fills the queue; it sets nothing up and needs no plugin
-	Work   Role = "work"   // works the queue, and never reads the slot
+	Stream Role = "stream" // reads the slot and fills the queue; needs no plugin and sets up nothing
+	Work   Role = "work"   // processes the queue; never reads the slot
 )
 
-// Reached is how far a run has come that ends by itself.
+// Reached is how far a run came that ends by itself.
 type Reached struct {
 	Pool  *pgxpool.Pool
 	LSN   pglogrepl.LSN // what was committed at its start
 	State report.CaughtUp
-	Err   error // why it did not come further
+	Err   error // why it stopped early
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// upgraded brings a schema of an older version to this program's, or waits until its owner has done so. Who is to catch
-// up and end does not wait.
+// upgraded upgrades a schema of an older version, or waits until the schema's owner has done so. A run with Reached
+// does not wait.
 func (n *Database) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 	const pause, again = time.Second, time.Minute
 	try := func(ctx context.Context) (setup.Report, error) {
@@ -33,7 +33,7 @@ func (n *Database) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 			if problem.Of(err) == problem.Connect {
 				return setup.Report{}, err
 			}
-			return setup.Report{}, nil // what else there is to say of the schema, its readers say
+			return setup.Report{}, nil // other schema errors are reported where the schema is read
 		}
 		if o.NoInit || o.Role == Stream {
 			return setup.Report{}, old
@@ -54,7 +54,7 @@ func (n *Database) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 		}
 		n.source.Wait(err)
 		if now := time.Now(); now.Sub(told) > again {
-			n.o.Log.WarnContext(ctx, "waits for the schema to be upgraded", "reason", err, "hints", problem.Hints(err))
+			n.o.Log.WarnContext(ctx, "waiting for the schema to be upgraded", "reason", err, "hints", problem.Hints(err))
 			told = now
 		}
 		if !sleep.For(ctx, pause) {
@@ -63,8 +63,8 @@ func (n *Database) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 	}
 }
 
-// prepare sets up what is missing, unless told not to, and makes sure that there is something to work on. What one
-// pipeline lacks keeps no other from its work: what became of each is in n.deployed.
+// prepare sets up what is missing, unless NoInit or the role forbids that, and checks that there is work to do. A
+// pipeline that fails does not stop the others. n.deployed has the state of each.
 func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	slot := n.config().Slot.Name
 	ours, err := n.loader.Load(ctx, p.work, slot)
@@ -79,7 +79,7 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	}
 	specs := lookup.Configured(n.config(), ours)
 	if len(specs) == 0 && len(ours) == 0 && len(n.config().InSchemas()) > 0 {
-		var streams bool // else nobody would read its slot
+		var streams bool // a slot that exists must be read, even without pipelines
 		if err == nil {
 			err = p.work.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1)", slot).
 				Scan(&streams)
@@ -90,7 +90,7 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	} else if len(specs) == 0 && len(ours) == 0 && !asked {
 		class := problem.Usage
 		if o.NoInit || o.Role == Stream {
-			class = problem.NotSetUp // they are another's to set up, and may come
+			class = problem.NotSetUp // another process sets them up, perhaps later
 		}
 		return problem.New(class, fmt.Errorf("there are no pipelines: none is configured, and none is set up for slot %q",
 			slot),
@@ -114,13 +114,13 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 		}
 		return n.accept(ctx, p, o, specs, ours)
 	}
-	if err == nil { // others shall see what is configured here before it is set up
+	if err == nil { // other sidecars must see the configuration before the set-up
 		n.declare(ctx, p.work)
 	}
 	return n.setUp(ctx, p, specs, ours, true)
 }
 
-// accept takes the pipelines as they are set up, where this process sets none up.
+// accept takes the pipelines as they are set up. Processes that set up nothing call it.
 func (n *Database) accept(ctx context.Context, p *pools, o RunOptions, specs []pipeline.Spec, ours []pipeline.Pipeline,
 ) error {
 	there := 0
@@ -142,7 +142,8 @@ func (n *Database) accept(ctx context.Context, p *pools, o RunOptions, specs []p
 	return nil
 }
 
-// notSetUp notes which pipelines are not set up, where this process sets none up, and returns the first one's error.
+// notSetUp notes which pipelines are not set up, and returns the first one's error. Processes that set up nothing call
+// it.
 func (n *Database) notSetUp(specs []pipeline.Spec, ours []pipeline.Pipeline) (first error) {
 	for _, spec := range specs {
 		if lookup.Find(ours, spec.Name) >= 0 {
@@ -162,8 +163,8 @@ func (n *Database) notSetUp(specs []pipeline.Spec, ours []pipeline.Pipeline) (fi
 	return first
 }
 
-// setUp sets up what the pipelines lack. Those that cannot be set up are left out: it fails where none is left. With
-// fresh the configuration has come now.
+// setUp sets up what the pipelines lack. It leaves out those that fail, and returns an error if none is left. fresh:
+// the configuration is new.
 func (n *Database) setUp(ctx context.Context, p *pools, specs []pipeline.Spec, ours []pipeline.Pipeline,
 	fresh bool,
 ) error {
@@ -179,7 +180,7 @@ func (n *Database) setUp(ctx context.Context, p *pools, specs []pipeline.Spec, o
 	}
 }
 
-// setUpNamed is setUp, which fails if schemas exchange their names meanwhile.
+// setUpNamed is one try of setUp. It fails if schemas swap their names meanwhile.
 func (n *Database) setUpNamed(ctx context.Context, p *pools, specs []pipeline.Spec,
 	ours []pipeline.Pipeline, fresh bool,
 ) error {
@@ -208,7 +209,7 @@ func (n *Database) setUpNamed(ctx context.Context, p *pools, specs []pipeline.Sp
 		Pool: p.owner(), Specs: able, Descriptions: described, Starting: true,
 		Held: n.holders(ctx, p.work, fresh),
 	}
-	if so.Pool == p.work { // as the same role
+	if so.Pool == p.work { // the same role
 		so.Loader = &n.loader
 	}
 	failed, err := n.initialize(ctx, so, specs, ours)
@@ -221,13 +222,13 @@ func (n *Database) setUpNamed(ctx context.Context, p *pools, specs []pipeline.Sp
 	return nil
 }
 
-// initialize sets up pipelines, without those that stand in the way of the others. failed is what these lack.
+// initialize sets up pipelines. It leaves out those that block the others; failed is their error.
 func (n *Database) initialize(ctx context.Context, so setup.Options, specs []pipeline.Spec, ours []pipeline.Pipeline,
 ) (failed, err error) {
 	for {
 		done, err := Initialize(ctx, n.config(), n.o.Log, so)
 		if len(specs) == 0 || failed != nil || n.deployed.settled {
-			done.Others = nil // all that is set up is meant; or they were told
+			done.Others = nil // without configured pipelines all are meant; otherwise they were reported before
 		}
 		n.o.Setup(done)
 		if err == nil {
@@ -236,7 +237,7 @@ func (n *Database) initialize(ctx context.Context, so setup.Options, specs []pip
 		}
 		sick := refusal.Culprits(err)
 		rest := slices.DeleteFunc(slices.Clone(so.Specs), func(s pipeline.Spec) bool { return sick[s.Name] != nil })
-		failed = cmp.Or(failed, err) // the first names all that stands in the way
+		failed = cmp.Or(failed, err) // the first error names all obstacles
 		if ctx.Err() != nil || len(rest) == len(so.Specs) || !n.othersWork(rest, specs, ours, sick) {
 			return nil, failed
 		}
@@ -247,19 +248,19 @@ func (n *Database) initialize(ctx context.Context, so setup.Options, specs []pip
 	}
 }
 
-// tellWaits logs that pipelines cannot work as they are configured, once for each reason.
+// tellWaits logs that pipelines cannot work as configured, once for each reason.
 func (n *Database) tellWaits(ctx context.Context, err error) {
 	before := n.deployed.failed
 	n.deployed.failed = err
 	if err == nil || before != nil && before.Error() == err.Error() {
 		return
 	}
-	n.o.Log.ErrorContext(ctx, "a pipeline cannot be set up now: it is tried again, and the others go on",
+	n.o.Log.ErrorContext(ctx, "could not set up a pipeline: retrying; the others go on",
 		"error", err, "hints", problem.Hints(err))
 }
 
-// othersWork reports whether some pipeline may work beside those that are sick: one that can be set up, or one that is,
-// even a sick one that is set up as it is configured.
+// othersWork reports whether a pipeline can work in spite of the sick ones: one that can be set up, one that is set up,
+// or a sick one that is set up as configured.
 func (n *Database) othersWork(rest, specs []pipeline.Spec, ours []pipeline.Pipeline, sick map[string]error) bool {
 	return len(rest) > 0 || slices.ContainsFunc(ours, func(p pipeline.Pipeline) bool {
 		return p.Status == pipeline.Active && (sick[p.Name] == nil || slices.ContainsFunc(specs,
@@ -267,16 +268,16 @@ func (n *Database) othersWork(rest, specs []pipeline.Spec, ours []pipeline.Pipel
 	})
 }
 
-// warn tells what somebody should know, if there is anything.
+// warn passes a warning on, unless it is empty.
 func (n *Database) warn(what string) {
 	if what != "" {
 		n.o.Warn(what)
 	}
 }
 
-// describe asks the embedders of the configured pipelines what they are. One that cannot be had must not keep
-// the others from work: its pipelines are left out, and are set up when it can. Not so when a person must mend
-// something and nothing else would work meanwhile.
+// describe asks the embedders of the configured pipelines for their descriptions. If an embedder is unavailable, its
+// pipelines are left out and set up later. That is an error if no other pipeline can work and either one of them is not
+// set up yet or a user must fix the embedder.
 func (n *Database) describe(ctx context.Context, specs []pipeline.Spec, stored []pipeline.Pipeline,
 ) ([]pipeline.Spec, map[string]embed.Description, error) {
 	described, failed := n.plugins.DescribeEach(ctx, specs)
@@ -306,13 +307,13 @@ func (n *Database) describe(ctx context.Context, specs []pipeline.Spec, stored [
 	if ctx.Err() != nil || !others && (!known || problem.Of(err) == problem.Usage) {
 		return nil, nil, err
 	}
-	n.o.Log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err,
+	n.o.Log.ErrorContext(ctx, "an embedder is unavailable: its pipelines wait", "error", err,
 		"hints", problem.Hints(err))
 	return able, described, nil
 }
 
-// workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar
-// lets such a pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
+// workable looks for a pipeline whose embedder is unavailable, or is not the one that made its vectors. A sidecar lets
+// such a pipeline wait for the user. A run that ends by itself would wait forever.
 func (n *Database) workable(ctx context.Context, pool *pgxpool.Pool) error {
 	pipelines, err := n.loader.Load(ctx, pool, n.config().Slot.Name)
 	if err != nil {
@@ -320,7 +321,7 @@ func (n *Database) workable(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	for i := range pipelines {
 		if !pipelines[i].Enabled || pipelines[i].Status != pipeline.Active {
-			continue // told at the end, not waited for
+			continue // reported at the end, not waited for
 		}
 		if _, err := n.plugins.Matching(ctx, &pipelines[i]); err != nil && ctx.Err() == nil &&
 			problem.Of(err) == problem.Usage {

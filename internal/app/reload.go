@@ -18,17 +18,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// run is what works while the program runs, and what a change of the configuration reaches.
+// run is the running work of a database, which a new configuration changes.
 type run struct {
 	p       *pools
 	o       RunOptions
 	service *admin.Service
-	again   chan struct{} // the sidecar is to begin again, with what is configured now
-	quiet   chan *resting // the sidecar is to end for a while
+	again   chan struct{} // the sidecar must restart with the new configuration
+	quiet   chan *resting // the sidecar must stop for a rest
 
 	mu      sync.Mutex
 	sidecar *sidecar.Sidecar // nil: there is none now
-	leaving []func() error   // ends embedders that nothing names any more, when the sidecar that may use them has ended
+	leaving []func() error   // closes embedders that are no longer configured, once the sidecar has ended
 }
 
 func (r *run) follows(s *sidecar.Sidecar) {
@@ -37,7 +37,7 @@ func (r *run) follows(s *sidecar.Sidecar) {
 	r.sidecar = s
 }
 
-// reload has the sidecar look at its pipelines, which the next one does anyway.
+// reload makes the sidecar read its pipelines again. The next sidecar does that anyway.
 func (r *run) reload() {
 	r.mu.Lock()
 	s := r.sidecar
@@ -49,14 +49,14 @@ func (r *run) reload() {
 	s.Reload()
 }
 
-// leaves notes what ends embedders.
+// leaves stores a function that closes embedders.
 func (r *run) leaves(end func() error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leaving = append(r.leaving, end)
 }
 
-// leave ends the embedders that nothing names any more.
+// leave closes the embedders that are no longer configured.
 func (r *run) leave() error {
 	r.mu.Lock()
 	list := r.leaving
@@ -65,7 +65,7 @@ func (r *run) leave() error {
 	return errors.Join(lists.Map(list, func(end func() error) error { return end() })...)
 }
 
-// work runs sidecars, one after the other: a new one when what they are started with is configured otherwise.
+// work runs sidecars, one after another. It starts a new one when settings of the current one change.
 func (n *Database) work(ctx context.Context, r *run) (err error) {
 	defer func() { err = errors.Join(err, r.leave()) }()
 	for {
@@ -78,13 +78,13 @@ func (n *Database) work(ctx context.Context, r *run) (err error) {
 			return classified(err)
 		}
 		if err := r.leave(); err != nil {
-			n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
+			n.o.Log.WarnContext(ctx, "a plugin did not stop cleanly", "error", err)
 		}
-		n.o.Log.InfoContext(ctx, "the sidecar begins again, as it is configured now")
+		n.o.Log.InfoContext(ctx, "restarting the sidecar with the new configuration")
 	}
 }
 
-// workOnce runs one sidecar until it ends or is to begin again. It returns a *resting if that is not now.
+// workOnce runs one sidecar until it ends or must restart. It returns a *resting if the database is to rest.
 func (n *Database) workOnce(ctx context.Context, s *sidecar.Sidecar, r *run) (bool, error) {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -107,7 +107,7 @@ func (n *Database) workOnce(ctx context.Context, s *sidecar.Sidecar, r *run) (bo
 	}
 }
 
-// Plan tells what the configuration would change as it is written down now.
+// Plan reads the configuration again and reports what it would change.
 func (n *Database) Plan(ctx context.Context) (control.Configured, error) {
 	r := n.running.Load()
 	if r == nil || n.o.Reread == nil {
@@ -127,10 +127,10 @@ func (n *Database) Plan(ctx context.Context) (control.Configured, error) {
 }
 
 func errStarting() error {
-	return problem.New(problem.Conflict, errors.New("the program starts: it has no pipelines yet"), "ask again in a moment")
+	return problem.New(problem.Conflict, errors.New("the program is starting: it has no pipelines yet"), "ask again in a moment")
 }
 
-// answer completes what is told of a draft.
+// answer completes the report of a draft.
 func (n *Database) answer(d *draft, err error) control.Configured {
 	told := d.told
 	switch {
@@ -143,15 +143,15 @@ func (n *Database) answer(d *draft, err error) control.Configured {
 	return told.Filled()
 }
 
-// passing reports whether something failed because the server is away: the same may succeed later. For a lock it was
-// waited long enough, and what takes too long would again.
+// passing reports whether something failed because the server is away, so that it may succeed later. Lock timeouts and
+// deadlines do not count: their wait was long enough.
 func passing(err error) bool {
 	return problem.Of(err) == problem.Connect ||
 		database.IsTransient(err) && !database.LockedOut(err) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// Configure takes over the configuration as it is written down now, for somebody, whose name goes into the audit with
-// the action: all of it, or nothing, where something stands in the way.
+// Configure reads the configuration again and applies all of it, or nothing if something prevents that. action and by
+// go into the audit.
 func (n *Database) Configure(ctx context.Context, action, by string) control.Configured {
 	r := n.running.Load()
 	if r == nil || n.o.Reread == nil {
@@ -174,7 +174,7 @@ func (n *Database) Configure(ctx context.Context, action, by string) control.Con
 	return told
 }
 
-// tellConfigured tells the log, the audit and anyone who looks what became of a configuration.
+// tellConfigured reports the result of a configuration to the log, the audit and the status.
 func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string, told control.Configured, err error) {
 	dep := &n.deployed
 	dep.mu.Lock()
@@ -199,12 +199,11 @@ func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string
 			"needs_restart", told.NeedsRestart, "removed", told.Removed, "warnings", told.Warnings)
 	}
 	if err := note(ctx, r.p.work, action, "", by, told, err); err != nil && ctx.Err() == nil {
-		n.o.Log.WarnContext(ctx, "the audit does not tell of the configuration", "error", err)
+		n.o.Log.WarnContext(ctx, "could not write the configuration into the audit", "error", err)
 	}
 }
 
-// take has a draft take the place of the configuration in force: what is new is set up first, and what is gone is taken
-// away last.
+// take puts a draft in force. It sets up new pipelines first, and removes dropped ones last.
 func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 	before, leave := n.config(), d.leave
 	if leave == nil {
@@ -233,20 +232,20 @@ func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 	if config.OnlyPipelines(d.told.Changed) {
 		r.reload()
 	} else {
-		sleep.Wake(r.again) // it is about to
+		sleep.Wake(r.again)
 	}
 	sleep.Wake(n.besides)
 	return nil
 }
 
-// use has all parts work by a configuration.
+// use passes a configuration to all parts.
 func (n *Database) use(r *run, c *config.Config) {
 	n.cfg.Store(c)
 	n.backend.Use(c)
 	r.service.Use(c)
 }
 
-// restore goes back to the configuration of before, but for embedders that are shared.
+// restore goes back to the configuration before, except for shared embedders.
 func (n *Database) restore(ctx context.Context, r *run, before *config.Config, shared bool) error {
 	n.use(r, before)
 	leave := func() error { return nil }
@@ -260,8 +259,7 @@ func (n *Database) restore(ctx context.Context, r *run, before *config.Config, s
 	return errors.Join(err, leave())
 }
 
-// removeAll takes pipelines away; their vectors stay. One that cannot be taken away works on: the configuration is in
-// force without it.
+// removeAll removes pipelines; their vectors stay. A pipeline that cannot be removed works on without being configured.
 func (n *Database) removeAll(ctx context.Context, r *run, told *control.Configured) {
 	var removed []string
 	for _, name := range told.Removed {
@@ -270,14 +268,14 @@ func (n *Database) removeAll(ctx context.Context, r *run, told *control.Configur
 			removed = append(removed, name)
 			continue
 		}
-		n.o.Log.ErrorContext(ctx, "a pipeline that is configured no more could not be removed", "pipeline", name, "error", err,
+		n.o.Log.ErrorContext(ctx, "could not remove a pipeline that is no longer configured", "pipeline", name, "error", err,
 			"hints", problem.Hints(err))
 		told.Warnings = append(told.Warnings, n.o.Redact(database.Words(err)), Unconfigured(name))
 	}
 	told.Removed = removed
 }
 
-// costs estimates what the pipelines of a draft take that are new.
+// costs estimates the new pipelines of a draft.
 func (n *Database) costs(ctx context.Context, r *run, d *draft) (costs []control.Cost, warnings []string) {
 	warnings = d.told.Warnings
 	for _, spec := range d.specs {
@@ -286,7 +284,7 @@ func (n *Database) costs(ctx context.Context, r *run, d *draft) (costs []control
 		name := spec.Name
 		next, changes := d.next[name]
 		if !described || at >= 0 && !changes && SameTexts(spec, d.ours[at].Spec) {
-			continue // what another rule of what counts costs, a warning says
+			continue // warnings report what other changes cost
 		}
 		if changes {
 			spec = next

@@ -20,29 +20,29 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Where there are more databases than tenants.awake, a quiet one rests: its sidecar ends, and so do its connections.
-// One session per server looks each second whether rows were changed there, by the counters of the server. They are
-// not all: what the slot and the queue have is looked at when all sessions have left, and after tenants.look.
+// If there are more databases than tenants.awake, quiet ones rest: their sidecars and connections end. One session per
+// server reads the server's change counters each second. The counters miss some changes, so the slot and the queue are
+// checked when all sessions have left, and after tenants.look.
 const (
-	// passingFor is how long a database is worked at least that rested for long.
+	// passingFor is the minimum run time of a database after a long rest.
 	passingFor = 2 * time.Second
-	// lookTimeout is for a question about databases that rest.
+	// lookTimeout limits a query about resting databases.
 	lookTimeout = 10 * time.Second
 )
 
-// mayRest reports whether a database may rest at all: its server tells of it, and no pooler keeps its sessions.
+// mayRest reports whether a database may rest at all: its server reports changes, and no pooler keeps its sessions.
 func (n *Database) mayRest(r *run) bool {
 	return n.among != nil && n.among.Server != "" && r.o.Role == All && !database.Pooled(r.p.work)
 }
 
-// quietAfter is how long nothing changes before the database rests.
+// quietAfter is how long nothing must change before the database rests.
 func (n *Database) quietAfter() time.Duration {
 	const share = 5
 	return n.among.looks() / share
 }
 
-// keepQuiet has the database rest when nothing has changed for a while; for a short one where it rested before, since
-// what woke it may be no change of a pipeline's rows.
+// keepQuiet makes the database rest when nothing has changed for a while. After a rest the while is shorter, because it
+// may not have been a change of a pipeline's rows that woke the database.
 func (n *Database) keepQuiet(ctx context.Context, r *run) {
 	moved, since, passing := int64(0), time.Now(), n.passing
 	defer n.among.passing.Store(false)
@@ -62,7 +62,7 @@ func (n *Database) keepQuiet(ctx context.Context, r *run) {
 		}
 		rest, err := n.quiet(ctx, r)
 		if err != nil && ctx.Err() == nil {
-			n.o.Log.DebugContext(ctx, "the database does not rest", "error", err)
+			n.o.Log.DebugContext(ctx, "the database cannot rest", "error", err)
 		}
 		if rest != nil {
 			select {
@@ -75,8 +75,8 @@ func (n *Database) keepQuiet(ctx context.Context, r *run) {
 	}
 }
 
-// moves returns a counter, 0 at the start, that grows when rows of pipelines change or someone asks, and whether the
-// stream runs. Transactions do not count: those before a restart come again, and before PostgreSQL 15 all come.
+// moves returns a counter that grows when rows of pipelines change or a query is asked, and whether the stream runs.
+// Transactions do not count: those before a restart come again, and before PostgreSQL 15 all are sent.
 func (r *run) moves() (n int64, streams bool) {
 	r.mu.Lock()
 	s := r.sidecar
@@ -92,7 +92,7 @@ func (r *run) moves() (n int64, streams bool) {
 	return n, stats.Streaming.Load() || stats.Standby.Load()
 }
 
-// quiet returns a rest if everything is done that is to be done here, and nil if not.
+// quiet returns a rest if nothing is left to do here, and nil otherwise.
 func (n *Database) quiet(ctx context.Context, r *run) (*resting, error) {
 	if n.building.Load() || !n.changing.TryLock() {
 		return nil, nil
@@ -118,7 +118,7 @@ func (n *Database) quiet(ctx context.Context, r *run) (*resting, error) {
 	if nothing, err := n.nothingToDo(ctx, r, rest); err != nil || !nothing {
 		return nil, err
 	}
-	// An idle stream stores its position late. What was read and worked shall not come again.
+	// An idle stream stores its position late. Without this wait, changes that were processed would come again.
 	lsn, err := report.Now(ctx, r.p.work)
 	if err != nil {
 		return nil, err
@@ -132,20 +132,20 @@ func (n *Database) quiet(ctx context.Context, r *run) (*resting, error) {
 	return rest, nil
 }
 
-// nothingToDo reports whether the tables say so, and notes the publication.
+// nothingToDo reports whether the tables have no work left, and stores the publication in rest.
 func (n *Database) nothingToDo(ctx context.Context, r *run, rest *resting) (nothing bool, err error) {
 	err = r.p.work.QueryRow(ctx, sqlfiles.Query("nothing_to_do"), pgx.StrictNamedArgs{"slot": n.config().Slot.Name}).
 		Scan(&nothing, &rest.publication)
 	return nothing, wrap.Errorf(err, "ask whether there is something to do")
 }
 
-// rest waits, without a connection, until something changes or it is time to look.
+// rest waits without a connection until something changes or a check is due.
 func (n *Database) rest(ctx context.Context, r *run, rest *resting) {
 	n.source.Leave(observe.Quiet, rest)
 	if err := r.leave(); err != nil {
-		n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
+		n.o.Log.WarnContext(ctx, "a plugin did not stop cleanly", "error", err)
 	}
-	n.o.Log.DebugContext(ctx, "nothing changes: the database rests", "until", rest.until)
+	n.o.Log.DebugContext(ctx, "no changes: the database rests", "until", rest.until)
 	n.among.resting.Store(rest)
 	defer func() {
 		n.among.resting.Store(nil)
@@ -167,13 +167,13 @@ func (n *Database) rest(ctx context.Context, r *run, rest *resting) {
 			if err == nil && !missed {
 				continue
 			}
-			n.o.Log.DebugContext(ctx, "the database does not rest", "missed", missed, "error", err)
+			n.o.Log.DebugContext(ctx, "the database cannot rest", "missed", missed, "error", err)
 		}
 		return
 	}
 }
 
-// missed reports whether something changed before the counters were read: in the slot, or in the queue.
+// missed reports whether the slot or the queue changed before the counters were read.
 func (n *Database) missed(ctx context.Context, r *run, rest *resting) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

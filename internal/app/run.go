@@ -29,17 +29,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication"
 )
 
-// New makes a Node that keeps vectors true to rows. Run runs it.
+// New makes a Node that keeps embeddings in sync with tables. Run runs it.
 func New(o Options) *Node { return newNode(o, observe.Starting, true) }
 
 // pools are the connections of a sidecar.
 type pools struct {
 	work, stream *pgxpool.Pool
-	queries      *pgxpool.Pool // the same as work where nobody queries
-	admin        *pgxpool.Pool // the same as work where nobody administers
+	queries      *pgxpool.Pool // the same as work without a query listener
+	admin        *pgxpool.Pool // the same as work without an admin listener
 }
 
-// owner are the connections for a set-up, which may be for another role than the stream.
+// owner returns the pool for set-ups: stream if a pooler is in front of work, else work.
 func (p *pools) owner() *pgxpool.Pool {
 	if database.Pooled(p.work) {
 		return p.stream
@@ -55,7 +55,7 @@ func (p *pools) close() {
 	}
 }
 
-// Run starts the parts in their order, runs them, and ends them the other way round.
+// Run starts the parts in order, runs them, and stops them in reverse order.
 func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	end, err := n.begin(ctx)
 	if err != nil {
@@ -77,14 +77,14 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
-	// What is under way needs the connections; errors are told above.
+	// Requests under way need the connections. The deferred calls above report the errors.
 	if n.several != nil {
 		return n.several.run(ctx, service)
 	}
 	return n.one.run(ctx, o, service, func() { _, _ = finish(), leave() })
 }
 
-// run works the database. Before its connections are closed it calls leave.
+// run runs the database. It calls leave before it closes the connections.
 func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service, leave func()) error {
 	var p pools
 	defer p.close()
@@ -99,11 +99,11 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	if err := n.upgraded(ctx, &p, o); err != nil {
 		return err
 	}
-	// The server may restart in the middle of it. What was made by then is found the next time.
+	// The server may restart meanwhile. The next try finds what was made before.
 	prepare := func(ctx context.Context) (struct{}, error) {
 		err := n.beginPrepared(ctx, &p, service, o.Reached != nil,
 			func(ctx context.Context) error { return n.prepare(ctx, &p, o) })
-		n.source.Wait(err) // it may be tried again
+		n.source.Wait(err) // shown while it is retried
 		return struct{}{}, err
 	}
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
@@ -138,7 +138,7 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	return cmp.Or(err, n.deployed.failed)
 }
 
-// keepWorking works until ctx ends, and follows the configuration meanwhile. While nothing changes it may rest.
+// keepWorking works until ctx ends, and follows the configuration. It may rest while nothing changes.
 func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	n.o.Working(ctx)
 	n.atStart(ctx, r.p.work)
@@ -157,8 +157,8 @@ func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	}
 }
 
-// keepAwake works until ctx ends, or nothing changes: then it returns a *resting. A loop beside the work that panics
-// begins again: other databases of the process go on.
+// keepAwake works until ctx ends, or until nothing changes: then it returns a *resting. Background loops are restarted
+// after a panic, so that the other databases of the process go on.
 func (n *Database) keepAwake(ctx context.Context, r *run) error {
 	working, stop := context.WithCancelCause(ctx)
 	var all sync.WaitGroup
@@ -172,7 +172,7 @@ func (n *Database) keepAwake(ctx context.Context, r *run) error {
 	}
 	n.deployed.tried = time.Now()
 	beside(func(ctx context.Context) { n.keepSettled(ctx, r) })
-	if r.o.Role != Stream { // who works builds indexes
+	if r.o.Role != Stream { // a pure stream process builds no indexes
 		beside(func(ctx context.Context) { n.keepIndexes(ctx, r.p) })
 		beside(func(ctx context.Context) { n.keepWishes(ctx, r.p) })
 	}
@@ -193,8 +193,8 @@ func (n *Database) keepAwake(ctx context.Context, r *run) error {
 	return err
 }
 
-// connect opens the pools, one after the other, and tries again while the server is away. Those that were opened before
-// an error are the caller's to close.
+// connect opens the pools one after another, and retries while the server is away. After an error the caller closes the
+// pools that were opened.
 func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 	open := func(ctx context.Context, open func(ctx context.Context) (*pgxpool.Pool, error)) (*pgxpool.Pool, error) {
 		return connection.Retry(ctx, n.open, open)
@@ -213,7 +213,7 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 		return n.open.Server(ctx, p.work, connection.Stream)
 	})
 	p.queries, p.admin = p.work, p.work
-	// Searches wait for one another and not for the work, nor it for them; so do administrators.
+	// Searches, administrators and the work have separate pools, so that none waits for another.
 	if err == nil && n.config().Queries.Listen != "" {
 		p.queries, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
 			return n.open.Pool(ctx, connection.Queries)
@@ -236,7 +236,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
 		Pool: p.work, StreamPool: p.stream, Dial: n.open.Dial,
 		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
-			// Over one connection: each transaction of its own would wait behind all workers that wait for the pool.
+			// Use one connection: separate transactions would each queue behind the workers that wait for the pool.
 			conn, err := p.work.Acquire(ctx)
 			if err != nil {
 				return nil, err
@@ -278,7 +278,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 	})
 }
 
-// retryOf says how failed work is tried again.
+// retryOf returns the retry settings for failed work.
 func retryOf(c *config.Config) worker.Retry {
 	r := worker.Retry{MaxAttempts: c.Retry.MaxAttempts, Initial: c.Retry.Initial, Max: c.Retry.Max}
 	if i := slices.Index(pipeline.LaneWords, c.Retry.Priority); i >= 0 {
@@ -288,7 +288,7 @@ func retryOf(c *config.Config) worker.Retry {
 	return r
 }
 
-// catchUp runs the sidecar until everything committed before now is worked.
+// catchUp runs the sidecar until everything committed before now is processed.
 func (n *Database) catchUp(ctx context.Context, s *sidecar.Sidecar, pool *pgxpool.Pool,
 	reached func(ctx context.Context, r Reached) error,
 ) error {
@@ -312,7 +312,7 @@ func (n *Database) catchUp(ctx context.Context, s *sidecar.Sidecar, pool *pgxpoo
 	cancel()
 	e := <-ended
 	switch {
-	// others may have done it all before it had begun
+	// other sidecars may have finished everything before this one started
 	case err != nil && (e.err != nil || !errors.Is(err, context.Canceled)):
 		return classified(err)
 	case e.err != nil && ctx.Err() == nil:
@@ -325,7 +325,7 @@ func (n *Database) catchUp(ctx context.Context, s *sidecar.Sidecar, pool *pgxpoo
 	return reached(ctx, r)
 }
 
-// classified gives the errors of the stream that a person must act on their class and way out.
+// classified adds a class and a hint to stream errors that a user must fix.
 func classified(err error) error {
 	fatal, ok := errors.AsType[*replication.FatalError](err)
 	if !ok {
@@ -335,7 +335,7 @@ func classified(err error) error {
 	return &problem.Error{Class: is.class, Code: is.code, Err: err, Hint: []string{fatal.Way}}
 }
 
-// fatalKinds are the classes and codes of what ends the stream.
+// fatalKinds maps fatal stream errors to their classes and codes.
 var fatalKinds = map[replication.Kind]struct {
 	class problem.Class
 	code  code.Code

@@ -23,10 +23,10 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// errNoSchema says that no schema has a table to embed.
-var errNoSchema = errors.New("no schema matches that has the table of a pipeline")
+// errNoSchema is the error if no schema has a table to embed.
+var errNoSchema = errors.New("no matching schema has the table of a pipeline")
 
-// beginPrepared calls prepare, and again until there is a schema to work in.
+// beginPrepared calls prepare, and repeats that until there is a schema to work in.
 func (n *Database) beginPrepared(ctx context.Context, p *pools, service *admin.Service, once bool,
 	prepare func(ctx context.Context) error,
 ) error {
@@ -41,7 +41,7 @@ func (n *Database) beginPrepared(ctx context.Context, p *pools, service *admin.S
 		n.source.Wait(err)
 		if n.started(); !told {
 			n.o.Working(ctx)
-			n.o.Log.WarnContext(ctx, "waits for a schema to work in", "reason", err, "hints", problem.Hints(err))
+			n.o.Log.WarnContext(ctx, "waiting for a schema to work in", "reason", err, "hints", problem.Hints(err))
 		}
 		if !sleep.For(ctx, lookEvery) {
 			return ctx.Err()
@@ -49,7 +49,7 @@ func (n *Database) beginPrepared(ctx context.Context, p *pools, service *admin.S
 	}
 }
 
-// spreadOut takes over which schemas there are.
+// spreadOut updates the configuration with the schemas that exist now.
 func (n *Database) spreadOut(ctx context.Context, p *pools, service *admin.Service) error {
 	c, left, err := lookup.InSchemas(ctx, p.work, n.config())
 	if err != nil || c == n.config() {
@@ -62,16 +62,16 @@ func (n *Database) spreadOut(ctx context.Context, p *pools, service *admin.Servi
 	return nil
 }
 
-// tellLeft says once what schemas that match do not have.
+// tellLeft logs, once, which matching schemas or tables are left out.
 func (n *Database) tellLeft(ctx context.Context, left config.Spread) {
 	if words := leftWords(left); words != n.deployed.passed {
 		if n.deployed.passed = words; words != "" {
-			n.o.Log.WarnContext(ctx, "schemas that match are passed over", "reason", words)
+			n.o.Log.WarnContext(ctx, "some matching schemas or tables are left out", "reason", words)
 		}
 	}
 }
 
-// leftWords says what is left out of schemas that match; "": nothing is.
+// leftWords says which matching schemas or tables are left out; "": none.
 func leftWords(left config.Spread) string {
 	const most = 20
 	var parts []string
@@ -88,7 +88,7 @@ func leftWords(left config.Spread) string {
 	return strings.Join(parts, "; ")
 }
 
-// followSchemas takes over which schemas there are while the program runs, and returns the pipelines that are new.
+// followSchemas follows new and dropped schemas while the program runs, and returns the new pipelines.
 func (n *Database) followSchemas(ctx context.Context, r *run) (fresh []pipeline.Spec, err error) {
 	before := n.config()
 	if err := n.spreadOut(ctx, r.p, r.service); err != nil || n.config() == before {
@@ -120,12 +120,12 @@ func (n *Database) followSchemas(ctx context.Context, r *run) (fresh []pipeline.
 	return fresh, nil
 }
 
-// exchangeNames gives pipelines in schemas the names that these have now, where another has such a name still, or is to
-// have the one of before: schemas have exchanged theirs.
+// exchangeNames renames pipelines in schemas that have swapped names. That is so if another pipeline still has the new
+// name of one, or is to get its old name.
 func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ours []pipeline.Pipeline) (
 	names map[string]string, err error,
 ) {
-	names = map[string]string{} // new ones, by old ones
+	names = map[string]string{} // new names by old names
 	for _, spec := range c.Pipelines {
 		at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return p.Beside == 0 && lookup.SameEnds(p.Spec, spec) })
 		if c.InSchema(spec.Name) < 0 || at < 0 || ours[at].Name == spec.Name {
@@ -137,7 +137,7 @@ func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ou
 	}
 	for _, name := range slices.Collect(maps.Values(names)) {
 		at := lookup.Find(ours, name)
-		if _, leaves := names[name]; !leaves && at >= 0 { // its schema has a name that is not matched
+		if _, leaves := names[name]; !leaves && at >= 0 { // its schema no longer matches
 			names[name] = config.LongName(ours[at].Spec)
 		}
 	}
@@ -145,7 +145,7 @@ func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ou
 		return nil, nil
 	}
 	all := maps.Clone(names)
-	for _, p := range ours { // other generations are called after the ones that serve
+	for _, p := range ours { // names of other generations begin with that of the serving one
 		if at := slices.IndexFunc(ours, func(q pipeline.Pipeline) bool { return q.ID == p.Beside }); at >= 0 {
 			if rest, is := strings.CutPrefix(p.Name, ours[at].Name); is && names[ours[at].Name] != "" {
 				all[p.Name] = names[ours[at].Name] + rest
@@ -157,7 +157,7 @@ func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ou
 		ids, to = append(ids, ours[lookup.Find(ours, before)].ID), append(to, name)
 	}
 	return names, database.Transact(ctx, pool, func(tx pgx.Tx) error {
-		for _, aside := range []bool{true, false} { // names are unique at each moment
+		for _, aside := range []bool{true, false} { // names are unique, so move them aside first
 			if _, err := tx.Exec(ctx, sqlfiles.Query("exchange_names"), pgx.StrictNamedArgs{
 				"ids": ids, "names": to, "aside": aside,
 			}); err != nil {
@@ -168,11 +168,11 @@ func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ou
 	})
 }
 
-// removeAgain is when a pipeline is tried again that could not be taken away.
+// removeAgain is the retry interval for pipelines that could not be removed.
 const removeAgain = 10 * time.Minute
 
-// takeAwayLeaving takes away the pipelines that are not configured any more: those whose table is gone, or that this
-// file had when no sidecar has had them for followAfter. Their vectors stay.
+// takeAwayLeaving removes pipelines that are no longer configured: those whose table is gone, and those of this file
+// that no sidecar has had for followAfter. Their vectors stay.
 func (n *Database) takeAwayLeaving(ctx context.Context, r *run) (acted bool, err error) {
 	d, c := &n.deployed, n.config()
 	d.mu.Lock()
@@ -195,11 +195,11 @@ func (n *Database) takeAwayLeaving(ctx context.Context, r *run) (acted bool, err
 	d.mu.Lock()
 	for _, l := range list {
 		since := d.leaving[l.Name]
-		ofFile := l.Origin != "" && l.Origin == fileOf(c) && c.Origin("pipelines") == "default" // no flags instead
+		ofFile := l.Origin != "" && l.Origin == fileOf(c) && c.Origin("pipelines") == "default" // not set by flags
 		switch waited := now.Sub(since); {
 		case l.Gone && waited >= settleEvery/2 || ofFile && !l.Held && waited >= followAfter:
 			told.Removed = append(told.Removed, l.Name)
-			stay[l.Name] = now.Add(removeAgain) // unless it is removed now
+			stay[l.Name] = now.Add(removeAgain) // if its removal fails
 		case l.Held:
 			stay[l.Name] = now
 		case l.Gone || ofFile:
@@ -218,9 +218,9 @@ func (n *Database) takeAwayLeaving(ctx context.Context, r *run) (acted bool, err
 	}
 	d.mu.Unlock()
 	if len(told.Removed) > 0 {
-		n.o.Log.InfoContext(ctx, "pipelines taken away that are not configured any more", "removed", told.Removed)
+		n.o.Log.InfoContext(ctx, "removed pipelines that are no longer configured", "removed", told.Removed)
 		if err := note(ctx, r.p.work, "reload", "", "the sidecar "+c.Instance, told, nil); err != nil && ctx.Err() == nil {
-			n.o.Log.WarnContext(ctx, "the audit does not tell of the configuration", "error", err)
+			n.o.Log.WarnContext(ctx, "could not write the configuration into the audit", "error", err)
 		}
 	}
 	return len(told.Removed) > 0, nil

@@ -14,17 +14,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
-// NewServer makes a Node that answers queries and does nothing else, with a database or without one. Serve runs it.
+// NewServer makes a Node that only answers queries, with a database or without one. Serve runs it.
 func NewServer(o Options, database bool) *Node { return newNode(o, observe.Queries, database) }
 
-// Serve answers queries on an address until ctx ends, then those under way.
+// Serve answers queries on an address until ctx ends, and finishes those under way.
 func (n *Node) Serve(ctx context.Context, address string) (err error) {
 	end, err := n.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	// First, because it fails at once: anyone who asks before the model is open waits for it.
+	// Listen first, because that fails at once. Queries that come before the model is loaded wait for it.
 	finish, err := n.queries(ctx, address)
 	if err != nil {
 		return err
@@ -38,11 +38,11 @@ func (n *Node) Serve(ctx context.Context, address string) (err error) {
 			return err
 		}
 		defer pool.Close()
-		defer func() { _ = finish() }() // what is under way needs the connections; its error is told above
+		defer func() { _ = finish() }() // queries under way need the connections; the deferred call above reports the error
 		n.one.backend.Follow(nil, pool)
 		n.one.follow(ctx, pool)
 	}
-	// A model that cannot be used is known before long, and the first who asks for it need not wait for its start.
+	// Load the model now: a broken model fails early, and the first query does not wait for it.
 	model, err := n.one.backend.Service(ctx, pipeline.ModelName{})
 	if err != nil {
 		return err
@@ -55,7 +55,8 @@ func (n *Node) Serve(ctx context.Context, address string) (err error) {
 	return ctx.Err()
 }
 
-// Talk answers an agent over a pair of streams until the input or ctx ends: about some pipelines, or all.
+// Talk answers an agent over a pair of streams until the input or ctx ends. only lists the pipelines it may use; empty
+// means all.
 func (n *Node) Talk(ctx context.Context, only []string, in io.ReadCloser, out io.WriteCloser) (err error) {
 	defer func() { err = errors.Join(err, n.plugins.Close()) }()
 	pool, err := n.one.open.Pool(ctx, connection.Queries)

@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 )
 
-// services are those of the embedders, which all databases share.
+// services are the embedder services that all databases share.
 type services struct {
 	config *config.Config
 
@@ -20,7 +20,7 @@ type services struct {
 
 func newServices(c *config.Config) *services { return &services{config: c, limit: limitOf(c)} }
 
-// use takes over another configuration.
+// use applies another configuration.
 func (s *services) use(c *config.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *services) use(c *config.Config) {
 	s.config = c
 }
 
-// limitOf is the limit that all databases share, or that of one.
+// limitOf returns the limit that all databases share, or without sharing the one of c.
 func (s *services) limitOf(c *config.Config) *limit.Limit {
 	if s == nil {
 		return limitOf(c)
@@ -40,7 +40,7 @@ func (s *services) limitOf(c *config.Config) *limit.Limit {
 	return s.limit
 }
 
-// service is of, or nil where nobody shares.
+// service returns of, or nil without sharing.
 func (s *services) service() func(embed.Embedder) *embed.Service {
 	if s == nil {
 		return nil
@@ -48,7 +48,7 @@ func (s *services) service() func(embed.Embedder) *embed.Service {
 	return s.of
 }
 
-// of returns the service of an embedder: the databases take turns with it.
+// of returns the service of an embedder. The databases take turns with it.
 func (s *services) of(e embed.Embedder) *embed.Service {
 	s.mu.Lock()
 	defer s.mu.Unlock()

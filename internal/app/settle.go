@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// settleEvery is how often it is looked whether what is set up is what is configured.
+	// settleEvery is how often the set-up is compared with the configuration.
 	settleEvery = 10 * time.Second
-	// tryEvery is how often those pipelines are tried again that could not be set up.
+	// tryEvery is the retry interval for pipelines that could not be set up.
 	tryEvery = 30 * time.Second
 )
 
-// keepSettled looks again and again whether pipelines are set up as they are configured and declared, carries out what
-// is asked for, and sets up what could not be before, or what schemas have that are new.
+// keepSettled keeps the set-up in line with the configured and the declared pipelines. It carries out requests, retries
+// failed set-ups, and sets up pipelines in new schemas.
 func (n *Database) keepSettled(ctx context.Context, r *run) {
 	for due, known := true, false; ctx.Err() == nil; due = n.pause(ctx) {
 		known = known || n.mayTake(ctx, r)
 		acted, err := n.settled(ctx, r, due)
 		if err != nil && ctx.Err() == nil {
-			n.o.Log.WarnContext(ctx, "pipelines are not compared with the configuration", "error", err)
-			sleep.For(ctx, time.Second) // what passes takes its time
+			n.o.Log.WarnContext(ctx, "could not compare pipelines with the configuration", "error", err)
+			sleep.For(ctx, time.Second) // transient errors need time to pass
 		}
 		if acted {
 			r.reload()
@@ -40,7 +40,7 @@ func (n *Database) keepSettled(ctx context.Context, r *run) {
 	}
 }
 
-// pause waits until it is time to look again, or until it is called; due: the time has come.
+// pause waits until a comparison is due or a request comes. due: a comparison is due.
 func (n *Database) pause(ctx context.Context) (due bool) {
 	late := time.NewTimer(sleep.Between(settleEvery*9/10, settleEvery*11/10))
 	defer late.Stop()
@@ -54,7 +54,7 @@ func (n *Database) pause(ctx context.Context) (due bool) {
 	}
 }
 
-// settled carries out what is asked for, follows what is declared, and sets up what is due.
+// settled carries out requests, follows the declared pipelines and sets up what is due.
 func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, err error) {
 	n.changing.Lock()
 	defer n.changing.Unlock()
@@ -82,7 +82,7 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 			err = n.carryOut(ctx, r, a)
 		}
 		if ctx.Err() != nil || passing(err) && a.Tries < mostTries {
-			return true, err // it is taken, and begun again
+			return true, err // the request stays taken and is started again
 		}
 		if err := a.finish(ctx, n.options(), r.p.owner(), plan, err); err != nil {
 			return true, err
@@ -105,8 +105,8 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 	return acted || differs || mended || left, errors.Join(err, failed)
 }
 
-// carryOut takes over what is declared in the database now, with a request for a pipeline: all of it, or nothing. What
-// is written down elsewhere is as it was.
+// carryOut applies the pipelines now declared in the database, with a request for one: all of it, or nothing. It does
+// not read the configuration file again.
 func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
 	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a, false)
 	if err == nil && !d.unchanged() {
@@ -127,13 +127,13 @@ func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
 		}
 		n.deployed.mu.Unlock()
 	}
-	if err != nil { // back to what is declared
+	if err != nil { // go back to what is declared
 		n.deployed.marks(unknownMark)
 	}
 	return err
 }
 
-// planned tells what a request for a pipeline would change.
+// planned reports what a request for a pipeline would change.
 func (n *Database) planned(ctx context.Context, r *run, a *asked) (control.Configured, error) {
 	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a, false)
 	if err == nil && !d.unchanged() {
@@ -143,10 +143,10 @@ func (n *Database) planned(ctx context.Context, r *run, a *asked) (control.Confi
 	return n.answer(d, err), err
 }
 
-// unknownMark is that of no list of declared pipelines.
+// unknownMark matches no list of declared pipelines.
 const unknownMark = "?"
 
-// tellDeclared logs what became of pipelines that others have declared, once where they cannot be taken over.
+// tellDeclared logs the result of applying declared pipelines. It logs a repeated failure once.
 func (n *Database) tellDeclared(ctx context.Context, d *draft, err error) {
 	if ctx.Err() != nil {
 		return
@@ -154,17 +154,17 @@ func (n *Database) tellDeclared(ctx context.Context, d *draft, err error) {
 	if err == nil {
 		n.deployed.marks(d.mark)
 		n.deployed.untaken = ""
-		n.o.Log.InfoContext(ctx, "pipelines that are declared by SQL and HTTP taken over", "changed", d.told.Changed,
+		n.o.Log.InfoContext(ctx, "applied pipelines declared by SQL and HTTP", "changed", d.told.Changed,
 			"warnings", d.told.Warnings)
 	} else if words := err.Error(); words != n.deployed.untaken {
 		n.deployed.untaken = words
-		n.o.Log.ErrorContext(ctx, "pipelines that are declared by SQL and HTTP cannot be taken over now", "error", err,
+		n.o.Log.ErrorContext(ctx, "could not apply pipelines declared by SQL and HTTP", "error", err,
 			"hints", problem.Hints(err))
 	}
 }
 
-// mayTake finds out whether requests for pipelines can be carried out here, and says so to those who ask. It returns
-// false when that is to be asked again.
+// mayTake finds out whether this process may carry out requests for pipelines, and publishes that. It returns false if
+// the query failed.
 func (n *Database) mayTake(ctx context.Context, r *run) (known bool) {
 	if r.o.NoInit || r.o.Role == Stream {
 		return true
@@ -173,7 +173,7 @@ func (n *Database) mayTake(ctx context.Context, r *run) (known bool) {
 	if err := r.p.owner().QueryRow(ctx,
 		"SELECT has_function_privilege('embedsidecar.next_request(name)', 'EXECUTE')").Scan(&may); err != nil {
 		if ctx.Err() == nil {
-			n.o.Log.WarnContext(ctx, "requests for pipelines are not carried out yet", "error", err)
+			n.o.Log.WarnContext(ctx, "cannot carry out requests for pipelines yet", "error", err)
 		}
 		return false
 	}
@@ -187,8 +187,8 @@ func (n *Database) mayTake(ctx context.Context, r *run) (known bool) {
 	return true
 }
 
-// declared takes the pipelines in that are declared in the database, but for those that do not fit. asked: requests
-// for others wait.
+// declared adds the pipelines declared in the database to the configuration, except those that do not fit. asked:
+// requests for others are pending.
 func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool, err error) {
 	now, err := n.changed(ctx, pool)
 	if err != nil {
@@ -203,8 +203,8 @@ func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool
 		return false, err
 	}
 	for name, why := range failed {
-		n.o.Log.ErrorContext(ctx, "a pipeline that is declared by SQL or HTTP does not fit the configuration, which goes "+
-			"before it", "pipeline", name, "error", why)
+		n.o.Log.ErrorContext(ctx, "a pipeline declared by SQL or HTTP conflicts with the configuration, which takes "+
+			"precedence", "pipeline", name, "error", why)
 	}
 	n.deployed.marks(markOf(list))
 	n.cfg.Store(next)
@@ -248,7 +248,7 @@ func (n *Database) settle(ctx context.Context, r *run) (acted bool, err error) {
 	return true, err
 }
 
-// mended forgets what another has set up since, where this process sets nothing up.
+// mended clears the problems that another process has fixed. Processes that set up nothing call it.
 func (n *Database) mended(ctx context.Context, p *pools, due []pipeline.Spec, ours []pipeline.Pipeline) (acted bool) {
 	for _, spec := range due {
 		if at := lookup.Find(ours, spec.Name); at >= 0 && kept(spec, ours[at].Spec) == "" {
@@ -262,9 +262,8 @@ func (n *Database) mended(ctx context.Context, p *pools, due []pipeline.Spec, ou
 	return acted
 }
 
-// due returns the pipelines that are to be compared with what is set up: those that waited for long enough, those that
-// another has changed, those whose newer definition no sidecar has any more, and those whose table has given its name
-// to another.
+// due returns the pipelines to compare with what is set up: those whose retry is due, those that another sidecar
+// changed, those whose newer definition no sidecar has any more, and those whose table name now means another table.
 func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err error) {
 	d := &n.deployed
 	d.mu.Lock()

@@ -21,25 +21,25 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// SetUpOptions say how far a set-up goes that nothing runs behind.
+// SetUpOptions are the options of a set-up without a running sidecar.
 type SetUpOptions struct {
 	Adopt    bool // the database is a copy of another
 	DryRun   bool
-	Applies  bool   // a file is applied: its pipelines are its own, and the word of the audit is apply
-	Asked    string // the pipeline that is asked for, which the configuration has with the declared ones; "": none is
-	Estimate bool   // say of pipelines that are new, or embed other texts than before, what their backfill will take
+	Applies  bool   // the audit action is apply, not init
+	Asked    string // the requested pipeline, already among the declared ones of the configuration; "": none
+	Estimate bool   // estimate the backfill of pipelines that are new or embed other texts than before
 }
 
-// SetUpDone is what a set-up made, or would make.
+// SetUpDone is the result of a set-up; in a dry run, the expected result.
 type SetUpDone struct {
 	setup.Report
 
-	Begun       bool // something was planned, at least
+	Begun       bool // at least a plan was made
 	Estimates   []estimate.Estimate
-	Unestimated []error // why there is no estimate of others
+	Unestimated []error // why other estimates are missing
 }
 
-// SetUp sets up what the configured pipelines need. What was done is there beside an error, too.
+// SetUp sets up what the configured pipelines need. The result is also valid beside an error.
 func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err error) {
 	by, err := n.equip(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return done, err
 	}
-	o.Estimate = o.Estimate && older(err) == nil // what is new is not known
+	o.Estimate = o.Estimate && older(err) == nil // an older schema does not show what is new
 	if err == nil && !o.Adopt && o.Asked == "" {
 		if n.Config, err = withDeclared(ctx, n, by.pool); err != nil {
 			return done, err
@@ -85,7 +85,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		done.Warnings = append(done.Warnings, words)
 	}
 	done.Warnings = append(append(done.Warnings, dumb...), sick...)
-	done.Others = slices.DeleteFunc(done.Others, n.Config.IsDeclared) // those that were left out
+	done.Others = slices.DeleteFunc(done.Others, n.Config.IsDeclared) // these were left out
 	done.Steps = append(upgraded.Steps, done.Steps...)
 	changes := map[string]bool{}
 	for _, c := range done.Changes {
@@ -118,8 +118,8 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	return done, nil
 }
 
-// describe asks the embedders of pipelines what they are. Declared pipelines whose embedder cannot be had are left out:
-// why that is are warnings.
+// describe asks the embedders of pipelines for their descriptions. Declared pipelines whose embedder is unavailable are
+// left out; left are the warnings about them.
 func (o *SetUpOptions) describe(ctx context.Context, n Options, by equipment, specs []pipeline.Spec,
 ) (able []pipeline.Spec, described map[string]embed.Description, left []string, err error) {
 	described, failed := by.plugins.DescribeEach(ctx, specs)
@@ -132,7 +132,7 @@ func (o *SetUpOptions) describe(ctx context.Context, n Options, by equipment, sp
 			able = append(able, spec)
 		case o.stopsNobody(n.Config, spec.Name):
 			left = append(left, n.Redact(database.Words(why)))
-		case !told[spec.ModelName()]: // one plugin is one complaint
+		case !told[spec.ModelName()]: // report each model once
 			problems = append(problems, why)
 			told[spec.ModelName()] = true
 		}
@@ -140,13 +140,14 @@ func (o *SetUpOptions) describe(ctx context.Context, n Options, by equipment, sp
 	return able, described, left, errors.Join(problems...)
 }
 
-// stopsNobody reports whether a pipeline is a declared one, and not the one that is asked for.
+// stopsNobody reports whether a pipeline is declared and is not the requested one. Its failure does not stop the
+// others.
 func (o *SetUpOptions) stopsNobody(c *config.Config, name string) bool {
 	return name != o.Asked && c.IsDeclared(name)
 }
 
-// initialize sets pipelines up, without those in schemas that stand in the way of others of the same pipeline of the
-// file, and without declared ones that do, since who has declared one stops nobody else: why that is are warnings.
+// initialize sets up pipelines. It leaves out declared ones that fail, and failing ones in schemas if others of the
+// same file entry are left. sick are the warnings about them.
 func (o *SetUpOptions) initialize(ctx context.Context, n Options, specs []pipeline.Spec, so setup.Options,
 	done *setup.Report,
 ) (able []pipeline.Spec, sick []string, err error) {
@@ -163,8 +164,8 @@ func (o *SetUpOptions) initialize(ctx context.Context, n Options, specs []pipeli
 	}
 }
 
-// withoutSick leaves out the pipelines in schemas and the declared ones that an error is about; none where it is about
-// others, too, or about the one that is asked for, or of a pipeline of the file no other would be left.
+// withoutSick leaves out the failing pipelines that are declared or in schemas. It leaves out none if the error is also
+// about others or about the requested pipeline, or if a file entry would have no pipeline left.
 func (o *SetUpOptions) withoutSick(c *config.Config, specs []pipeline.Spec, err error) (rest []pipeline.Spec,
 	left []error,
 ) {
@@ -186,8 +187,7 @@ func (o *SetUpOptions) withoutSick(c *config.Config, specs []pipeline.Spec, err 
 	return rest, left
 }
 
-// record writes into the audit what was set up, and of which file the pipelines are. That this cannot be written undoes
-// nothing.
+// record writes the set-up into the audit and records the file of the pipelines. A failure is only logged.
 func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool, specs []pipeline.Spec,
 	done *SetUpDone, failed error,
 ) {
@@ -205,24 +205,24 @@ func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool
 	}
 	err := note(ctx, pool, action, "", verbs.Person(), told.Filled(), failed)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](refusal.NotSetUp(err)); err != nil && !missing {
-		n.Log.WarnContext(ctx, "the audit does not tell of the set-up", "error", err)
+		n.Log.WarnContext(ctx, "could not write the set-up into the audit", "error", err)
 	}
 	if told.File == "" || failed != nil {
 		return
 	}
 	names := lists.Map(specs, func(v pipeline.Spec) string { return v.Name })
 	if err := noteOrigin(ctx, pool, n.Config, names); err != nil {
-		n.Log.WarnContext(ctx, "the file of pipelines is not written down", "error", err)
+		n.Log.WarnContext(ctx, "could not store the configuration file of the pipelines", "error", err)
 	}
 }
 
-// SameTexts reports whether a pipeline embeds the texts that it embeds already, as far as its definition goes.
+// SameTexts reports whether two definitions of a pipeline embed the same texts.
 func SameTexts(configured, set pipeline.Spec) bool {
 	return configured.Text == set.Text && configured.Filter == set.Filter && configured.Chunking == set.Chunking &&
 		slices.Equal(configured.Columns, set.Columns)
 }
 
-// known returns the pipelines that are set up already.
+// known returns the pipelines that are already set up.
 func (o *SetUpOptions) known(ctx context.Context, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
 	if o.Adopt { // pipelines may come from the slot of the original
 		return lookup.All(ctx, pool)

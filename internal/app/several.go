@@ -27,37 +27,38 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked for databases that are new or gone.
+	// lookEvery is how often new and dropped databases are looked for.
 	lookEvery = 5 * time.Second
-	// startingAtOnce is how many databases may be set up at a time, each for startingFor at most: one that hangs keeps no
-	// other waiting for longer.
+	// startingAtOnce is how many databases may be set up at a time. Each keeps its place for at most startingFor, so that
+	// one that hangs does not block the others.
 	startingAtOnce = 4
 	startingFor    = 15 * time.Second
 )
 
-// several are the databases of a Node that are found, each of which is worked by itself: what one lacks harms no other.
+// several are the databases that were found for a Node. Each runs separately: a failure of one does not affect the
+// others.
 type several struct {
 	n      *Node
 	o      RunOptions
 	finder *tenants.Finder
 
-	starting chan struct{} // has room for those that are set up
+	starting chan struct{} // places for databases that are set up
 	service  *admin.Service
 
-	cfg      atomic.Pointer[config.Config] // what is in force
-	changing sync.Mutex                    // held while that changes
-	leaving  []func() error                // ends embedders that nothing names any more; guarded by changing
-	refused  string                        // what was said last of a configuration; guarded by changing
+	cfg      atomic.Pointer[config.Config] // in force
+	changing sync.Mutex                    // held while cfg changes
+	leaving  []func() error                // closes embedders that are no longer configured; guarded by changing
+	refused  string                        // last logged result of a configuration; guarded by changing
 
 	mu     sync.Mutex
 	list   map[string]*tenant // by name
-	ending map[string]*tenant // gone, and not ended yet
+	ending map[string]*tenant // gone, but not stopped yet
 	beyond int
 	failed error // why some servers could not be asked
 	looked bool
 }
 
-// tenant is one of several databases, while it is there.
+// tenant is one of several databases, while it exists.
 type tenant struct {
 	tenants.Tenant
 
@@ -65,20 +66,20 @@ type tenant struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	shown  atomic.Pointer[shown]
-	// while nothing changes; nil: it is worked
+	// nil: it does not rest
 	resting atomic.Pointer[resting]
-	passing atomic.Bool                   // it is worked for a moment, because it is time to look
-	has     atomic.Pointer[config.Config] // what it was offered last of those of several.cfg
-	err     error                         // of a run that ends; valid when done
+	passing atomic.Bool                   // it is awake only because a check was due
+	has     atomic.Pointer[config.Config] // the last value of several.cfg that it was offered
+	err     error                         // of a finished run; valid when done is closed
 }
 
-// shown is what of a database is served.
+// shown is what is served of a database.
 type shown struct {
 	db      *Database
 	service *admin.Service
 
 	mu      sync.Mutex
-	api     *gate.API // made for the first who asks
+	api     *gate.API // made on first use
 	pages   http.Handler
 	queries *gate.API
 }
@@ -93,7 +94,7 @@ func newSeveral(n *Node, o RunOptions) *several {
 	return s
 }
 
-// run works databases that are found, and those that come, until ctx ends. With Reached it ends when each is worked.
+// run runs the databases that are found, now and later, until ctx ends. With Reached it ends when all have caught up.
 func (s *several) run(ctx context.Context, service *admin.Service) error {
 	s.service = service
 	defer s.finder.Close()
@@ -132,7 +133,7 @@ func (s *several) run(ctx context.Context, service *admin.Service) error {
 	}
 }
 
-// behind reports whether a database works that was begun with an older configuration.
+// behind reports whether a running database has an older configuration.
 func (s *several) behind() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +145,7 @@ func (s *several) behind() bool {
 	return false
 }
 
-// update begins the databases that are new and ends those that are gone. Where a server could not be asked, none is
-// gone.
+// update starts new databases and stops those that are gone. If a server could not be queried, none counts as gone.
 func (s *several) update(ctx context.Context, found tenants.Found, all *sync.WaitGroup) {
 	if ctx.Err() != nil {
 		return
@@ -166,7 +166,7 @@ func (s *several) update(ctx context.Context, found tenants.Found, all *sync.Wai
 	}
 	s.mu.Unlock()
 	if found.Failed != nil && (told == nil || told.Error() != found.Failed.Error()) {
-		s.n.o.Log.WarnContext(ctx, "databases not looked for", "error", found.Failed, "hints", problem.Hints(found.Failed))
+		s.n.o.Log.WarnContext(ctx, "could not look for databases", "error", found.Failed, "hints", problem.Hints(found.Failed))
 	}
 	for _, t := range gone {
 		t.cancel()
@@ -185,7 +185,7 @@ func (s *several) update(ctx context.Context, found tenants.Found, all *sync.Wai
 	}
 }
 
-// has reports whether a database is worked, or one of its name that is gone has not ended yet: nobody waits for it.
+// has reports whether a database runs, or one of its name has not stopped yet.
 func (s *several) has(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +200,7 @@ func (s *several) has(name string) bool {
 	return s.list[name] != nil
 }
 
-// begin works a database from now on.
+// begin starts a database.
 func (s *several) begin(ctx context.Context, f tenants.Tenant, all *sync.WaitGroup) {
 	ctx, cancel := context.WithCancel(embed.WithShare(ctx, embed.Share{Name: f.Name, Terms: f.Terms}))
 	t := &tenant{Tenant: f, in: s, cancel: cancel, done: make(chan struct{})}
@@ -220,7 +220,7 @@ func (s *several) begin(ctx context.Context, f tenants.Tenant, all *sync.WaitGro
 	})
 }
 
-// show has a database served by a configuration.
+// show serves a database with a configuration.
 func (t *tenant) show(c *config.Config) {
 	if old := t.shown.Load(); old != nil {
 		old.db.source.Gone()
@@ -228,7 +228,7 @@ func (t *tenant) show(c *config.Config) {
 	n := t.in.n
 	o := n.o
 	o.Config, o.Log = c, n.o.Log.With("database", t.Name)
-	o.Reread = nil // see configure
+	o.Reread = nil // several.configure does that
 	o.Working = func(context.Context) {}
 	o.Setup = func(r setup.Report) { n.o.Setup(t.named(r)) }
 	o.Warn = func(what string) { n.o.Warn(t.Name + ": " + what) }
@@ -239,7 +239,7 @@ func (t *tenant) show(c *config.Config) {
 	t.shown.Store(is)
 }
 
-// named is a report that says of which database it is.
+// named adds the database's name to a report.
 func (t *tenant) named(r setup.Report) setup.Report {
 	for i := range r.Steps {
 		r.Steps[i].What = t.Name + ": " + r.Steps[i].What
@@ -247,7 +247,7 @@ func (t *tenant) named(r setup.Report) setup.Report {
 	return r
 }
 
-// keep works a database, and again when its work has ended with an error, until ctx ends.
+// keep runs a database until ctx ends, and restarts it when it ends before.
 func (t *tenant) keep(ctx context.Context) error {
 	const shortest, longest = time.Second, 30 * time.Second
 	pause := shortest
@@ -268,7 +268,7 @@ func (t *tenant) keep(ctx context.Context) error {
 		is.db.source.Leave(observe.Failing, err)
 		if err.Error() != told {
 			told = err.Error()
-			t.in.n.o.Log.ErrorContext(ctx, "a database cannot be worked now: it is tried again, and the others go on",
+			t.in.n.o.Log.ErrorContext(ctx, "a database failed: retrying; the others go on",
 				"database", t.Name, "error", err, "hints", problem.Hints(err))
 		}
 		if !sleep.For(ctx, pause) {
@@ -278,7 +278,7 @@ func (t *tenant) keep(ctx context.Context) error {
 	}
 }
 
-// once works a database until that ends.
+// once runs a database until it ends.
 func (t *tenant) once(ctx context.Context) error {
 	leave, err := t.in.room(ctx)
 	if err != nil {
@@ -298,7 +298,8 @@ func (t *tenant) once(ctx context.Context) error {
 	return is.db.run(ctx, t.in.o, is.service, func() {})
 }
 
-// room waits for a place among those that are set up. What it returns gives it back, as the time does.
+// room waits for a place among the databases that are set up. The returned function frees the place, and so does the
+// end of startingFor.
 func (s *several) room(ctx context.Context) (leave func(), err error) {
 	select {
 	case s.starting <- struct{}{}:
@@ -314,7 +315,7 @@ func (s *several) room(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// outcome joins what became of the databases of a run that ends.
+// outcome joins the errors of the databases, for a run with Reached.
 func (s *several) outcome() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,10 +328,10 @@ func (s *several) outcome() error {
 	return errors.Join(problems...)
 }
 
-// names are those of the databases. The caller holds mu.
+// names returns the names of the databases, sorted. The caller holds mu.
 func (s *several) names() []string { return slices.Sorted(maps.Keys(s.list)) }
 
-// states tells how the databases stand.
+// states returns the state of each database.
 func (s *several) states() []admin.DatabaseState {
 	s.mu.Lock()
 	list := lists.Map(s.names(), func(name string) *tenant { return s.list[name] })
@@ -358,7 +359,7 @@ func (s *several) states() []admin.DatabaseState {
 	return states
 }
 
-// find returns what is shown of a database, or why nothing is; neither where none is named.
+// find returns what is shown of a database, or a problem if there is none of that name. An empty name returns neither.
 func (s *several) find(name string) (*shown, *gate.Problem) {
 	if name == "" {
 		return nil, nil
@@ -371,10 +372,10 @@ func (s *several) find(name string) (*shown, *gate.Problem) {
 	return nil, gate.NoDatabase(name)
 }
 
-// choice chooses what a request is answered by.
+// choice chooses the API that answers a request.
 type choice = func(r *http.Request, database string) (*gate.API, http.Handler, *gate.Problem)
 
-// administers chooses what administrators are answered by.
+// administers chooses the admin API of a database.
 func (s *several) administers(base *admin.Service) choice {
 	return func(r *http.Request, name string) (*gate.API, http.Handler, *gate.Problem) {
 		is, p := s.find(name)
@@ -394,7 +395,7 @@ func (s *several) administers(base *admin.Service) choice {
 	}
 }
 
-// queried chooses what queries are answered by: what is about pipelines by one of a database.
+// queried chooses the query API of a database. Requests about pipelines must name a database.
 func (s *several) queried(base serve.Options) choice {
 	return func(r *http.Request, name string) (*gate.API, http.Handler, *gate.Problem) {
 		if name == "" && serve.AsksPipelines(r.URL.Path) {

@@ -9,13 +9,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// atStart says what waits when a sidecar starts, and tries dead letters again if the configuration says so. Neither is
-// a reason not to work.
+// atStart logs the pending rows of each pipeline, and re-queues failed rows if configured. A failure is only logged.
 func (n *Database) atStart(ctx context.Context, pool *pgxpool.Pool) {
 	st, err := report.Options{CountUpTo: -1, AtOnce: true}.Read(ctx, pool)
 	if err != nil {
 		if ctx.Err() == nil {
-			n.o.Log.WarnContext(ctx, "what waits is not known", "error", err)
+			n.o.Log.WarnContext(ctx, "could not read the pending rows", "error", err)
 		}
 		return
 	}
@@ -40,9 +39,9 @@ func (n *Database) atStart(ctx context.Context, pool *pgxpool.Pool) {
 	}
 	done, err := verbs.New(pool, "start of "+n.config().Instance).Do(ctx, verbs.Retry, failed, verbs.Request{})
 	for _, o := range done {
-		n.o.Log.InfoContext(ctx, "dead letters are tried again", "pipeline", o.Pipeline, "rows", o.Rows)
+		n.o.Log.InfoContext(ctx, "dead letters re-queued", "pipeline", o.Pipeline, "rows", o.Rows)
 	}
 	if err != nil && ctx.Err() == nil {
-		n.o.Log.WarnContext(ctx, "dead letters are not tried again", "error", err)
+		n.o.Log.WarnContext(ctx, "could not re-queue dead letters", "error", err)
 	}
 }

@@ -30,22 +30,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// TakeAwayOptions say what is taken away.
+// TakeAwayOptions says what to remove.
 type TakeAwayOptions struct {
 	All        bool
-	Pipeline   string // the whole name of this one, where it is not all: what cannot be taken back is not guessed
-	Embeddings bool   // the vectors, too
+	Pipeline   string // the full name, if not All: a removal must not guess
+	Embeddings bool   // remove the vectors, too
 	DryRun     bool
 }
 
-// remove takes a pipeline away, with all that is known of its rows. What cannot be deleted now a sidecar deletes later.
+// remove removes a pipeline and what is stored about its rows. A sidecar later deletes what cannot be deleted now.
 func remove(ctx context.Context, log *slog.Logger, o uninstall.PipelineOptions) (done uninstall.Removed, err error) {
 	o.Log = log
 	if done, err = uninstall.Pipeline(ctx, o); err != nil || o.DryRun {
 		return done, err
 	}
 	if _, err := queue.DropLeftovers(ctx, o.Pool); err != nil {
-		log.InfoContext(ctx, "tasks and ledger of a removed pipeline go later", "pipeline", o.Pipeline, "error", err)
+		log.InfoContext(ctx, "tasks and ledger of a removed pipeline are deleted later", "pipeline", o.Pipeline, "error", err)
 	}
 	return done, nil
 }
@@ -62,7 +62,7 @@ func dismiss(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool, name str
 	return done, err == nil, err
 }
 
-// TakeAway takes away what init made, and tells what somebody should know of it.
+// TakeAway removes what init made. tell gets notes for the user.
 func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what string)) (sql []string, err error) {
 	open := connection.Opener{Config: n.Config, Log: n.Log}
 	pool, err := open.Pool(ctx, connection.Few)
@@ -93,13 +93,13 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 		tell("nothing to remove: the database is not set up")
 		err = nil
 	}
-	if !o.All && !o.DryRun && (err != nil || len(done.SQL) > 0) { // with all of it the audit is gone, too
+	if !o.All && !o.DryRun && (err != nil || len(done.SQL) > 0) { // All removes the audit, too
 		told := control.Configured{Steps: done.SQL}
 		if err != nil {
 			told.Reason = n.Redact(database.Words(err))
 		}
 		if failed := note(ctx, server, "uninstall", o.Pipeline, verbs.Person(), told.Filled(), err); failed != nil {
-			n.Log.DebugContext(ctx, "the audit does not tell of the removal", "error", failed)
+			n.Log.DebugContext(ctx, "could not write the removal into the audit", "error", failed)
 		}
 	}
 	if err == nil {
@@ -107,7 +107,7 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 	}
 	if len(done.Kept) > 0 && err == nil {
 		later := "now or later"
-		if !o.All { // nothing but a comment on them tells later whose they were
+		if !o.All { // later only a comment on the table says that the vectors are ours
 			later = "now; later the same call prints the statement for it"
 		}
 		tell(fmt.Sprintf("vectors stay in %s: --drop-embeddings takes them away, too, %s", strings.Join(done.Kept, ", "), later))
@@ -115,7 +115,7 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 	return append([]string{}, done.SQL...), err
 }
 
-// jobsOf returns the batch jobs that providers have of what is taken away.
+// jobsOf returns the providers' batch jobs of what is removed.
 func jobsOf(ctx context.Context, server *pgxpool.Pool, o TakeAwayOptions) ([]jobs.Orphan, error) {
 	var list []jobs.Orphan
 	err := database.RetryReadOnly(ctx, server, func(tx pgx.Tx) (err error) {
@@ -124,7 +124,8 @@ func jobsOf(ctx context.Context, server *pgxpool.Pool, o TakeAwayOptions) ([]job
 		}
 		return err
 	})
-	// It is not set up, or by a version without batch jobs; or the role has no rights, which the removal tells.
+	// The database is not set up, or by a version without batch jobs. Or the role has no rights, which the removal
+	// reports.
 	if e, is := errors.AsType[*pgconn.PgError](err); is && e.Code == pgerrcode.UndefinedTable || database.Denied(err) {
 		return nil, nil
 	}
@@ -133,7 +134,7 @@ func jobsOf(ctx context.Context, server *pgxpool.Pool, o TakeAwayOptions) ([]job
 	}), err
 }
 
-// endJobs has providers give up batch jobs, and tells of those that they do not.
+// endJobs cancels batch jobs at their providers, and reports each result.
 func (n *Options) endJobs(ctx context.Context, list []jobs.Orphan, dry bool, tell func(what string)) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the provider did not answer within a minute"))
 	defer cancel()

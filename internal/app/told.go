@@ -21,14 +21,14 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// note writes into the audit what became of a configuration, or with a pipeline's name of that alone.
+// note writes the result of a configuration into the audit; with a pipeline's name, the result for that pipeline.
 func note(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string, told control.Configured, failed error,
 ) error {
 	result := "done"
 	if failed != nil {
 		result = "refused"
 	}
-	const most = 3000 // bytes: what the audit takes, with a rest for names
+	const most = 3000 // bytes: the limit of the audit, less some for names
 	told = told.Short(most).Filled()
 	_, err := pool.Exec(ctx, sqlfiles.Query("note_setup"), pgx.StrictNamedArgs{
 		"action": action, "pipeline": database.Given(pipeline), "result": result, "said_by": by, "arguments": map[string]any{
@@ -39,12 +39,12 @@ func note(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string, 
 	return err
 }
 
-// whatsOf says what steps make or change.
+// whatsOf returns what each step makes or changes.
 func whatsOf(steps []step.Step) []string {
 	return lists.Map(steps, func(s step.Step) string { return s.What })
 }
 
-// costOf is an estimate as doors tell it.
+// costOf converts an estimate for a report.
 func costOf(e *estimate.Estimate) control.Cost {
 	return control.Cost{
 		Pipeline: e.Pipeline, Rows: e.Rows, Texts: e.Texts, Tokens: e.Tokens, Price: e.Price, Currency: e.Currency,
@@ -52,13 +52,13 @@ func costOf(e *estimate.Estimate) control.Cost {
 	}
 }
 
-// tellRemoved tells of a pipeline that is taken away.
+// tellRemoved adds a removed pipeline to a report.
 func tellRemoved(told *control.Configured, name string, done uninstall.Removed) {
 	told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
 	told.Lost = append(told.Lost, lost(name, done))
 }
 
-// lost says what goes with a pipeline.
+// lost says what is deleted with a pipeline.
 func lost(name string, would uninstall.Removed) string {
 	if len(would.Kept) == 0 {
 		return fmt.Sprintf("pipeline %q: its tasks, its history, and what is known of each row", name)
@@ -66,7 +66,7 @@ func lost(name string, would uninstall.Removed) string {
 	return fmt.Sprintf("pipeline %q: its tasks and its history; vectors stay in %s", name, would.Kept[0])
 }
 
-// fileOf is the whole path of the file of a configuration; "": there is none.
+// fileOf returns the absolute path of the configuration file; "": there is none.
 func fileOf(c *config.Config) string {
 	if c.File() == "" {
 		return ""

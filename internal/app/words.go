@@ -11,30 +11,29 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// Unconfigured names a pipeline that is set up and that the configuration does not have: see takeAwayLeaving.
+// Unconfigured warns of a pipeline that is set up but not configured: see takeAwayLeaving.
 func Unconfigured(name string) string {
-	return fmt.Sprintf("pipeline %q is set up and not configured: embedsidecar uninstall %s takes it away; run does after %s if it "+
-		"is of this file and no other sidecar has it", name, health.Argument(name), followAfter)
+	return fmt.Sprintf("pipeline %q is set up but not configured: embedsidecar uninstall %s removes it; run does after %s if it "+
+		"belongs to this file and no other sidecar has it", name, health.Argument(name), followAfter)
 }
 
-// kept warns of a pipeline that works as it is set up though it is configured otherwise, as --no-init has it; "" where
-// it is not.
+// kept warns of a pipeline that works as it is set up although it is configured differently; "": no difference.
 func kept(spec, set pipeline.Spec) string {
-	if set.Model == "" { // it has the model that is named here
+	if set.Model == "" { // it uses the default model of the configuration
 		spec.Model = ""
 	}
 	was := resolve.Differences(spec, set)
 	if len(was) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("pipeline %q is set up otherwise than it is configured here, and works as it is set up (--no-init): %s; "+
-		"embedsidecar init changes it, or says what stands in the way", spec.Name, strings.Join(was, ", "))
+	return fmt.Sprintf("pipeline %q is set up differently than configured here, and works as it is set up (--no-init): %s; "+
+		"embedsidecar init changes it, or says what prevents that", spec.Name, strings.Join(was, ", "))
 }
 
-// idleModel warns of --model where no pipeline is configured that could take it: those that are set up have their own.
+// idleModel warns if --model has no effect: the pipelines that are set up have their own models.
 func idleModel(c *config.Config, set []pipeline.Pipeline) string {
 	model := c.DefaultModel
-	if c.Origin("default_model") == "default" || c.Queries.Listen != "" || // queries have it embed texts
+	if c.Origin("default_model") == "default" || c.Queries.Listen != "" || // queries embed texts with it
 		slices.ContainsFunc(set, func(p pipeline.Pipeline) bool { return p.Model == model || p.Model == "" }) {
 		return ""
 	}
@@ -42,7 +41,7 @@ func idleModel(c *config.Config, set []pipeline.Pipeline) string {
 	for i := range set {
 		own = append(own, fmt.Sprintf("%s has %q", set[i].Name, set[i].Model))
 	}
-	return fmt.Sprintf("no pipeline is configured here that could take the model %q, and those that are set up keep theirs: %s; "+
-		"name the pipeline, too, and leave out --no-init: its set-up changes, or says what stands in the way",
+	return fmt.Sprintf("no pipeline configured here could take the model %q, and those that are set up keep theirs: %s; "+
+		"name the pipeline, too, and leave out --no-init: the set-up changes it, or says what prevents that",
 		model, strings.Join(own, ", "))
 }

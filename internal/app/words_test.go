@@ -18,7 +18,7 @@ func TestKept_WarnsOfWhatDiffersAlone(t *testing.T) {
 	}
 	other := set
 	other.Columns = []string{"title", "body"}
-	if got := kept(other, set); !strings.Contains(got, `pipeline "docs" is set up otherwise`) ||
+	if got := kept(other, set); !strings.Contains(got, `pipeline "docs" is set up differently`) ||
 		!strings.Contains(got, "columns (it was: title)") {
 		t.Error(got)
 	}

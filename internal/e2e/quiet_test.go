@@ -55,7 +55,7 @@ func TestP5_AQuietDatabaseRests(t *testing.T) {
 	}
 	testenv.Eventually(t, waitTimeout, func() (bool, string) { // it may be looked at just then
 		said := w.says(0, "status", "--database", "tenant_c")
-		return strings.Contains(said, "looked at again") && strings.Contains(said, "up to date"), said
+		return strings.Contains(said, "no changes since") && strings.Contains(said, "up to date"), said
 	})
 	w.says(0, "check", "--database", "tenant_c")
 

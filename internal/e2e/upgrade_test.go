@@ -45,7 +45,7 @@ func (r *rig) upgrades(by, pipelines string) {
 		c := r.runPlain()
 		testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 			c.mustLive()
-			return c.said("waits for the schema to be upgraded"), c.tail()
+			return c.said("waiting for the schema to be upgraded"), c.tail()
 		})
 		init()
 		works(c)

@@ -1,4 +1,4 @@
-// Package child runs another program in the place of this one: with its input and its output, and signals go to it.
+// Package child runs another program in place of this one. It passes on input, output and signals.
 package child
 
 import (
@@ -20,24 +20,24 @@ type Program struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Env            []string
-	Signals        <-chan os.Signal // those that are for it
+	Signals        <-chan os.Signal // to pass on
 }
 
-// Check refuses a program that cannot be found.
+// Check returns an error if the program cannot be found.
 func (p *Program) Check() error {
 	_, err := exec.LookPath(p.Words[0])
 	return err
 }
 
-// Run runs it and waits for its end, also when ctx is over: then it is told to end. It returns *EndedError when it did
-// not end well.
+// Run runs the program and waits for its end. If ctx ends first, Run sends SIGTERM and waits. It returns *EndedError if
+// the program failed.
 func (p *Program) Run(ctx context.Context) error {
 	select {
 	case <-p.Signals:
 		return signals.ErrInterrupted
 	default:
 	}
-	c := exec.CommandContext(context.WithoutCancel(ctx), p.Words[0], p.Words[1:]...) // it is told to end, and waited for
+	c := exec.CommandContext(context.WithoutCancel(ctx), p.Words[0], p.Words[1:]...) // Run sends SIGTERM and waits
 	c.Stdin, c.Stdout, c.Stderr, c.Env = p.Stdin, p.Stdout, p.Stderr, p.Env
 	if err := c.Start(); err != nil {
 		return problem.New(problem.Usage, fmt.Errorf("start %s: %w", p.Words[0], err))
@@ -48,7 +48,7 @@ func (p *Program) Run(ctx context.Context) error {
 	for {
 		select {
 		case s := <-p.Signals:
-			// What is typed at a terminal reaches the program by itself.
+			// A terminal sends its signals to the program itself.
 			if s != os.Interrupt && s != syscall.SIGQUIT || !hasTerminal() {
 				_ = c.Process.Signal(s) // it may have ended
 			}
@@ -74,8 +74,7 @@ func hasTerminal() bool {
 	return true
 }
 
-// EndedError is the error of a program that did not end well. This one ends with its status, and complains of nothing
-// but what went wrong besides.
+// EndedError is the error of a program that failed. This process exits with the same status and reports only Also.
 type EndedError struct {
 	Status int
 	What   string
@@ -84,10 +83,10 @@ type EndedError struct {
 
 func (e *EndedError) Error() string { return e.What }
 
-// Unwrap returns what went wrong besides.
+// Unwrap returns what else went wrong.
 func (e *EndedError) Unwrap() error { return e.Also }
 
-// status is the error of a program that did not end well, with its exit status.
+// status returns the error of a failed program, with its exit status.
 func status(name string, err error) error {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok {
@@ -100,5 +99,5 @@ func status(name string, err error) error {
 	return &EndedError{Status: exit.ExitCode(), What: fmt.Sprintf("%s ended with status %d", name, exit.ExitCode())}
 }
 
-// signaled and the number of a signal are the exit status of what it has ended, as shells tell it.
+// signaled plus the signal number is the exit status of a program that a signal ended, as in shells.
 const signaled = 128

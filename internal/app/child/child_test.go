@@ -36,7 +36,7 @@ func TestRun_TellsHowItEnded(t *testing.T) {
 	}
 }
 
-// A signal goes to the program, which ends as it likes. What came before it began keeps it from beginning.
+// Signals go to the program, which decides how to end. A signal before the start prevents the start.
 func TestRun_Signals(t *testing.T) {
 	t.Parallel()
 	ready, signal := make(chan struct{}), make(chan os.Signal, 1)

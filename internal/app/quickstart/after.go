@@ -15,8 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// file is the configuration that is written at the end. It is made at the beginning: a name that is taken is known
-// before anything is done.
+// file is the configuration file, which is written at the end. It is created at the beginning, so that a taken name
+// fails before anything is done.
 type file struct {
 	f       *os.File // nil: none is written
 	written bool
@@ -28,7 +28,7 @@ func create(name string, dry bool) (*file, error) {
 	}
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, problem.New(problem.Conflict, err, "name another file, or take this one away first")
+		return nil, problem.New(problem.Conflict, err, "name another file, or remove this one first")
 	} else if err != nil {
 		return nil, problem.New(problem.Usage, err)
 	}
@@ -41,7 +41,7 @@ func (f *file) write(text string) error {
 	return err
 }
 
-// end closes the file, and takes it away where nothing came into it.
+// end closes the file, and removes it if nothing was written.
 func (f *file) end() error {
 	if f.f == nil {
 		return nil
@@ -53,7 +53,7 @@ func (f *file) end() error {
 	return err
 }
 
-// after tells what stands, how to go on with it, and how to take it away.
+// after reports what is set up, how to go on, and how to remove it.
 func (q *quickstart) after(ctx context.Context) {
 	spec := q.Config.Pipelines[0]
 	flags := q.flags()
@@ -73,7 +73,7 @@ func (q *quickstart) after(ctx context.Context) {
 	q.saved(spec)
 }
 
-// saved tells of the configuration as a file, and writes it where one was asked for.
+// saved shows the configuration as a file, or writes it if requested.
 func (q *quickstart) saved(spec pipeline.Spec) {
 	text := config.Starter(q.Config.Pipelines[:1])
 	if q.file.f != nil {
@@ -88,7 +88,7 @@ func (q *quickstart) saved(spec pipeline.Spec) {
 	q.Say("  as a file    %s", config.FormatPipeline(spec))
 }
 
-// slotFlag names the slot where it is one of this database alone.
+// slotFlag returns --slot if this database has a slot of its own.
 func (q *quickstart) slotFlag() string {
 	if q.slot == "" {
 		return ""
@@ -96,7 +96,8 @@ func (q *quickstart) slotFlag() string {
 	return " --slot=" + health.Quoted(q.slot)
 }
 
-// flags are those of this call that the next one needs, too. What comes from variables or a file is there then as well.
+// flags returns the flags of this call that the next one needs, too. Environment variables and files apply without
+// flags.
 func (q *quickstart) flags() string {
 	var b strings.Builder
 	if f := q.Config.File(); f != "" {

@@ -16,16 +16,16 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 )
 
-// lack is something that keeps a set-up from being made.
+// lack is something that prevents the set-up.
 type lack struct {
 	what  string
 	hint  []string // words
 	sql   []string // statements for an administrator
-	trust []string // the owners whom a superuser would have to trust: that is his choice, and no statement's
-	err   error    // its kind
+	trust []string // owners whom a superuser would have to trust: no statement decides that for the user
+	err   error    // gives its class and code
 }
 
-// lack remembers something that is lacking, unless its statements are those of others.
+// lack adds something that is missing, unless its statements are already listed.
 func (q *quickstart) lack(what string, err error, hints ...string) {
 	l := lack{what: what, err: err, trust: owners(err)}
 	known, mended := false, true
@@ -48,7 +48,7 @@ func (q *quickstart) lack(what string, err error, hints ...string) {
 			l.sql, mended = append(l.sql, statement), false
 		}
 	}
-	standby := err != nil && problem.Code(err) == code.Standby // which several have met
+	standby := err != nil && problem.Code(err) == code.Standby // several checks report it
 	same := func(other lack) bool {
 		return other.what == what || standby && problem.Code(other.err) == code.Standby
 	}
@@ -58,7 +58,7 @@ func (q *quickstart) lack(what string, err error, hints ...string) {
 	q.lacks = append(q.lacks, l)
 }
 
-// owners are those whom a superuser would have to trust, by an error or one within it.
+// owners returns the roles that a superuser would have to trust, from an error and the errors in it.
 func owners(err error) (list []string) {
 	if of, ok := err.(interface{ Owners() []string }); ok {
 		return of.Owners()
@@ -74,12 +74,12 @@ func owners(err error) (list []string) {
 	return list
 }
 
-// scripted reports whether the administrator runs a statement anyway.
+// scripted reports whether a statement is already listed.
 func (q *quickstart) scripted(statement string) bool {
 	return slices.ContainsFunc(q.lacks, func(l lack) bool { return slices.Contains(l.sql, statement) })
 }
 
-// also adds what a plan has met to what is lacking: each of several that were joined.
+// also adds the error of a plan to what is missing. Joined errors are added one by one.
 func (q *quickstart) also(err error) {
 	if err == nil {
 		return
@@ -108,8 +108,8 @@ func terminated(sql []string) []string {
 	return lists.Map(sql, func(s string) string { return strings.TrimSuffix(s, ";") + ";" })
 }
 
-// inTheWay is the error of everything that keeps a set-up from being made. What takes no statement comes first. The
-// statements are one block, to be pasted.
+// inTheWay is the error about everything that prevents the set-up. What needs no statement comes first. The statements
+// are one block to paste.
 func (q *quickstart) inTheWay() error {
 	slices.SortStableFunc(q.lacks, func(a, b lack) int { return min(len(a.sql), 1) - min(len(b.sql), 1) })
 	var hints []string
@@ -140,11 +140,11 @@ func (q *quickstart) inTheWay() error {
 	return &problem.Error{Class: problem.Of(first.err), Code: problem.Code(first.err), Err: err, Hint: hints}
 }
 
-// speaks are statements that say themselves what they are for.
+// speaks matches statements that explain themselves.
 var speaks = regexp.MustCompile(`^(?:ALTER SYSTEM|ALTER ROLE|CREATE EXTENSION) `)
 
-// script is the statements for an administrator, with a comment on what each is for that does not say so itself. It
-// reports whether the server has to be restarted after them.
+// script returns the statements for an administrator, with comments on those that do not explain themselves. It reports
+// whether the server must be restarted after them.
 func script(lacks []lack, comments bool) (lines []string, restart bool) {
 	for _, l := range lacks {
 		if len(l.sql) == 0 {
@@ -163,7 +163,7 @@ func script(lacks []lack, comments bool) (lines []string, restart bool) {
 	return lines, restart
 }
 
-// administrator is who runs the statements.
+// administrator says who runs the statements.
 func (q *quickstart) administrator() string {
 	if q.managed {
 		return "the administrator of this managed server"
@@ -171,11 +171,12 @@ func (q *quickstart) administrator() string {
 	return "a superuser"
 }
 
-// statements are those for an administrator at the beginning of a way out, or behind a colon, and what follows them.
+// statements matches statements for an administrator, at the start of a hint or after a colon, and the rest of the
+// hint.
 var statements = regexp.MustCompile(`^(?:.*?: )?((?:(?:ALTER|CREATE|GRANT) (?:[^;"']|"[^"]*"|'[^']*')*;(?: |$))+)(.*)$`)
 
-// apart takes a way out apart into statements for an administrator and words. What is not to be run as it stands, and
-// what is another way than the one before it, stays words.
+// apart splits a hint into statements for an administrator and text. Templates stay text, and so do alternatives to the
+// hint before.
 func apart(hint string) (words string, sql []string) {
 	switch {
 	case strings.HasSuffix(hint, " run:"): // the statements that follow are among those at the end
@@ -192,7 +193,7 @@ func apart(hint string) (words string, sql []string) {
 	for s := range strings.SplitSeq(strings.TrimSuffix(strings.TrimSpace(found[1]), ";"), "; ") {
 		sql = append(sql, s+";")
 	}
-	if strings.HasPrefix(found[2], "(") { // what else there is to know; that a restart follows is told at the end
+	if strings.HasPrefix(found[2], "(") { // more information; a restart is mentioned at the end
 		words = found[2]
 	}
 	return words, sql

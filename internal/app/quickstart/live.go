@@ -28,14 +28,14 @@ import (
 // nearest is how many rows an answer has.
 const nearest = 5
 
-// live runs the sidecar, and answers from the first rows on that it has embedded.
+// live runs the sidecar, and answers questions once the first rows are embedded.
 func (q *quickstart) live(ctx context.Context) error {
 	q.doing("embedding the first rows")
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
 		err := q.node.Run(running, app.RunOptions{NoInit: true})
-		stop() // nobody is left who would embed what is waited for
+		stop() // without the sidecar no more rows are embedded
 		ended <- err
 	}()
 	err := q.answer(running)
@@ -52,8 +52,8 @@ func (q *quickstart) live(ctx context.Context) error {
 	return err
 }
 
-// answer waits until the first rows have their vectors, and answers what is asked until nobody asks any more, while the
-// others are embedded.
+// answer waits until the first rows are embedded. It then answers questions until the input ends, while the other rows
+// are embedded.
 func (q *quickstart) answer(ctx context.Context) error {
 	f := &following{q: q, began: time.Now(), drawn: "embedded 0 rows", done: make(chan error, 1)}
 	lsn, err := report.Now(ctx, q.pool)
@@ -84,19 +84,19 @@ func (q *quickstart) answer(ctx context.Context) error {
 	return f.prompt(ctx, p)
 }
 
-// following is a backfill under way, and who asks meanwhile.
+// following is a running backfill, with the questions asked meanwhile.
 type following struct {
 	q        *quickstart
 	pipeline *pipeline.Pipeline
 	began    time.Time
 	clock    report.Countdown // of the wait
-	drawn    string           // how far it was, when it was last known
+	drawn    string           // last known progress
 	found    atomic.Bool      // the first rows can be found
-	asking   atomic.Bool      // someone types: no line of a terminal is drawn again
-	done     chan error       // of the wait, once; nil: it was received
+	asking   atomic.Bool      // the user types: progress must not overwrite the line
+	done     chan error       // result of the wait, sent once; nil: it was received
 }
 
-// embedded is how far the pipeline is.
+// embedded returns the progress of the pipeline.
 func (f *following) embedded(ctx context.Context) (p report.Pipeline, err error) {
 	st, err := report.Options{Only: f.pipeline.ID, AtOnce: true}.Read(ctx, f.q.pool)
 	if err != nil || len(st.Pipelines) == 0 {
@@ -105,7 +105,7 @@ func (f *following) embedded(ctx context.Context) (p report.Pipeline, err error)
 	return st.Pipelines[0], nil
 }
 
-// progress draws how many of the rows have their vectors.
+// progress says how many of the rows are embedded.
 func (f *following) progress(ctx context.Context) string {
 	p, err := f.embedded(ctx)
 	if err == nil && p.Rows > 0 {
@@ -113,17 +113,17 @@ func (f *following) progress(ctx context.Context) string {
 		now.Done, now.Of = min(p.Known, p.Rows), p.Rows
 		f.drawn = "embedded " + now.String()
 	}
-	return f.drawn // what else is waited for, such as the slot, means nothing to who tries it
+	return f.drawn // waits for other things, such as the slot, are not shown
 }
 
-// tell is what is told of the wait: progress, or else what is waited for.
+// tell shows the progress, or else what is waited for.
 func (f *following) tell(what string) {
 	const moment = 30 * time.Second
 	switch bar := strings.HasPrefix(what, "embedded "); {
-	case bar && !f.found.Load(): // that is told already
+	case bar && !f.found.Load(): // doing shows progress until then
 		return
 	case what != "" && !bar:
-		if time.Since(f.began) < moment { // as it begins, nobody has to know
+		if time.Since(f.began) < moment { // not of interest at the beginning
 			return
 		}
 		what = "waiting: " + what
@@ -133,7 +133,7 @@ func (f *following) tell(what string) {
 	}
 }
 
-// first waits for the first rows that have vectors, or for the end of the wait.
+// first waits for the first embedded rows, or for the end of the wait.
 func (f *following) first(ctx context.Context) error {
 	const often, seldom = 100 * time.Millisecond, time.Second
 	for pause := often; ; pause = min(2*pause, seldom) {
@@ -149,7 +149,7 @@ func (f *following) first(ctx context.Context) error {
 		}
 		p, err := f.embedded(ctx)
 		if err != nil || p.Known == 0 || p.Known >= p.Rows {
-			continue // the wait itself meets the error as well, and tells of the end
+			continue // f.done reports errors and the end
 		}
 		f.q.idle()
 		f.q.Say("%d of %d rows can be found. %s", p.Known, p.Rows, f.asks(ctx))
@@ -157,7 +157,7 @@ func (f *following) first(ctx context.Context) error {
 	}
 }
 
-// over tells that the wait has ended. The others can be searched even if some rows cannot be embedded.
+// over reports that the wait has ended. If some rows failed, the others can be searched.
 func (f *following) over(ctx context.Context, err error) error {
 	f.done = nil
 	f.q.idle()
@@ -175,7 +175,7 @@ func (f *following) over(ctx context.Context, err error) error {
 		return err
 	}
 	asks := ""
-	if !f.asking.Load() { // else that is told already
+	if !f.asking.Load() { // otherwise it was shown before
 		asks = " " + f.asks(ctx)
 	}
 	f.q.Say("%s in %s, and kept up to date while this runs.%s", what,
@@ -183,7 +183,7 @@ func (f *following) over(ctx context.Context, err error) error {
 	return nil
 }
 
-// asks invites to ask something.
+// asks returns the invitation to ask a question.
 func (f *following) asks(ctx context.Context) string {
 	q := f.q
 	if q.example = q.exampleOf(ctx, f.pipeline); q.example == "" {
@@ -192,7 +192,7 @@ func (f *following) asks(ctx context.Context) string {
 	return fmt.Sprintf("Ask something (Enter: %s); Ctrl-D ends.", q.example)
 }
 
-// exampleOf is a question for a terminal, from rows that are embedded, or "".
+// exampleOf returns an example question from rows that are embedded; "": none.
 func (q *quickstart) exampleOf(ctx context.Context, p *pipeline.Pipeline) string {
 	if q.Whole {
 		return ""
@@ -215,10 +215,10 @@ func (q *quickstart) exampleOf(ctx context.Context, p *pipeline.Pipeline) string
 	return example(texts)
 }
 
-// sentence is the first line of a text, or the first sentence of it.
+// sentence matches the first line of a text, or the first sentence of it.
 var sentence = regexp.MustCompile(`^\s*([^\r\n]*?)(?:[.!?。！？](?:\s|$)|[\r\n]|$)`)
 
-// example is the first of some texts' first sentences that is short enough to be asked, or else the first words of one.
+// example returns the first sentence of the texts that is short enough for a question, or else some first words.
 func example(texts []string) string {
 	const few, most, cut = 2, 9, 5 // words
 	words := ""
@@ -235,7 +235,7 @@ func example(texts []string) string {
 	return words
 }
 
-// prompt answers line after line.
+// prompt answers one line after another.
 func (f *following) prompt(ctx context.Context, p *pipeline.Pipeline) error {
 	q := f.q
 	f.asking.Store(true)
@@ -259,13 +259,13 @@ func (f *following) prompt(ctx context.Context, p *pipeline.Pipeline) error {
 			if !q.Whole || f.done == nil {
 				return nil
 			}
-			lines = nil // the rest is embedded before it ends
+			lines = nil // embed the other rows before the end
 			f.asking.Store(false)
 		}
 	}
 }
 
-// interrupted is how one ends it, too, once everything is embedded.
+// interrupted returns nil once everything is embedded: then an interrupt is a normal end.
 func (f *following) interrupted(ctx context.Context) error {
 	if f.done == nil {
 		return nil
@@ -273,7 +273,7 @@ func (f *following) interrupted(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// answer shows what is found of a line, and how much of the table that is.
+// answer shows the rows found for a line, and how much of the table was searched.
 func (f *following) answer(ctx context.Context, p *pipeline.Pipeline, line string) {
 	q := f.q
 	if line = cmp.Or(line, q.example); line == "" {
@@ -290,7 +290,7 @@ func (f *following) answer(ctx context.Context, p *pipeline.Pipeline, line strin
 	}
 }
 
-// search shows the rows that are nearest to a text.
+// search shows the rows nearest to a text.
 func (q *quickstart) search(ctx context.Context, p *pipeline.Pipeline, text string) error {
 	s := search.Searcher{DB: q.pool, Embed: query.Embedder(q.node.Plugins())}
 	found, err := s.Near(ctx, p, search.Request{Text: text, Rows: nearest})

@@ -26,7 +26,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestFollowing_KeepsItsLine: while nobody knows how far it is, the line says how far it was.
+// TestFollowing_KeepsItsLine: while the progress is unknown, the line shows the last known one.
 func TestFollowing_KeepsItsLine(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), "postgres://nobody@"+testenv.Nowhere(t)+"/nothing")

@@ -30,7 +30,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
-// connect opens the pool that looks, and the one that sets up.
+// connect opens the pool for queries and the pool for the set-up.
 func (q *quickstart) connect(ctx context.Context) (end func(), err error) {
 	open := connection.Opener{Config: q.Config, Log: q.Log}
 	pool, err := open.Pool(ctx, connection.Few)
@@ -49,14 +49,14 @@ func (q *quickstart) connect(ctx context.Context) (end func(), err error) {
 	}, nil
 }
 
-// ownSlot chooses a slot for this database alone where nobody has named one and the usual one is another database's.
+// ownSlot chooses a slot for this database if none is configured and the default one belongs to another database.
 func (q *quickstart) ownSlot(ctx context.Context) {
 	usual := q.Config.Slot.Name
 	if q.Config.Origin("slot.name") != "default" {
 		return
 	}
 	s, err := slot.Read(ctx, q.pool, usual)
-	if err != nil { // our tables are not there
+	if err != nil { // our tables do not exist
 		s, err = slot.Find(ctx, q.pool, usual, false)
 	}
 	if err != nil || !s.Exists || s.Recorded || s.Database == "" || s.Database == s.Here {
@@ -68,7 +68,7 @@ func (q *quickstart) ownSlot(ctx context.Context) {
 		s.Database, q.slot)
 }
 
-// unsafe tells what else a database lacks whose schema embedsidecar is not safe to use. Any other failure it returns.
+// unsafe reports what else is missing if the schema embedsidecar is not safe to use. It returns any other failure.
 func (q *quickstart) unsafe(ctx context.Context, open connection.Opener, failed error) (err error) {
 	if problem.Code(failed) != code.Untrusted {
 		return failed
@@ -87,7 +87,7 @@ func (q *quickstart) unsafe(ctx context.Context, open connection.Opener, failed 
 	return q.inTheWay()
 }
 
-// look tells what the database has, and remembers what it lacks.
+// look shows what the database has, and collects what it lacks.
 func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 	s, err := catalog.ReadServer(ctx, q.pool, q.Config.Slot.Name)
 	if err != nil {
@@ -121,8 +121,8 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 	return nil
 }
 
-// administered finds out who administers the server: a provider, by the roles that providers make, or the superuser who
-// made it; and whether it runs in a container, where it has another address than the one it is reached by.
+// administered finds out who administers the server: a provider, identified by its roles, or the superuser who created
+// the server. The server runs in a container if its own address is not the one that it is reached by.
 func (q *quickstart) administered(ctx context.Context) error {
 	err := q.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles
 		WHERE rolname IN ('rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin', 'supabase_admin', 'neon_superuser')),
@@ -131,7 +131,7 @@ func (q *quickstart) administered(ctx context.Context) error {
 	return wrap.Errorf(err, "look for a provider's roles")
 }
 
-// plan says what a set-up of some pipelines would do; a sketch does so before the model is loaded, too.
+// plan plans the set-up of pipelines. A sketch needs no loaded model.
 func (q *quickstart) plan(ctx context.Context, specs []pipeline.Spec, about described, sketch bool,
 ) (setup.Report, error) {
 	return app.Initialize(ctx, q.Config, q.Log, setup.Options{
@@ -139,7 +139,7 @@ func (q *quickstart) plan(ctx context.Context, specs []pipeline.Spec, about desc
 	})
 }
 
-// nearly adds what a table lacks to be embedded, and its role. It returns why the table does not do.
+// nearly adds what a table lacks to be embedded, and what its role lacks.
 func (q *quickstart) nearly(ctx context.Context, near *nearError) error {
 	t, role := &near.table, database.Quote(near.table.Reader)
 	if near.unreadable {
@@ -170,15 +170,15 @@ func (q *quickstart) nearly(ctx context.Context, near *nearError) error {
 	return err
 }
 
-// source is the table with the columns that are embedded, or the expression.
+// source returns the table with the embedded columns, or the expression.
 func (q *quickstart) source() string {
 	spec := q.Config.Pipelines[0]
 	return database.Quote(spec.Schema, spec.Table) + ": " + cmp.Or(strings.Join(spec.Columns, ", "), spec.Text)
 }
 
-// outline tells in a few lines what is made and what that takes.
+// outline shows in a few lines what is made and how long it takes.
 func (q *quickstart) outline(spec *pipeline.Spec, steps []step.Step) {
-	const long = 30 // seconds, from which on a reader may hesitate
+	const long = 30 // seconds
 	e := &q.takes
 	q.Say("")
 	if e.Seconds != nil && *e.Seconds > long {
@@ -194,13 +194,13 @@ func (q *quickstart) outline(spec *pipeline.Spec, steps []step.Step) {
 	q.Say("  model     %s", cmp.Or(spec.Model, spec.Plugin))
 	q.Say("  takes     %s", e.Brief())
 	if len(steps) == 0 {
-		q.Say("  makes     nothing: it is set up already")
+		q.Say("  makes     nothing: it is already set up")
 		return
 	}
-	if !q.Wait { // who is asked can see them
+	if !q.Wait { // the question offers to show them
 		var made []string
 		for i := range steps {
-			if !strings.HasPrefix(steps[i].What, "pipeline ") { // that is what all of this is for
+			if !strings.HasPrefix(steps[i].What, "pipeline ") { // the user asked for it
 				made = append(made, steps[i].What)
 			}
 		}
@@ -217,12 +217,11 @@ func (q *quickstart) outline(spec *pipeline.Spec, steps []step.Step) {
 	}
 }
 
-// choose makes the configuration hold the pipeline that is to be set up: the one that is configured, one that is set up
-// and meant, or else a suggestion.
+// choose puts the pipeline to set up into the configuration: the configured one, one that is set up, or a suggestion.
 func (q *quickstart) choose(ctx context.Context) error {
 	stored, err := resolve.Load(ctx, q.pool, q.Config.Slot.Name)
 	missing, is := errors.AsType[*refusal.NotSetUpError](err)
-	if err != nil && (!is || missing.Of != "") { // what is set up in a schema of an older version is not known
+	if err != nil && (!is || missing.Of != "") { // a schema of an older version cannot be read
 		return err
 	}
 	if len(q.Config.Pipelines) > 0 {
@@ -236,7 +235,7 @@ func (q *quickstart) choose(ctx context.Context) error {
 		at = 0
 	}
 	if at >= 0 {
-		q.Say("pipeline %q is set up already: this goes on with it", stored[at].Name)
+		q.Say("pipeline %q is already set up: using it", stored[at].Name)
 		q.Config.UsePipelines(stored[at].Spec)
 		return nil
 	}
@@ -258,7 +257,7 @@ func (q *quickstart) choose(ctx context.Context) error {
 	switch {
 	case q.suggested && q.Table == "":
 		q.Say("the most text is in %s", found[0].line())
-	case q.suggested: // else the plan tells it
+	case q.suggested: // otherwise the plan shows it
 		q.Say("%s", found[0].line())
 	}
 	const most = 4
@@ -272,7 +271,7 @@ func (q *quickstart) choose(ctx context.Context) error {
 	return nil
 }
 
-// already is the error of a database in which something is set up, and nobody said with what of it to go on.
+// already is the error if the database is set up and the user named no pipeline to go on with.
 func (q *quickstart) already(stored []pipeline.Pipeline) error {
 	name := stored[0].Name
 	return problem.New(problem.Conflict, fmt.Errorf("this database is set up already: pipeline %q", name),
@@ -282,8 +281,7 @@ func (q *quickstart) already(stored []pipeline.Pipeline) error {
 		"to start over: embedsidecar uninstall is a dry run, --yes executes it")
 }
 
-// estimated says how much there is to do, and refuses where there is nothing. It returns the pipelines with chunks
-// where those are wanted.
+// estimated estimates the work, and refuses an empty table. It returns the pipelines, with chunks if wanted.
 func (q *quickstart) estimated(ctx context.Context, specs []pipeline.Spec, about described) ([]pipeline.Spec, error) {
 	e, err := q.estimate(ctx, specs[0], about)
 	if err != nil {
@@ -314,7 +312,7 @@ func (q *quickstart) estimated(ctx context.Context, specs []pipeline.Spec, about
 	return specs, nil
 }
 
-// estimate says how much there is to do: of a pipeline that is set up, what is left of it.
+// estimate estimates the work; for a pipeline that is set up, the rest of it.
 func (q *quickstart) estimate(ctx context.Context, spec pipeline.Spec, about described) (estimate.Estimate, error) {
 	if p := q.known; p != nil && p.Status == pipeline.Active && app.SameTexts(spec, p.Spec) {
 		return q.Node.Rest(ctx, q.pool, q.node.Plugins(), p)
@@ -328,8 +326,8 @@ func (q *quickstart) estimate(ctx context.Context, spec pipeline.Spec, about des
 	})
 }
 
-// wantsChunks asks whether texts that are longer than the model reads become chunks, each with a vector of its own.
-// What is set up already stays as it is, and a column of the row has no place for chunks.
+// wantsChunks asks whether to split texts that are longer than the model reads into chunks, each with its own vector. A
+// pipeline that is set up does not change, and a vector column in the source table has no place for chunks.
 func (q *quickstart) wantsChunks(ctx context.Context, spec *pipeline.Spec, e *estimate.Estimate) (bool, error) {
 	if e.Cut == 0 || spec.InSource() || q.known != nil {
 		return false, nil
@@ -339,12 +337,12 @@ func (q *quickstart) wantsChunks(ctx context.Context, spec *pipeline.Spec, e *es
 	if q.Chunks == "" && !q.DryRun {
 		q.idle()
 		var err error
-		if wanted, err = q.Ask(ctx, "Use chunks, so that all of each is found?"); err != nil {
+		if wanted, err = q.Ask(ctx, "Use chunks, so that searches cover whole texts?"); err != nil {
 			return false, err
 		}
 	}
-	if wanted && !q.Wait { // nobody was asked
-		q.Say("chunks are used, so that all of each text is found (--chunks no cuts the texts instead)")
+	if wanted && !q.Wait { // the user was not asked
+		q.Say("using chunks, so that searches cover whole texts (--chunks no cuts the texts instead)")
 	}
 	return wanted, nil
 }

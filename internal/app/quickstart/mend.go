@@ -19,13 +19,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
-// mended looks at the database and chooses what to embed. Where a user is there who can mend what is not ready, it
-// waits for that: nothing has to be called, or read, a second time.
+// mended inspects the database and chooses what to embed. If a user can fix what is not ready, mended waits for that,
+// so that the command need not be run again.
 func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 	const (
 		seldom   = 5 * time.Second
 		patience = 30 * time.Second
-		enough   = 3 // looks that fail at a server that answers
+		enough   = 3 // failed tries on a server that answers
 	)
 	told, failed := map[string]bool{}, 0
 	var began time.Time // of the wait
@@ -35,14 +35,14 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 		can := err != nil && len(q.lacks) > 0 && q.mendable()
 		switch {
 		case err == nil && !began.IsZero():
-			q.pool.Reset() // the connections are older than the extension
+			q.pool.Reset() // these connections are older than the extension
 			q.server.Reset()
 			return specs, nil
 		case err == nil || !q.Wait || began.IsZero() && !can:
 			return specs, err
 		case can:
 			failed = 0
-		case q.pool.Ping(ctx) == nil: // else it is being restarted
+		case q.pool.Ping(ctx) == nil: // otherwise the server is restarting
 			if failed++; failed >= enough {
 				return nil, err
 			}
@@ -54,7 +54,7 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 				return told[l.what] || len(l.sql)+len(l.trust) == 0
 			})
 			if at := slices.IndexFunc(unheard, unpackaged); q.superuser && at >= 0 {
-				unheard = unheard[at : at+1] // before it is there nothing else is asked
+				unheard = unheard[at : at+1] // ask for nothing else before it exists
 			}
 			for _, l := range unheard {
 				told[l.what] = true
@@ -88,7 +88,7 @@ func (q *quickstart) mended(ctx context.Context) ([]pipeline.Spec, error) {
 	}
 }
 
-// trust has a superuser trust some owners: it connects again.
+// trust makes this command trust some owners, and connects again.
 func (q *quickstart) trust(ctx context.Context, owners []string) error {
 	q.trusted = strings.Join(slices.Concat(q.Config.Database.TrustedOwners(), owners), ",")
 	q.Config.Database.TrustOwner = q.trusted
@@ -101,7 +101,7 @@ func (q *quickstart) trust(ctx context.Context, owners []string) error {
 	return nil
 }
 
-// looked looks once.
+// looked inspects the database once.
 func (q *quickstart) looked(ctx context.Context) ([]pipeline.Spec, error) {
 	q.lacks = nil
 	q.doing("looking at what the server has")
@@ -115,20 +115,20 @@ func (q *quickstart) looked(ctx context.Context) ([]pipeline.Spec, error) {
 	return specs, err
 }
 
-// mendable reports whether statements of an administrator, or a superuser's trust, mend what is not ready. A server may
-// be restarting.
+// mendable reports whether statements of an administrator, or a superuser's trust, fix everything that is missing. A
+// server that cannot be reached may be restarting.
 func (q *quickstart) mendable() bool {
 	return !slices.ContainsFunc(q.lacks, func(l lack) bool {
 		return len(l.sql) == 0 && (len(l.trust) == 0 || !q.superuser) && problem.Of(l.err) != problem.Connect
 	})
 }
 
-// unpackaged reports whether an extension's files are not on the server, so that no statement can create it.
+// unpackaged reports whether the server lacks an extension's files, so that no statement can create the extension.
 func unpackaged(l lack) bool { return problem.Code(l.err) == code.Pgvector && len(l.hint) > 0 }
 
-// mend asks a superuser whether to run the statements that mend some lacks, and whether he trusts the owners of what he
-// would work on. For others it prints the statements, as one call of psql where the name of a superuser is known. The
-// error of one who does not trust them is failed.
+// mend asks a superuser whether to run the statements that fix what is missing, and whether to trust the owners
+// involved. For other users it prints the statements, as one psql command if the name of a superuser is known. If a
+// superuser does not trust the owners, mend returns failed.
 func (q *quickstart) mend(ctx context.Context, lacks []lack, failed error) (trusts bool, err error) {
 	if len(lacks) == 0 {
 		return false, nil
@@ -147,7 +147,7 @@ func (q *quickstart) mend(ctx context.Context, lacks []lack, failed error) (trus
 		q.Say("Not ready yet. Paste into psql in database %s, as %s:\n\n%s\n", database.Quote(q.database),
 			q.administrator(), block)
 	default:
-		// The semicolon: pasted into psql, the first line alone is an error.
+		// The semicolon makes the first line an error when this is pasted into psql.
 		q.Say("Not ready yet. Paste as %s in another terminal:\n\npsql -h %s -p %d -U %s -d %s <<'%[7]s';\n%[6]s\n%[7]s\n",
 			q.administrator(), health.Quoted(at.Host), at.Port, health.Quoted(q.super), health.Quoted(q.database), block,
 			endOf(block))
@@ -158,7 +158,7 @@ func (q *quickstart) mend(ctx context.Context, lacks []lack, failed error) (trus
 	return trusts, nil
 }
 
-// endOf is a word that ends a here-document of these lines: a name of somebody else's may have one of them.
+// endOf returns a here-document delimiter that none of the lines equals: names chosen by others may contain any line.
 func endOf(lines string) string {
 	word := "SQL"
 	for slices.Contains(strings.Split(lines, "\n"), word) {
@@ -167,7 +167,7 @@ func endOf(lines string) string {
 	return word
 }
 
-// confirmed asks a superuser, once, and runs the statements.
+// confirmed asks a superuser once, and runs the statements.
 func (q *quickstart) confirmed(ctx context.Context, lacks []lack, statements []string, failed error) (trusts bool,
 	err error,
 ) {
@@ -212,13 +212,13 @@ func (q *quickstart) confirmed(ctx context.Context, lacks []lack, statements []s
 	return true, q.trust(ctx, owners)
 }
 
-// local reports whether the server is reached on this host.
+// local reports whether the server is reached at a local address.
 func (q *quickstart) local() bool {
 	host := q.pool.Config().ConnConfig.Host
 	return host == "localhost" || strings.HasPrefix(host, "/") || net.ParseIP(host).IsLoopback()
 }
 
-// restart is how the server is restarted, as far as that is known.
+// restart says how to restart the server, as far as that is known.
 func (q *quickstart) restart() string {
 	switch {
 	case !q.local():

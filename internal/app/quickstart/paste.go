@@ -14,11 +14,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// paste tells the statements and programs that search this table, ready to be pasted.
+// paste shows statements and programs that search the table, ready to be pasted.
 func (q *quickstart) paste(ctx context.Context, flags string) {
 	all, err := lookup.Named(ctx, q.pool, []string{q.Config.Pipelines[0].Name})
 	if err != nil || len(all) == 0 || len(all[0].Key) == 0 {
-		return // it cannot be searched now, which is told elsewhere
+		return // it cannot be searched now, which is reported elsewhere
 	}
 	s := program{
 		p: &all[0], text: cmp.Or(q.asked, "a text"), url: q.Config.Database.URL, asks: q.release < asksItself,
@@ -46,7 +46,7 @@ func (q *quickstart) paste(ctx context.Context, flags string) {
 	}
 }
 
-// readable lets the owner of the rows read the vectors, where a superuser has made their table.
+// readable returns the GRANT that lets the owner of the rows read vectors in a table that a superuser made.
 func (s *program) readable(owner string) string {
 	if s.p.InSource() {
 		return ""
@@ -55,7 +55,7 @@ func (s *program) readable(owner string) string {
 	return "\n  GRANT SELECT ON " + database.Quote(d.Schema, d.Table) + " TO " + database.Quote(owner) + ";"
 }
 
-// as has the programs connect as another role.
+// as makes the programs connect as another role.
 func (s *program) as(role string) {
 	u, err := url.Parse(s.url)
 	if s.hidden = s.hidden || err != nil || u.Scheme == ""; !s.hidden {
@@ -64,23 +64,24 @@ func (s *program) as(role string) {
 	}
 }
 
-// asksItself is the first release whose functions ask for the vector of a text by themselves.
+// asksItself is the first PostgreSQL major version on which the search functions request the vector of a text
+// themselves.
 const asksItself = 17
 
-// program writes programs that search one pipeline.
+// program writes programs that search a pipeline.
 type program struct {
 	p      *pipeline.Pipeline
-	text   string // that is looked for
+	text   string // to search for
 	url    string // of the database
 	hidden bool   // it has a password, which is not shown
-	asks   bool   // the server cannot ask by itself: CALL comes first
-	listen string // where queries over HTTP are answered; "": nowhere yet
+	asks   bool   // the server needs CALL embedsidecar.ask first
+	listen string // address of the HTTP query API; "": none yet
 	flags  string // of run
 
-	program string // what the user calls it
+	program string // the name that this program was called by
 }
 
-// statement is the search with a placeholder, or a literal, for the text.
+// statement returns the search statement. text is a placeholder or a literal.
 func (s *program) statement(text string) string {
 	p := s.p
 	var columns, keys []string
@@ -103,7 +104,7 @@ func (s *program) statement(text string) string {
 		strings.Join(keys, " AND "))
 }
 
-// ask is the statement that comes first on an older server, with a placeholder or a literal.
+// ask returns the statement that must come first on an older server. text is a placeholder or a literal.
 func (s *program) ask(text string) string {
 	return fmt.Sprintf("CALL embedsidecar.ask(%s, %s)", database.Literal(s.p.Name), text)
 }
@@ -116,7 +117,7 @@ func (s *program) sql() string {
 	return text
 }
 
-// dsn is the database's URL as an expression of Python.
+// dsn returns the database's URL as a Python expression.
 func (s *program) dsn() string {
 	if s.url == "" || s.hidden {
 		return `os.environ["EMBEDSIDECAR_DATABASE_URL"]`
@@ -124,7 +125,7 @@ func (s *program) dsn() string {
 	return quoted(s.url)
 }
 
-// imports are the modules of Python that dsn and psycopg need.
+// imports returns the Python imports that dsn and psycopg need.
 func (s *program) imports() string {
 	if strings.HasPrefix(s.dsn(), "os.") {
 		return "import os, psycopg"
@@ -132,7 +133,7 @@ func (s *program) imports() string {
 	return "import psycopg"
 }
 
-// execute calls a function of Python with the statements, one after the other; wrap makes an expression of each.
+// execute returns Python code that calls a function with each statement. wrap makes an expression of a statement.
 func (s *program) execute(call, arguments string, wrap func(statement string) string) string {
 	calls := "    rows = " + call + "(" + wrap(s.statement(hole)) + ", " + arguments + ")\n"
 	if s.asks {
@@ -141,10 +142,10 @@ func (s *program) execute(call, arguments string, wrap func(statement string) st
 	return calls
 }
 
-// hole stands for a placeholder until what looks like one in names is escaped.
+// hole stands for the placeholder while names are escaped.
 const hole = "\x00"
 
-// printed is how the programs end.
+// printed is the end of each program.
 const printed = "    for row in rows:\n        print(row)"
 
 // percents writes a statement for psycopg and Django.
@@ -158,7 +159,7 @@ func colons(statement string) string {
 	return "text(" + long(strings.ReplaceAll(escaped, hole, ":text")) + ")"
 }
 
-// long is a text of several lines as Python reads it.
+// long returns a text of several lines as a Python literal.
 func long(text string) string {
 	if strings.Contains(text, `"""`) || strings.Contains(text, `\`) {
 		return quoted(text)
@@ -202,7 +203,7 @@ func (s *program) curl() string {
 		health.Quoted("http://"+at+"/v1/pipelines/"+url.PathEscape(s.p.Name)+"/search")
 }
 
-// quoted is a text as Python reads it.
+// quoted returns a text as a Python literal.
 func quoted(text string) string {
 	b, err := json.Marshal(text)
 	if err != nil {

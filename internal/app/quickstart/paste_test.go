@@ -7,8 +7,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// TestProgram: names keep their signs, whatever those mean elsewhere, a password is not shown, and an older server is
-// asked first.
+// TestProgram: special characters in names are escaped, a password is not shown, and an older server gets CALL first.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	p := program{

@@ -12,31 +12,31 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
-// Person is who sits before the program, or the input that stands in for somebody. It is not safe for concurrent use.
+// Person is the user at the terminal, or the input that replaces one. It is not safe for concurrent use.
 type Person struct {
 	In      io.Reader
 	Out     io.Writer
-	Answers bool // somebody is there who can be asked
-	Yes     bool // to whatever is asked
+	Answers bool // a user can be asked
+	Yes     bool // answer every question with yes
 
 	lines chan string
 }
 
-// Prompt asks a person for a line. It replaces a line of progress.
+// Prompt shows the prompt for a line. It overwrites a progress line.
 func (p *Person) Prompt() {
 	if p.Answers {
 		_, _ = io.WriteString(p.Out, "\x1b[Ksearch> ")
 	}
 }
 
-// Agree asks whether to go on, after s again once show has shown what is made. Its error is that nobody is there to be
+// Agree asks whether to go on. If the user types s, it calls show and asks again. It returns an error if no user can be
 // asked.
 func (p *Person) Agree(ctx context.Context, question string, show func()) (bool, error) {
 	if p.Yes {
 		return true, nil
 	}
 	nobody := problem.New(problem.Usage, errors.New("there is no terminal to confirm; nothing was done"),
-		"--yes does it without asking, --dry-run only tells")
+		"--yes does it without asking, --dry-run only shows the plan")
 	if !p.Answers {
 		return false, nobody
 	}
@@ -62,7 +62,7 @@ func (p *Person) Agree(ctx context.Context, question string, show func()) (bool,
 	}
 }
 
-// Ask asks what is yes by default, of someone who can answer.
+// Ask asks a question whose default is yes. Without a user the answer is yes.
 func (p *Person) Ask(ctx context.Context, question string) (bool, error) {
 	if p.Yes || !p.Answers {
 		return true, nil
@@ -77,14 +77,14 @@ func (p *Person) Ask(ctx context.Context, question string) (bool, error) {
 	}
 }
 
-// Lines gives the lines of the input, always the same ones. Nothing is read before it is called.
+// Lines returns the channel of the input's lines, the same one each time. Nothing is read before the first call.
 func (p *Person) Lines(ctx context.Context) <-chan string {
 	if p.lines != nil {
 		return p.lines
 	}
 	lines := make(chan string)
 	p.lines = lines
-	go func() { // a read cannot be broken off: where a person types nothing more, it ends with the process
+	go func() { // a blocked read cannot be cancelled: it ends with the process
 		defer close(lines)
 		input := bufio.NewScanner(p.In)
 		for input.Scan() {

@@ -30,7 +30,7 @@ func TestPerson_Agrees(t *testing.T) {
 	}
 }
 
-// TestPerson_SeesTheSQL as often as asked for it, and is asked again.
+// TestPerson_SeesTheSQL: each s shows the SQL, and the question comes again.
 func TestPerson_SeesTheSQL(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -88,8 +88,8 @@ func TestPerson_IsNotWaitedForWhenAllIsOver(t *testing.T) {
 	}
 }
 
-// TestTrust_AQuestionShowsNamesAsTheyAre: whom to trust is asked by a name that its owner has chosen. A terminal obeys
-// nothing of it, so it passes for no other question.
+// TestTrust_AQuestionShowsNamesAsTheyAre: a question about trust contains a name that its owner chose. Control
+// characters in the name do not reach the terminal, so it cannot fake another question.
 func TestTrust_AQuestionShowsNamesAsTheyAre(t *testing.T) {
 	t.Parallel()
 	const name = "mallory\x1b[2K\rUse chunks\n"
@@ -102,7 +102,7 @@ func TestTrust_AQuestionShowsNamesAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestTrust_ANameEndsNoHereDocument: of statements that are pasted into a shell, a line of a name is no end.
+// TestTrust_ANameEndsNoHereDocument: a line in a name does not end the here-document that the user pastes into a shell.
 func TestTrust_ANameEndsNoHereDocument(t *testing.T) {
 	t.Parallel()
 	for _, block := range []string{

@@ -1,6 +1,6 @@
-// Package quickstart leads from the URL of a database to a search in its rows: it looks, suggests what to embed, tells
-// what it would do, asks once, sets up, runs the sidecar and answers what is asked. All of that is done by the packages
-// that do it for every other command; this one has their order, and what a person is told on the way.
+// Package quickstart leads from a database URL to a search in its rows. It inspects the database, suggests what to
+// embed, shows a plan, asks once, sets up, runs the sidecar and answers questions. The packages behind the other
+// commands do that work. This one has the order and the messages for the user.
 package quickstart
 
 import (
@@ -31,74 +31,74 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 )
 
-// Options are what a quick start is made of, and who is told.
+// Options are the settings and callbacks of a quickstart.
 type Options struct {
-	Config *config.Config // with the pipeline that is wanted, or none
-	Table  string         // to suggest columns of; "": of the one with the most text
+	Config *config.Config // with the wanted pipeline, or none
+	Table  string         // table to suggest columns of; "": the one with the most text
 	Log    *slog.Logger
-	Redact func(string) string // takes what is secret out of a text
-	DryRun bool                // tell all of it, and do nothing
-	Wait   bool                // a user is there, who can mend what is not ready
+	Redact func(string) string // removes secrets from a text
+	DryRun bool                // report everything, and do nothing
+	Wait   bool                // a user is there and can fix what is not ready
 	SQL    bool                // show the statements as well
-	// Program is what the user calls the program.
+	// Program is the name that the program was called by.
 	Program string
-	Save    string      // the file that the configuration is written to; "": it is shown
+	Save    string      // file for the configuration; "": it is only shown
 	Node    app.Options // of the sidecar
 
 	Say     func(format string, args ...any)
-	Steps   func(list []step.Step, verb string) // is told what is made, or would be
-	Waiting func(what string)                   // is told what is waited for
-	Every   time.Duration                       // how often, and "" at the end; 0: seldom
-	// Agree asks whether to go on, and calls show, if there is one, as often as that is asked for; its error is that
-	// nobody is there to be asked.
+	Steps   func(list []step.Step, verb string) // shows what is made, or would be
+	Waiting func(what string)                   // shows what is waited for
+	Every   time.Duration                       // interval of Waiting, which gets "" at the end; 0: long
+	// Agree asks whether to go on, and calls show, unless it is nil, as often as the user wants. It returns an error if no
+	// user can be asked.
 	Agree func(ctx context.Context, question string, show func()) (bool, error)
-	// Ask asks what may be answered by a default, which is taken where nobody is there.
+	// Ask asks a question with a default, which is the answer without a user.
 	Ask func(ctx context.Context, question string) (bool, error)
-	// Chunks says whether texts that are longer than the model reads are cut into chunks: "yes", "no", or "": Ask.
+	// Chunks says whether to split texts that are longer than the model reads: "yes", "no", or "" to ask.
 	Chunks string
-	// Whole: the end of the input is waited for until all rows are embedded; nobody sits there who would end it.
+	// Whole waits at the end of the input until all rows are embedded, because no user is there to end the command.
 	Whole bool
-	// Lines are what is asked for, line by line; it is closed at the end of the input.
+	// Lines returns the questions, line by line. The channel is closed at the end of the input.
 	Lines func(ctx context.Context) <-chan string
-	// Prompt is called when the next line is waited for.
+	// Prompt is called before the next line is read.
 	Prompt func()
 	Show   func(p *pipeline.Pipeline, hits []search.Hit) error
 }
 
-// described is what the embedder of each pipeline says of itself.
+// described has the description of each pipeline's embedder.
 type described = map[string]embed.Description
 
-// quickstart is one under way.
+// quickstart is the state of one call of Run.
 type quickstart struct {
 	Options
 
-	pool, server *pgxpool.Pool // the one that looks, and the one that sets up: straight to the server
+	pool, server *pgxpool.Pool // for queries; and for the set-up, directly to the server
 	node         *app.Node
 	file         *file
 	lacks        []lack
-	known        *pipeline.Pipeline // as it is set up already; nil: it is not
-	idle         func()             // ends what doing began
-	loaded       func(stop bool)    // waits until the model is loaded, or has that stopped; nil: nobody loads it
-	release      int                // of the server: 18
+	known        *pipeline.Pipeline // as it is set up; nil: it is not
+	idle         func()             // stops the messages of doing
+	loaded       func(stop bool)    // waits until the model is loaded, or cancels that; nil: it is not being loaded
+	release      int                // major version of the server: 18
 	database     string             // its name
-	changed      bool               // something of ours may be in the database
+	changed      bool               // the database may have been changed
 	asked        string             // the last question
-	takes        estimate.Estimate  // how much there is to do
+	takes        estimate.Estimate  // the estimated work
 	managed      bool               // a provider runs the server
-	superuser    bool               // the role is one
-	contained    bool               // it runs in a container
-	warned       bool               // of pgvector
+	superuser    bool               // the role is a superuser
+	contained    bool               // the server runs in a container
+	warned       bool               // about pgvector
 	super        string             // the superuser who made the server
-	trusted      string             // owners, as it was asked
-	slot         string             // of this database alone; "": that of the configuration
-	example      string             // of a question, from the first rows; "": none
-	suggested    bool               // the table was, which has been told
-	left         []string           // columns of text that are not embedded
+	trusted      string             // owners that the user agreed to trust
+	slot         string             // own slot of this database; "": the configured one
+	example      string             // example question from the first rows; "": none
+	suggested    bool               // the table was suggested, and shown
+	left         []string           // text columns that are not embedded
 }
 
-// Run does all of it. An interruption is its error until the rows can be searched; from then on it is the end.
+// Run runs the whole quickstart. An interrupt is an error until all rows are embedded; then it is a normal end.
 func Run(ctx context.Context, o Options) (err error) {
-	if o.Every > 0 { // a line of doing may stand there
+	if o.Every > 0 { // clear the line of doing first
 		say, steps := o.Say, o.Steps
 		o.Say = func(format string, args ...any) { o.Waiting(""); say(format, args...) }
 		o.Steps = func(list []step.Step, verb string) { o.Waiting(""); steps(list, verb) }
@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer func() { err = errors.Join(err, q.file.end()) }()
 	defer func() { q.idle() }()
 	q.doing("connecting to the server")
-	const smallBatch = 32 // so that the first rows are found after a moment, and the progress is smooth
+	const smallBatch = 32 // finds the first rows soon, and makes the progress smooth
 	if o.Config.Origin("workers.batch_rows") == "default" {
 		o.Config.Workers.BatchRows = smallBatch
 	}
@@ -147,7 +147,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return q.live(ctx)
 }
 
-// prepare leads up to a database in which the pipeline is set up. It reports whether there is something to go on with.
+// prepare sets up the pipeline. It reports whether there is something to go on with.
 func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	specs, err := q.mended(ctx)
 	if err != nil {
@@ -171,7 +171,7 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	q.changed = true
 	q.doing("setting up")
 	done, err := app.Initialize(ctx, q.Config, q.Log, setup.Options{Pool: q.server, Specs: specs, Descriptions: about})
-	if err != nil || len(done.Steps) != len(plan.Steps) { // else they were told a moment ago
+	if err != nil || len(done.Steps) != len(plan.Steps) { // otherwise the user has just seen them
 		q.Steps(done.Steps, "made")
 	}
 	for i := 0; i < len(specs) && err == nil; i++ {
@@ -180,8 +180,8 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	return err == nil, err
 }
 
-// counted has the server find out how many rows a table has that was just loaded, as by a dump: what is told of the
-// backfill goes by that.
+// counted makes the server count the rows of a table that was just loaded, as from a dump. The progress of the backfill
+// uses that number.
 func (q *quickstart) counted(ctx context.Context, spec *pipeline.Spec) error {
 	table := database.Quote(spec.Schema, spec.Table)
 	var known bool
@@ -192,8 +192,7 @@ func (q *quickstart) counted(ctx context.Context, spec *pipeline.Spec) error {
 	return err
 }
 
-// chosen chooses what to embed. Its error lists all that keeps a set-up from being made: no model is needed to know
-// that.
+// chosen chooses what to embed. Its error lists everything that prevents the set-up. It needs no model for that.
 func (q *quickstart) chosen(ctx context.Context) (specs []pipeline.Spec, err error) {
 	q.doing("reading samples of tables with text")
 	failed := q.choose(ctx)
@@ -231,8 +230,7 @@ func (q *quickstart) chosen(ctx context.Context) (specs []pipeline.Spec, err err
 	return nil, q.inTheWay()
 }
 
-// load has the model loaded while a user reads what is not ready, and mends it. What fails here fails again where that
-// is told.
+// load loads the model while the user fixes what is not ready. A failure is ignored: draft fails again and reports it.
 func (q *quickstart) load(ctx context.Context, specs []pipeline.Spec) {
 	if q.loaded != nil || !q.Wait {
 		return
@@ -251,7 +249,7 @@ func (q *quickstart) load(ctx context.Context, specs []pipeline.Spec) {
 	}
 }
 
-// draft tells what the pipelines take and what will be made for them.
+// draft shows what the pipelines take and what will be made for them.
 func (q *quickstart) draft(ctx context.Context, chosen []pipeline.Spec) (specs []pipeline.Spec, about described,
 	plan setup.Report, err error,
 ) {
@@ -281,7 +279,7 @@ func (q *quickstart) draft(ctx context.Context, chosen []pipeline.Spec) (specs [
 	return specs, about, plan, nil
 }
 
-// specs are the pipelines of the configuration, as the database knows them.
+// specs returns the configured pipelines, as the database knows them.
 func (q *quickstart) specs(ctx context.Context) ([]pipeline.Spec, error) {
 	stored, err := resolve.Load(ctx, q.pool, q.Config.Slot.Name)
 	if err != nil && problem.Of(err) != problem.NotSetUp {
@@ -289,8 +287,8 @@ func (q *quickstart) specs(ctx context.Context) ([]pipeline.Spec, error) {
 	}
 	specs := lookup.Configured(q.Config, stored)
 	if len(specs) != 1 {
-		return nil, problem.New(problem.Usage, fmt.Errorf("%d pipelines are configured: this begins with one", len(specs)),
-			"several are set up and worked by embedsidecar run")
+		return nil, problem.New(problem.Usage, fmt.Errorf("%d pipelines are configured, but quickstart takes one", len(specs)),
+			"embedsidecar run sets up and runs several")
 	}
 	if at := lookup.Find(stored, specs[0].Name); at >= 0 {
 		q.known = &stored[at]
@@ -298,8 +296,8 @@ func (q *quickstart) specs(ctx context.Context) ([]pipeline.Spec, error) {
 	return specs, nil
 }
 
-// doing tells what is done, where that takes long: after a moment, and then from time to time with how long it has
-// taken. It ends what was done before.
+// doing shows what is being done if it takes long: after a moment, and then at intervals with the elapsed time. It ends
+// the message before.
 func (q *quickstart) doing(what string) {
 	const moment, often = 2 * time.Second, 5 * time.Second
 	q.idle()
@@ -326,15 +324,15 @@ func (q *quickstart) doing(what string) {
 	})
 }
 
-// stands tells somebody who has interrupted what is there now.
+// stands reports, after an interrupt, what is set up.
 func (q *quickstart) stands(ctx context.Context) {
 	const limit = 5 * time.Second
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // ctx is over: that is why
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // ctx has ended
 	defer cancel()
 	if !q.changed {
 		q.Say("interrupted: nothing was set up")
 		return
 	}
-	q.Say("interrupted: what is set up stays")
+	q.Say("interrupted: what was set up stays")
 	q.after(ctx)
 }

@@ -25,23 +25,23 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// table is one whose rows may be worth to be embedded.
+// table is a table whose rows may be worth embedding.
 type table struct {
 	OID          uint32
 	Schema, Name string
-	Columns      []string // those of text; of those, once it was sampled, what holds sentences
-	Left         []string // the others
-	Rows         int64    // counted, or about so many where there are many
-	Keyed        bool     // the WAL can name its rows
+	Columns      []string // text columns; once sampled, only those with sentences
+	Left         []string // the other text columns
+	Rows         int64    // counted for a small table, estimated for a large one
+	Keyed        bool     // it has a replica identity
 	Unreadable   bool     // it has columns of text, and the role may read none of them
 
-	bytes float64 // of text in a row
+	bytes float64 // of text per row
 }
 
-// text is about how many bytes of text the table has.
+// text returns about how many bytes of text the table has.
 func (t *table) text() float64 { return t.bytes * float64(t.Rows) }
 
-// line is the table with its columns, as a person chooses it.
+// line describes the table and its columns to the user.
 func (t *table) line() string {
 	without := ""
 	if len(t.Left) > 0 {
@@ -51,18 +51,18 @@ func (t *table) line() string {
 		wording.Count(t.Rows, "row"))
 }
 
-// How much is looked at before something is suggested. How long a text is, is known without reading it.
+// Limits of what is read for a suggestion. The length of a text is known without reading it.
 const (
 	sampledTables = 20
 	sampledRows   = 200
-	sampledRunes  = 500    // of a text, to see whether it is one
-	countedRows   = 20_000 // of larger tables some pages are read
-	drawnRows     = 2_000  // that these pages hold, about
-	drawnPages    = 1_000  // and so many of them at most
+	sampledRunes  = 500    // of each text
+	countedRows   = 20_000 // of larger tables only some pages are read
+	drawnRows     = 2_000  // about so many rows are wanted from these pages
+	drawnPages    = 1_000  // at most so many pages are read
 )
 
-// suggest finds the tables with text, those with the most first, and why it has left out others that are not safe to
-// read. A name means this table alone.
+// suggest finds the tables with text, those with the most first. unsafe are the reasons why other tables are not safe
+// to read. A name limits it to this table.
 func suggest(ctx context.Context, db database.Beginner, name string) (found []table, unsafe []error, err error) {
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		args := pgx.StrictNamedArgs{"named": nil}
@@ -83,7 +83,7 @@ func suggest(ctx context.Context, db database.Beginner, name string) (found []ta
 	return found, unsafe, err
 }
 
-// named finds the table that somebody names, and refuses what no pipeline can read.
+// named finds a table by its name, and refuses one that no pipeline can read.
 func named(ctx context.Context, tx pgx.Tx, name string) (*catalog.Table, error) {
 	schema, table, err := config.ParseTable(name)
 	if err != nil {
@@ -99,11 +99,10 @@ func named(ctx context.Context, tx pgx.Tx, name string) (*catalog.Table, error) 
 	return t, t.Named()
 }
 
-// sampled reads a few rows of each table, and keeps what has text in it. What keeps the others out is the error where
-// nothing is left.
+// sampled reads a few rows of each table, and keeps the tables with text. If none is left, the error says why.
 func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe []error, err error) {
 	var empty, silent []string
-	var near *table // the first that could be embedded, but for its key or else for a right
+	var near *table // the first that lacks only a key, or else only a right
 	for _, t := range all[:min(len(all), sampledTables)] {
 		name := database.Quote(t.Schema, t.Name)
 		if len(t.Columns) == 0 {
@@ -154,7 +153,7 @@ func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe
 	return nil, nil, nothing(empty, silent)
 }
 
-// eachOwner keeps one error for each way out: that is the same for all tables of an owner.
+// eachOwner keeps one error per hint, which is the same for all tables of an owner.
 func eachOwner(unsafe []error) (list []error) {
 	for _, err := range unsafe {
 		hints := problem.Hints(err)
@@ -165,8 +164,8 @@ func eachOwner(unsafe []error) (list []error) {
 	return list
 }
 
-// trusted returns *ConfigError when reading the table may run code of somebody who is not trusted, and leaves it with
-// the columns whose types are of nobody like that. It reads the catalogue alone.
+// trusted returns *ConfigError if reading the table may run code of an untrusted role. It drops the columns whose types
+// belong to such a role. It reads only the catalog.
 func (t *table) trusted(ctx context.Context, tx pgx.Tx) error {
 	full, err := catalog.TableByOID(ctx, tx, t.OID)
 	if err != nil {
@@ -180,12 +179,12 @@ func (t *table) trusted(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// nearError is that of a table which could be embedded, but for its key or a right.
+// nearError is the error of a table that lacks only a key or a right.
 type nearError struct {
 	error
 
 	table      catalog.Table
-	unreadable bool // else it has no key
+	unreadable bool // false: it has no key
 }
 
 func (e *nearError) Unwrap() error { return e.error }
@@ -216,7 +215,7 @@ func nothing(empty, silent []string) error {
 		"is it the right one? list them: SELECT datname FROM pg_database;", way)
 }
 
-// some names a few of many.
+// some lists the first names, and counts the others.
 func some(names []string) string {
 	const few = 5
 	if len(names) > few {
@@ -225,7 +224,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// sample reads some rows of a table, spread over all of it, and leaves it with the columns that hold sentences.
+// sample reads some rows from all over a table, and keeps the columns that hold sentences.
 func sample(ctx context.Context, tx pgx.Tx, t *table) (rows int, err error) {
 	share, err := t.count(ctx, tx)
 	if err != nil {
@@ -252,11 +251,11 @@ func sample(ctx context.Context, tx pgx.Tx, t *table) (rows int, err error) {
 	return rows, nil
 }
 
-// whole is the share of a table that is all of it, in percent.
+// whole is the share of a complete table, in percent.
 const whole = 100
 
-// count finds out how many rows the table has: exactly of a small one, of a larger one by some of its pages, since what
-// the server knows may be older than the rows. It returns which share of the pages has rows enough for a sample.
+// count counts the rows of a small table, and estimates those of a larger one from some of its pages: the server's
+// statistics may be outdated. It returns the share of the pages that has enough rows for a sample, in percent.
 func (t *table) count(ctx context.Context, tx pgx.Tx) (share float64, err error) {
 	name := database.Quote(t.Schema, t.Name)
 	var counted int64
@@ -273,7 +272,7 @@ func (t *table) count(ctx context.Context, tx pgx.Tx) (share float64, err error)
 	return min(share, max(whole*float64(drawnRows)/float64(t.Rows), share/drawnPages)), nil
 }
 
-// read looks at some rows of a share of the table, in percent.
+// read reads some rows of a share of the table, in percent.
 func (t *table) read(ctx context.Context, tx pgx.Tx, share float64, values []column) (rows int, err error) {
 	names, texts, sizes := make([]string, len(values)), make([]string, len(values)), make([]string, len(values))
 	for i, c := range t.Columns {
@@ -285,7 +284,7 @@ func (t *table) read(ctx context.Context, tx pgx.Tx, share float64, values []col
 	if share < whole {
 		part = fmt.Sprintf(" TABLESAMPLE SYSTEM (%g)", share)
 	}
-	// Only the rows that are kept have their texts read: before that, those of a large value are somewhere else.
+	// Large values are read from TOAST only for the rows that are kept.
 	read, err := tx.Query(ctx, "SELECT ARRAY["+strings.Join(texts, ", ")+"], ARRAY["+strings.Join(sizes, ", ")+"]"+
 		" FROM (SELECT "+strings.Join(names, ", ")+" FROM "+database.Quote(t.Schema, t.Name)+" AS t"+part+
 		" ORDER BY random() LIMIT $1) AS r", sampledRows)
@@ -309,14 +308,14 @@ func (t *table) read(ctx context.Context, tx pgx.Tx, share float64, values []col
 	return rows, read.Err()
 }
 
-// column is what some values of a column look like.
+// column summarizes some values of a column.
 type column struct {
 	filled, wordy int
 	bytes         int64
 	different     map[string]bool
 }
 
-// add looks at the beginning of a text, of which there are so many bytes.
+// add adds the beginning of a text. bytes is the length of the text.
 func (c *column) add(text string, bytes int64) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -333,14 +332,14 @@ func (c *column) add(text string, bytes int64) {
 	}
 }
 
-// sentences reports whether half of the values have more than one word, and they are not the same few again and again,
-// as those of a category are.
+// sentences reports whether at least half of the values have more than one word, and the values are not a few repeated
+// ones, as in a category.
 func (c *column) sentences() bool {
 	const half, many, again = 2, 50, 10
 	return c.filled > 0 && half*c.wordy >= c.filled && (c.filled < many || again*len(c.different) > c.filled)
 }
 
-// words reports whether a text has more than one word, or is of a script that sets no spaces between them.
+// words reports whether a text has more than one word, or uses a script without spaces between words.
 func words(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao,
@@ -348,7 +347,7 @@ func words(text string) bool {
 	})
 }
 
-// specOf is the pipeline that embeds a table into one of ours beside it.
+// specOf returns the pipeline that embeds a table into an embedding table beside it.
 func specOf(t *table) (pipeline.Spec, error) {
 	table := database.Quote(t.Schema, t.Name)
 	into, err := config.EmbeddingTable(table)
@@ -363,7 +362,7 @@ func specOf(t *table) (pipeline.Spec, error) {
 	return spec, nil
 }
 
-// faster offers a static model for a first try, where there is one and an encoder would embed; "": nothing.
+// faster suggests a static model for a first try, if there is one and an encoder would embed; "": nothing.
 func faster(plugin string, found []models.Info) string {
 	m := manifest.Of(plugin)
 	at := slices.IndexFunc(found, func(i models.Info) bool { return i.Static && i.Problem == "" })

@@ -60,7 +60,7 @@ func TestSpecOf(t *testing.T) {
 	}
 }
 
-// TestNothing says what is in the way of the tables that are nearest to being of use, and what helps.
+// TestNothing: the error names the tables that are nearest to being useful, what they lack, and what helps.
 func TestNothing(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
@@ -74,7 +74,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestFaster: who would embed with an encoder is told of a static model, if there is one that works.
+// TestFaster: a user of an encoder model is told of a static model, if a working one exists.
 func TestFaster(t *testing.T) {
 	t.Parallel()
 	found := []models.Info{

@@ -78,6 +78,10 @@ func TestP10_OutsideOfItsHoursNothingIsEmbedded(t *testing.T) {
 	})
 	db.MustExec(`UPDATE docs SET body = 'in work' WHERE id = 1`)
 	<-embedding
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // the stream gives the row to a worker, which waits for it
+		const leased = `SELECT EXISTS (SELECT FROM embedsidecar.tasks WHERE state = 'in_progress')`
+		return testenv.Value[bool](db, leased), "no task is in progress"
+	})
 	db.MustExec(`SELECT embedsidecar.resume('docs', '0')`)
 	db.MustExec(`UPDATE docs SET body = 'too late' WHERE id = 2`)
 	is(health.OutsideHours)
