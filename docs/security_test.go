@@ -20,8 +20,7 @@ var unproven = []string{
 	`A plugin is a program that runs as the sidecar's user. Its author, and everyone who may write its file, may do what
 		that user may: read models, key files and the folder of plugins, look into other plugins, and see every text of its
 		pipelines. Pin it (` + "`plugins register`" + `), and run the sidecar as a user that owns nothing else.
-		Plugins that must not see each other need separate sidecars, each with a user or a container. These limits hold
-		for every plugin. It does not get:`,
+		Plugins that must not see each other need separate sidecars, each with a user or a container. No plugin gets:`,
 	"This does not hold for a sidecar that runs as root",
 	"This does not hold for scripts, whose interpreter opens the path again: protect the file and its folder",
 	"A malicious plugin can still leak them: it has the network",

@@ -111,35 +111,41 @@ func TestSQL_Searcher(t *testing.T) {
 		}
 		f.db.MustExecSuper(`UPDATE embedsidecar.answer SET made_at = now() - interval '61 s'`)
 		searcher.refused(`SELECT embedsidecar.embed('x')`, nobody, within)
-		// An embedder's words may name files and addresses.
-		f.db.MustExecSuper(`UPDATE embedsidecar.answer SET vector = NULL, problem = 'the embedder fails: /of/others', made_at = now()`)
-		fails := func() string {
-			_, err := searcher.conn.Exec(t.Context(), `SELECT embedsidecar.asked('docs', 'x', now() - interval '1 h', NULL, NULL)`)
-			return fmt.Sprint(err)
-		}
-		if got := fails(); !strings.Contains(got, "the embedder fails") || strings.Contains(got, "/of/others") {
-			t.Errorf("who may not read the table is told: %s", got)
-		}
-		f.db.MustExec("GRANT SELECT (body) ON docs TO " + f.db.SearcherRole())
-		if got := fails(); !strings.Contains(got, "/of/others") {
-			t.Errorf("who may read the table is told: %s", got)
-		}
-		// Why a sidecar does not stream may be about tables of others.
-		f.db.MustExec(`INSERT INTO embedsidecar.worker (instance, version, slot_name, stream, stream_detail)
-			SELECT 'one', 'v', p.slot_name, 'stuck', 'over others' FROM embedsidecar.pipeline AS p LIMIT 1`)
-		told := func() string {
-			_, err := searcher.conn.Exec(t.Context(), `SELECT embedsidecar.asked('docs', 'y', now(), '1 s', NULL)`)
-			if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-				return pg.Detail
-			}
-			return fmt.Sprint(err)
-		}
-		if got := told(); !strings.Contains(got, "one stuck") || strings.Contains(got, "over others") {
-			t.Errorf("who may not see the sidecars is told: %s", got)
-		}
-		f.db.MustExecSuper("GRANT " + readerRole + " TO " + f.db.SearcherRole())
-		if got := told(); !strings.Contains(got, "one stuck over others") {
-			t.Errorf("who may see them is told: %s", got)
-		}
+		readersAreTold(t, f.db, searcher, readerRole)
 	})
+}
+
+// readersAreTold checks that details of what is wrong are for those who may read the table, or see the sidecars.
+func readersAreTold(t *testing.T, db *testenv.Database, searcher *person, readerRole string) {
+	t.Helper()
+	// An embedder's words may name files and addresses.
+	db.MustExecSuper(`UPDATE embedsidecar.answer SET vector = NULL, problem = 'the embedder fails: /of/others', made_at = now()`)
+	fails := func() string {
+		_, err := searcher.conn.Exec(t.Context(), `SELECT embedsidecar.asked('docs', 'x', now() - interval '1 h', NULL, NULL)`)
+		return fmt.Sprint(err)
+	}
+	if got := fails(); !strings.Contains(got, "the embedder fails") || strings.Contains(got, "/of/others") {
+		t.Errorf("who may not read the table is told: %s", got)
+	}
+	db.MustExec("GRANT SELECT (body) ON docs TO " + db.SearcherRole())
+	if got := fails(); !strings.Contains(got, "/of/others") {
+		t.Errorf("who may read the table is told: %s", got)
+	}
+	// Why a sidecar does not stream may be about tables of others.
+	db.MustExec(`INSERT INTO embedsidecar.worker (instance, version, slot_name, stream, stream_detail)
+		SELECT 'one', 'v', p.slot_name, 'stuck', 'over others' FROM embedsidecar.pipeline AS p LIMIT 1`)
+	told := func() string {
+		_, err := searcher.conn.Exec(t.Context(), `SELECT embedsidecar.asked('docs', 'y', now(), '1 s', NULL)`)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+			return pg.Detail
+		}
+		return fmt.Sprint(err)
+	}
+	if got := told(); !strings.Contains(got, "one stuck") || strings.Contains(got, "over others") {
+		t.Errorf("who may not see the sidecars is told: %s", got)
+	}
+	db.MustExecSuper("GRANT " + readerRole + " TO " + db.SearcherRole())
+	if got := told(); !strings.Contains(got, "one stuck over others") {
+		t.Errorf("who may see them is told: %s", got)
+	}
 }

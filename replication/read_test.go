@@ -269,7 +269,10 @@ func TestP1_AServerThatDecodesForLongIsWaitedFor(t *testing.T) {
 		}
 		pass(6 * time.Minute)
 		select {
-		case <-ended:
+		case err := <-ended:
+			if err == nil {
+				t.Error("it ended without an error")
+			}
 		default:
 			t.Error("it is waited for for ever")
 		}

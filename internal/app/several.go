@@ -166,7 +166,8 @@ func (s *several) update(ctx context.Context, found tenants.Found, all *sync.Wai
 	}
 	s.mu.Unlock()
 	if found.Failed != nil && (told == nil || told.Error() != found.Failed.Error()) {
-		s.n.o.Log.WarnContext(ctx, "could not look for databases", "error", found.Failed, "hints", problem.Hints(found.Failed))
+		s.n.o.Log.WarnContext(ctx, "could not look for databases", "error", found.Failed,
+			"hints", problem.Hints(found.Failed))
 	}
 	for _, t := range gone {
 		t.cancel()

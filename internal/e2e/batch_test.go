@@ -524,7 +524,8 @@ func TestBatch_NeedsAProviderWithJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := r.start(r.remote(), "init")
-	if s := c.wait(waitTimeout); s.ExitStatus() == 0 || !c.said("batch jobs are configured") || !c.said("leave out batch") {
+	if s := c.wait(waitTimeout); s.ExitStatus() == 0 || !c.said("batch jobs are configured") ||
+		!c.said("leave out batch") {
 		t.Errorf("it ended with %d:\n%s", s.ExitStatus(), c.tail())
 	}
 }

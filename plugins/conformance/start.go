@@ -36,7 +36,7 @@ func checkStart(ctx context.Context, t *tester) finding {
 	began := time.Now()
 	p, err := t.plugin(ctx)
 	if err != nil {
-		// nolint:nilerr // it is in the report
+		//nolint:nilerr // it is in the report
 		return fail("this is the sidecar's error message: fix what it names", "%s", err)
 	}
 	took := time.Since(began)

@@ -209,7 +209,7 @@ func fork(list string) error {
 	}
 	var pids strings.Builder
 	for _, session := range []bool{false, true} {
-		child := exec.Command(self, forked) // nolint:noctx // it must outlive everything
+		child := exec.Command(self, forked) //nolint:noctx // it must outlive everything
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
 		child.Env = os.Environ()
 		if err := child.Start(); err != nil {

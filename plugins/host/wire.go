@@ -82,7 +82,7 @@ func (c counting) Unmarshal(data mem.BufferSlice, v any) error {
 func (c counting) count(raw []byte, v any) error {
 	_, part := v.(*pluginpb.FetchBatchResponse)
 	for fields := 0; len(raw) > 0; fields++ {
-		if most := 2*c.texts + 16; fields > most { // nolint:mnd // tokens and outcome of each text, and the other fields
+		if most := 2*c.texts + 16; fields > most { //nolint:mnd // tokens and outcome of each text, and the other fields
 			return fmt.Errorf("the answer to %d texts has more than %d fields", c.texts, most)
 		}
 		number, kind, n := protowire.ConsumeTag(raw)

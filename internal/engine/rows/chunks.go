@@ -136,6 +136,7 @@ func (*Chunks) VectorHash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 	return hash
 }
 
+// Chunks returns the receiver.
 func (c *Chunks) Chunks() *Chunks { return c }
 
 func (*Chunks) atOnce() statement { return statement{} }

@@ -5,6 +5,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
+// New returns the table of a pipeline.
 func New(p *pipeline.Pipeline, db database.DB, o Options) *Table {
 	if o.UserPath == "" {
 		o.UserPath = `"$user", public`

@@ -13,8 +13,8 @@ func TestP5_SlowJoinsDoNotHoldUpTheStream(t *testing.T) {
 	began := time.Now()
 	s.note(1, began, began.Add(ownersTimeout/10))
 	s.note(2, began, began.Add(ownersTimeout))
-	for after, want := range map[time.Duration]bool{2: true, 19: true, 21: false} {
-		at := began.Add(ownersTimeout + after*ownersTimeout)
+	for after, want := range map[int64]bool{2: true, 19: true, 21: false} {
+		at := began.Add(ownersTimeout + time.Duration(after*int64(ownersTimeout)))
 		if s.now(1, at) || s.now(2, at) != want {
 			t.Errorf("after %s: %t, and of the slow one %t, want %t", at.Sub(began), s.now(1, at), s.now(2, at), want)
 		}

@@ -42,7 +42,8 @@ func TestPull_TheFileThatIsNamed(t *testing.T) {
 		if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not a file with weights") {
 			t.Errorf("pull %s: %v", name, err)
 		}
-		if _, err := models.Import(t.Context(), made); err == nil || !strings.Contains(err.Error(), "not a file with weights") {
+		if _, err := models.Import(t.Context(), made); err == nil ||
+			!strings.Contains(err.Error(), "not a file with weights") {
 			t.Errorf("import %s: %v", name, err)
 		}
 	}

@@ -83,7 +83,7 @@ type proof struct {
 // newProof makes a proof of products of these shapes.
 func newProof(shapes []onnxfile.Product) *proof {
 	p := &proof{}
-	random := rand.New(rand.NewPCG(1, 2)) // nolint:gosec // not a secret: the same at each start
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // not a secret: the same at each start
 	bound := func(n int64) int64 {
 		if n <= maxProven {
 			return n
