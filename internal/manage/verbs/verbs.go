@@ -128,8 +128,8 @@ interruption, the finished portions stay done. --dry-run counts the rows. For de
 		Tells: "These rows are compared again. A row that needs nothing is not embedded.",
 		Description: `Without keys it re-queues cancelled rows; with --older-than only those whose change is older. With
 --at the rows wait until that time, unless they change before. A row that needs nothing is not embedded; embedsidecar
-reembed embeds it anyway. --dry-run counts the rows. For the end of tasks cancel and tasks discard, and for rows that are
-to be embedded later.`,
+reembed embeds it anyway. --dry-run counts the rows. For the end of tasks cancel and tasks discard, and for rows that
+are to be embedded later.`,
 	}
 	Cancel = &Verb{
 		Name: "cancel", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys}, SQL: "cancel", Done: "cancelled",
