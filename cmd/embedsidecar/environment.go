@@ -194,7 +194,7 @@ func (e *environment) eachOf(ctx context.Context, list []tenants.Tenant,
 		}
 		answers = append(answers, a)
 		if e.out.ForPeople() {
-			if err := e.printf("database %s\n%s\n", t.Name, a.text()); err != nil {
+			if err := e.printf("database %s\n%s\n", t.Name, a.text(e.redact.Text)); err != nil {
 				return err
 			}
 		}
@@ -250,10 +250,10 @@ type answer struct {
 }
 
 // text is the answer for people.
-func (a *answer) text() string {
+func (a *answer) text(redact func(string) string) string {
 	text := strings.TrimRight(a.data.String(), "\n")
 	if a.err != nil {
-		text = strings.TrimLeft(text+"\n! "+a.err.Error(), "\n")
+		text = strings.TrimLeft(text+"\n! "+redact(a.err.Error()), "\n")
 	}
 	return text + "\n"
 }
@@ -273,16 +273,17 @@ func showAll(out *output.Printer, answers []*answer, redact func(string) string)
 
 // document returns the answer with the name of its database.
 func (a *answer) document(redact func(string) string) map[string]any {
-	doc := map[string]any{}
-	body := bytes.TrimSpace(a.data.Bytes())
-	var list []any
-	switch {
-	case len(body) == 0:
-	case json.Unmarshal(body, &doc) == nil, yaml.Unmarshal(body, &doc) == nil:
-	case json.Unmarshal(body, &list) == nil:
-		doc = map[string]any{"answer": list}
-	default:
-		doc = map[string]any{"answer": string(body)}
+	body := a.data.Bytes()
+	var found any
+	if json.Unmarshal(body, &found) != nil && yaml.Unmarshal(body, &found) != nil {
+		found = strings.TrimSpace(string(body))
+	}
+	doc, is := found.(map[string]any)
+	if !is {
+		doc = map[string]any{}
+		if found != nil {
+			doc["answer"] = found
+		}
 	}
 	doc["database"] = a.database
 	if a.err != nil {
@@ -294,12 +295,14 @@ func (a *answer) document(redact func(string) string) map[string]any {
 // showCSV writes one table whose first column is the database.
 func showCSV(to io.Writer, answers []*answer) error {
 	w := csv.NewWriter(to)
-	for i, a := range answers {
+	headed := false
+	for _, a := range answers {
 		rows, err := csv.NewReader(&a.data).ReadAll()
 		if err != nil || len(rows) == 0 {
 			continue
 		}
-		if i == 0 {
+		if !headed {
+			headed = true
 			if err := w.Write(append([]string{"database"}, rows[0]...)); err != nil {
 				return err
 			}
