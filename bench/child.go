@@ -35,7 +35,7 @@ func (p *place) start(environ []string, program string, args ...string) *child {
 	c.log = filepath.Join(p.dir, fmt.Sprintf("%02d-%s.log", len(p.children)+1, c.name))
 	f := must(os.Create(c.log))
 	defer func() { _ = f.Close() }()      // the child has its own copy
-	cmd := exec.Command(program, args...) // nolint:noctx // stop ends it
+	cmd := exec.Command(program, args...) //nolint:noctx // stop ends it
 	cmd.Env, cmd.Stderr, cmd.Stdout = environ, f, f
 	c.Process = must(testenv.StartProcess(cmd))
 	p.children = append(p.children, c)

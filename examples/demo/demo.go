@@ -58,7 +58,7 @@ func show(ctx context.Context, o options, out io.Writer) (err error) {
 	if d.server, err = testenv.Start(ctx, testenv.Options{Major: o.pg, Fsync: true}); err != nil {
 		return fmt.Errorf("start a throw-away PostgreSQL: %w", err)
 	}
-	// nolint:contextcheck // it stops the server even if ctx has ended
+	//nolint:contextcheck // it stops the server even if ctx has ended
 	defer func() { err = errors.Join(err, d.server.Close()) }()
 	password := rand.Text()
 	if err := d.makeDatabase(ctx, password, texts[:d.loaded]); err != nil {
