@@ -22,7 +22,8 @@ func TestShowAll(t *testing.T) {
 		{output.CSV, []string{"", "name,rows\na,1\n", "name,rows\nb,2\n"}, "database,name,rows\ndb1,a,1\ndb2,b,2\n"},
 		{output.CSV, []string{"", ""}, ""},
 		{
-			output.YAML, []string{"", "- a\n- b\n", "null\n", "name: a\n", "done\n"},
+			output.YAML,
+			[]string{"", "- a\n- b\n", "null\n", "name: a\n", "done\n"},
 			"databases:\n  - database: db0\n    error: dial ***\n  - answer:\n      - a\n      - b\n    database: db1\n" +
 				"  - database: db2\n  - database: db3\n    name: a\n  - answer: done\n    database: db4\n",
 		},
