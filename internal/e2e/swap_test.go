@@ -108,7 +108,7 @@ func (s *swap) refusesAnotherEmbedder() {
 	}
 	s.do(0, "plugins", "register", s.plugin)
 	if said := s.do(4, "plugins", "reload"); !strings.Contains(said, "vectors of both must not mix") ||
-		!strings.Contains(said, "another pipeline") {
+		!strings.Contains(said, "a pipeline with a new name") {
 		s.t.Errorf("another embedder: %s", said)
 	}
 	s.works()
