@@ -167,7 +167,7 @@ func TestTrust_TheRoleThatADatabaseGivesToSessions(t *testing.T) {
 	b.as(pool, `CREATE SCHEMA embedsidecar`, fmt.Sprintf(`ALTER DATABASE %q SET role = '%s'`, b.Name, name))
 	for _, trusted := range [][]string{nil, {testenv.Owner}} {
 		_, err := database.Connect(t.Context(), b.URL(testenv.Superuser), database.Options{TrustedOwners: trusted})
-		refused := caught[*database.Error](t, err, `work as "`+name+`"`, "--trust-owner "+name, "RESET role;")
+		refused := caught[*database.Error](t, err, `run as "`+name+`"`, "--trust-owner "+name, "RESET role;")
 		if refused.Kind != database.Untrusted {
 			t.Errorf("kind %s", refused.Kind)
 		}

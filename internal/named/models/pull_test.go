@@ -453,7 +453,7 @@ func TestPull_AnotherFileThanItIsCalled(t *testing.T) {
 	for _, test := range []struct{ name, kind, content, want string }{
 		{"config.json", "text/html; charset=utf-8", "<html>Log in</html>", "config.json: the hub answers with a web page"},
 		{weights, "text/html", "<html>Log in</html>", weights + ": the hub answers with a web page"},
-		{"tokenizer.json", "application/json", "<html>Log in</html>", "tokenizer.json: what the hub answers is no JSON"},
+		{"tokenizer.json", "application/json", "<html>Log in</html>", "tokenizer.json: the hub's answer is not valid JSON"},
 		{"modules.json", "text/plain", `[{"path": ""}, {"pa`, "modules.json: the hub's answer is not valid JSON"},
 	} {
 		h := newHub(t)
