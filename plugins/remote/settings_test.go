@@ -79,7 +79,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"API_KEY", "two words", "byte 3"},
 		{"API_KEY", "a\nb", "byte 1"},
 		{"API_KEY", strings.Repeat("k", 20_000), "at most"},
-		{"API_KEY_FILE", "/some/file", "exclude"},
+		{"API_KEY_FILE", "/some/file", "mutually exclusive"},
 		{"API_KEY_HEADER", "a b", "not a header name"},
 		{"ALLOW_ADDRESSES", "10.0.0.0/40", "neither"},
 		{"ALLOW_HTTP", "si", "false, true"},
