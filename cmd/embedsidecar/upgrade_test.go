@@ -25,7 +25,7 @@ func (s *stage) vectors() string {
 	return testenv.Value[string](s.db, "SELECT md5(string_agg(embedding::text, ',' ORDER BY id)) FROM docs")
 }
 
-// Settings that users made at run time are not in the configuration. An upgrade keeps them, whoever upgrades: a paused
+// Settings that users made at run time are not in the configuration. An upgrade keeps them in each case: a paused
 // pipeline stays paused.
 func TestP8_AnUpgradeLeavesAPausedPipelinePaused(t *testing.T) {
 	t.Parallel()

@@ -86,7 +86,7 @@ var conduct = map[string]string{
 	"default_transaction_read_only": "off",
 	"idle_session_timeout":          "0", // the idle connections of a pool and held advisory locks are intended
 	"standard_conforming_strings":   "on",
-	// The server's names of types are compared, and texts and filters must mean the same whoever evaluates them.
+	// The server's names of types are compared, and texts and filters must mean the same in every session.
 	"quote_all_identifiers": "off",
 	"transform_null_equals": "off",
 	"array_nulls":           "on",

@@ -46,7 +46,7 @@ type Options struct {
 	UserPath string
 	Fresh    func(time.Duration) // called per written row with the time from commit to visible vector; may be nil
 	Broken   func()              // called when the pipeline no longer fits its table; may be nil
-	// Found is called by Verify for each row that needs processing again or, if anew, a new vector; may be nil.
+	// Found is called by Verify for each row that must be processed again; anew: it must be embedded again. May be nil.
 	Found func(key string, anew bool)
 	// Siblings returns other pipelines, by ID, with the same embedder, so that their vectors can be reused; may be nil.
 	Siblings func() map[int32]*pipeline.Pipeline
