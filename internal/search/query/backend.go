@@ -67,12 +67,6 @@ type Model interface {
 	Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error)
 }
 
-// Rules are the settings in a pipeline's configuration for searches by others.
-type Rules struct {
-	Filterable      []string // columns that filters may use in addition to those of key, text and filter
-	PastRowSecurity bool     // search even if policies of the table would not apply
-}
-
 // noReranker returns the error for a pipeline without a reranker.
 func noReranker(name string) error {
 	return &search.BadRequestError{
@@ -125,10 +119,7 @@ func (b *Backend) DB() search.DB {
 }
 
 // Rules returns the search settings of a pipeline, by its full name.
-func (b *Backend) Rules(name string) Rules {
-	s := b.config().SearchOf(name)
-	return Rules{Filterable: s.Filterable, PastRowSecurity: s.PastRowSecurity}
-}
+func (b *Backend) Rules(name string) config.Search { return b.config().SearchOf(name) }
 
 // Pipelines lists the pipelines that serve searches; nil without a database.
 func (b *Backend) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
