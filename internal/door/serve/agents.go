@@ -126,19 +126,12 @@ func (a *api) agents() http.Handler {
 			DisableLocalhostProtection: a.Tokens != nil,
 		})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := bufio.NewReader(r.Body)
-		first, err := body.ReadByte()
-		for err == nil && strings.IndexByte(" \t\r\n", first) >= 0 {
-			first, err = body.ReadByte()
-		}
-		if err == nil && first == '[' {
+		body, _ := io.ReadAll(r.Body) // the gate has read it
+		if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
 			a.Write(r.Context(), w, refuse("", "batch", "send one message per request: batches are not supported"))
 			return
 		}
-		if err == nil {
-			_ = body.UnreadByte() // it was just read
-		}
-		r.Body = io.NopCloser(body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		one.ServeHTTP(w, r)
 	})
 }

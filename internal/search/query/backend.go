@@ -201,15 +201,13 @@ func (b *Backend) load(ctx context.Context, pool *pgxpool.Pool, limit, fresh tim
 	if asked.IsZero() {
 		asked = time.Now()
 	}
-	late := time.NewTimer(time.Until(asked.Add(limit)))
-	defer late.Stop()
 	select {
 	case got := <-answer:
 		list, _ := got.Val.([]pipeline.Pipeline)
 		return list, got.Err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-late.C:
+	case <-time.After(time.Until(asked.Add(limit))):
 		return nil, errNoAnswer()
 	}
 }
