@@ -48,7 +48,6 @@ func whatsOf(steps []step.Step) []string {
 	return lists.Map(steps, func(s step.Step) string { return s.What })
 }
 
-// costOf converts an estimate for a report.
 func costOf(e *estimate.Estimate) control.Cost {
 	return control.Cost{
 		Pipeline: e.Pipeline, Rows: e.Rows, Texts: e.Texts, Tokens: e.Tokens, Price: e.Price, Currency: e.Currency,

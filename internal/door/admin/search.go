@@ -155,7 +155,6 @@ type Answer struct {
 	Statement  string       `json:"statement" doc:"The executed statement"`
 }
 
-// searches adds the search routes.
 func (a *api) searches() {
 	post(a, gate.RoleOperator, "/search", "search", "Find the rows of a pipeline that are nearest to a text",
 		func(ctx context.Context, in *struct{ Body searchBody }) (Answer, error) {

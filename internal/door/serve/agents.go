@@ -48,7 +48,6 @@ type oneByOne struct {
 	mu sync.Mutex
 }
 
-// Write implements io.Writer.
 func (o *oneByOne) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,7 +67,6 @@ type messages struct {
 	left    []byte // of the current line
 }
 
-// Read implements io.Reader.
 func (m *messages) Read(b []byte) (int, error) {
 	for len(m.left) == 0 {
 		line, tooLong, err := m.line()
@@ -212,7 +210,6 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 	},
 }
 
-// agentFields are the schemas of the arguments.
 var agentFields = sync.OnceValue(func() map[string]*huma.Schema {
 	return huma.SchemaFromType(huma.NewMapRegistry("", huma.DefaultSchemaNamer), reflect.TypeFor[agentRequest]()).Properties
 })

@@ -196,7 +196,6 @@ func (v *vectorizer) item(ctx context.Context, tx pgx.Tx, o Options) (Item, erro
 	return i, v.intoTable(ctx, tx, &i, keys, types)
 }
 
-// columns returns the types of the source's columns.
 func (v *vectorizer) columns(ctx context.Context, tx pgx.Tx) (map[string]string, error) {
 	types := map[string]string{}
 	rows, err := tx.Query(ctx, "SELECT a.attname::text, format_type(a.atttypid, NULL) FROM pg_attribute AS a"+
@@ -248,7 +247,6 @@ func (v *vectorizer) model(i *Item, named string) {
 	}
 }
 
-// index carries the index over.
 func (v *vectorizer) index(i *Item) {
 	switch x := v.Config.Indexing; x.Implementation {
 	case "hnsw":

@@ -216,7 +216,6 @@ func errNoAnswer() error {
 	return &search.UnavailableError{Problem: "the database does not answer: retry later"}
 }
 
-// fetch queries the database.
 func (b *Backend) fetch(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
@@ -274,7 +273,6 @@ type asked struct {
 	p    *pipeline.Pipeline
 }
 
-// Ask implements Model.
 func (a asked) Ask(ctx context.Context, kind embed.Kind, texts []string) (results []embed.Result, err error) {
 	call := func() (int, error) {
 		results, err = a.Model.Ask(ctx, kind, texts)
