@@ -55,12 +55,6 @@ func costOf(e *estimate.Estimate) control.Cost {
 	}
 }
 
-// tellRemoved adds a removed pipeline to a report.
-func tellRemoved(told *control.Configured, name string, done uninstall.Removed) {
-	told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
-	told.Lost = append(told.Lost, lost(name, done))
-}
-
 // lost says what is deleted with a pipeline.
 func lost(name string, would uninstall.Removed) string {
 	if len(would.Kept) == 0 {
