@@ -63,7 +63,6 @@ const (
 	allDatabases              // the command handles them itself
 )
 
-// asksDatabase reports whether a command uses a database.
 func (c *command) asksDatabase() bool { return slices.Contains(c.settings, config.GroupDatabase) }
 
 var databaseGroups = []string{config.GroupDatabase}

@@ -73,7 +73,6 @@ func (p *program) complete(words []string) error {
 	return p.candidates(c, begun)
 }
 
-// flagValues returns the values that a flag accepts.
 func flagValues(flag string) []string {
 	for _, s := range config.Settings() {
 		if s.Flag == flag || s.Path == "pipelines[]."+flag {

@@ -18,7 +18,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 )
 
-// everySetting are the groups of all settings.
 var everySetting = []string{
 	config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries, config.GroupOps,
 }

@@ -52,7 +52,6 @@ type environment struct {
 	warned         []string // warnings of a set-up that were printed
 }
 
-// environment makes the environment of a command.
 func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) (*environment, error) {
 	env := &environment{
 		stdin: p.stdin, stdout: p.stdout, stderr: p.stderr, config: cfg,

@@ -37,7 +37,6 @@ func misuse(format string, args ...any) error {
 // errTimedOut is the cause of a context that --timeout ended.
 var errTimedOut = errors.New("--timeout is over")
 
-// exitCode returns the exit status for an error.
 func exitCode(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK
@@ -80,7 +79,6 @@ func complain(w io.Writer, asJSON bool, redact *config.Redactor, status int, err
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' } // error codes have digits, commands have none
 
-// explainCode prints the explanation of an error code.
 func explainCode(w io.Writer, asJSON bool, text string) error {
 	entry, known := code.Find(text)
 	switch {

@@ -17,7 +17,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// indexCheckCommand measures the index of a pipeline.
 type indexCheckCommand struct {
 	queries int
 	filter  cli.StringSlice

@@ -137,7 +137,6 @@ func (e *environment) tellWarnings(warnings []string) {
 	}
 }
 
-// adoptCommand adopts existing vectors.
 type adoptCommand struct {
 	o   app.AdoptOptions
 	key string
@@ -211,7 +210,6 @@ func adoptedLine(d *app.Adopted) string {
 	return wording.Count(d.Left, "row") + " left to embed: embedsidecar run does that"
 }
 
-// importFromCommand imports from another program.
 type importFromCommand struct{ o app.ImportOptions }
 
 func newImportFrom() *command {

@@ -171,7 +171,6 @@ func backfill(ctx context.Context, env *environment, v *verbs.Verb) error {
 	})
 }
 
-// taking returns the table cells of an estimate.
 func taking(e *estimate.Estimate) []any {
 	if e == nil {
 		return []any{"", "", "", "", "", ""}

@@ -71,7 +71,6 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 	return env.printf("%s", script)
 }
 
-// apply executes the script.
 func (c *rolesCommand) apply(ctx context.Context, env *environment, pool *pgxpool.Pool, r roles.Roles) error {
 	script, err := r.Grants(ctx, pool)
 	if err != nil {

@@ -108,7 +108,6 @@ func (e *environment) supervise(ctx context.Context, n *app.Node) (stop func()) 
 	}
 }
 
-// node returns the options of a Node.
 func (e *environment) node() app.Options {
 	return app.Options{
 		Config: e.config, Find: e.find, Log: e.log, Redact: e.redact.Text, Build: thisBuild(), Host: e.hostname,

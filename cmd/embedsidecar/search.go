@@ -352,7 +352,6 @@ func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *searc
 	})
 }
 
-// embedCommand embeds texts from the command line.
 type embedCommand struct {
 	kind string
 }

@@ -96,5 +96,4 @@ func newMCP() *command {
 // writeCloser adds a Close that does nothing to standard output.
 type writeCloser struct{ io.Writer }
 
-// Close implements io.Closer.
 func (writeCloser) Close() error { return nil }

@@ -56,7 +56,6 @@ func (f *taskFilter) checked() (report.TaskFilter, error) {
 	return f.TaskFilter, nil
 }
 
-// tasksCommand shows tasks.
 type tasksCommand struct {
 	taskFilter
 
@@ -100,7 +99,6 @@ func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 	})
 }
 
-// showTasks prints tasks.
 func (e *environment) showTasks(list []report.Task) error {
 	names := lists.Map(report.TaskColumns, func(c report.TaskColumn) string { return c.Name })
 	return output.List(e.out, "tasks", list, names, func(t *report.Task) []any {

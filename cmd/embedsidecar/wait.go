@@ -119,7 +119,6 @@ func drain(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
 	}), err)
 }
 
-// parse validates the flags.
 func (c *waitCommand) parse(names []string) error {
 	switch {
 	case len(names) > 0 && c.lsnText != "":

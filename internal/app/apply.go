@@ -92,12 +92,8 @@ func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []st
 			told.Warnings = append(told.Warnings, Unconfigured(name))
 			continue
 		}
-		done, there, err := dismiss(ctx, n.Log, pool, name, dry)
-		if err != nil {
+		if err := dismiss(ctx, n.Log, pool, name, dry, told); err != nil {
 			return err
-		}
-		if there {
-			tellRemoved(told, name, done)
 		}
 	}
 	return nil

@@ -257,11 +257,7 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 	if file := n.Config.Base(); file.Pipeline(name) != nil || file.InSchema(name) >= 0 {
 		return nil
 	}
-	done, there, err := dismiss(ctx, n.Log, pool, name, dry)
-	if there {
-		tellRemoved(told, name, done)
-	}
-	return err
+	return dismiss(ctx, n.Log, pool, name, dry, told)
 }
 
 // readDeclared returns the pipelines declared for a slot.

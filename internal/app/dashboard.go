@@ -66,7 +66,6 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 	return server.Run(ctx)
 }
 
-// service makes the admin service of one database.
 func (n *Database) service(name string, databases func() []admin.DatabaseState, of *Node) *admin.Service {
 	o := of.serviceOptions()
 	o.Config, o.Log, o.Name, o.Databases, o.Check = n.config(), n.o.Log, name, databases, n.check

@@ -262,12 +262,8 @@ func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 			d.told.Warnings = append(d.told.Warnings, Unconfigured(spec.Name))
 			continue
 		}
-		would, there, err := dismiss(ctx, n.o.Log, r.p.owner(), spec.Name, true)
-		if err != nil {
+		if err := dismiss(ctx, n.o.Log, r.p.owner(), spec.Name, true, &d.told); err != nil {
 			return err
-		}
-		if there {
-			tellRemoved(&d.told, spec.Name, would)
 		}
 	}
 	return nil

@@ -257,7 +257,6 @@ func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (p
 	return spec.ModelName(), nil
 }
 
-// configured returns a pipeline as configured, or nil.
 func configured(c *config.Config, live *pipeline.Pipeline) *pipeline.Spec {
 	specs := lookup.Configured(c, []pipeline.Pipeline{*live})
 	at := slices.IndexFunc(specs, func(s pipeline.Spec) bool { return s.Name == live.Name })

@@ -256,7 +256,7 @@ func (n *Database) restore(ctx context.Context, r *run, before *config.Config, s
 func (n *Database) removeAll(ctx context.Context, r *run, told *control.Configured) {
 	var removed []string
 	for _, name := range told.Removed {
-		_, _, err := dismiss(ctx, n.o.Log, r.p.owner(), name, false)
+		err := dismiss(ctx, n.o.Log, r.p.owner(), name, false, &control.Configured{})
 		if err == nil {
 			removed = append(removed, name)
 			continue

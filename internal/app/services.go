@@ -21,7 +21,6 @@ type services struct {
 
 func newServices(c *config.Config) *services { return &services{config: c, limit: limitOf(c)} }
 
-// use applies another configuration.
 func (s *services) use(c *config.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

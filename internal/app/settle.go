@@ -42,14 +42,12 @@ func (n *Database) keepSettled(ctx context.Context, r *run) {
 
 // pause waits until a comparison is due or a request comes. due: a comparison is due.
 func (n *Database) pause(ctx context.Context) (due bool) {
-	late := time.NewTimer(sleep.Between(settleEvery*9/10, settleEvery*11/10))
-	defer late.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-n.called:
 		return false
-	case <-late.C:
+	case <-time.After(sleep.Between(settleEvery*9/10, settleEvery*11/10)):
 		return true
 	}
 }

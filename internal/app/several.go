@@ -339,7 +339,6 @@ func (s *several) outcome() error {
 // names returns the names of the databases, sorted. The caller holds mu.
 func (s *several) names() []string { return slices.Sorted(maps.Keys(s.list)) }
 
-// states returns the state of each database.
 func (s *several) states() []admin.DatabaseState {
 	s.mu.Lock()
 	list := lists.Map(s.names(), func(name string) *tenant { return s.list[name] })

@@ -50,16 +50,20 @@ func remove(ctx context.Context, log *slog.Logger, o uninstall.PipelineOptions) 
 	return done, nil
 }
 
-// dismiss removes a pipeline that is no longer configured. Its vectors stay. It is no error if another process has
-// removed the pipeline meanwhile.
-func dismiss(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool, name string, dry bool) (done uninstall.Removed,
-	there bool, err error,
-) {
-	done, err = remove(ctx, log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Keep: true})
+// dismiss removes a pipeline that is no longer configured, and adds that to told. Its vectors stay. It is no error if
+// another process has removed the pipeline meanwhile.
+func dismiss(ctx context.Context, log *slog.Logger, pool *pgxpool.Pool, name string, dry bool, told *control.Configured,
+) error {
+	done, err := remove(ctx, log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Keep: true})
 	if wrong, ok := errors.AsType[*refusal.ConfigError](err); ok && wrong.Code == code.NoPipeline {
-		return done, false, nil
+		return nil
 	}
-	return done, err == nil, err
+	if err != nil {
+		return err
+	}
+	told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
+	told.Lost = append(told.Lost, lost(name, done))
+	return nil
 }
 
 // TakeAway removes what init made. tell gets notes for the user.

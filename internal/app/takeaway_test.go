@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -16,8 +17,10 @@ func TestP5_APipelineThatAnotherProcessHasRemoved(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
 	for _, dry := range []bool{true, false} {
-		if _, there, err := dismiss(t.Context(), slog.New(slog.DiscardHandler), db.Pool, "gone", dry); there || err != nil {
-			t.Errorf("dry run %t: there %t, error %v", dry, there, err)
+		var told control.Configured
+		err := dismiss(t.Context(), slog.New(slog.DiscardHandler), db.Pool, "gone", dry, &told)
+		if err != nil || told.Removed != nil {
+			t.Errorf("dry run %t: removed %v, error %v", dry, told.Removed, err)
 		}
 	}
 }

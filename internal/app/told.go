@@ -48,18 +48,11 @@ func whatsOf(steps []step.Step) []string {
 	return lists.Map(steps, func(s step.Step) string { return s.What })
 }
 
-// costOf converts an estimate for a report.
 func costOf(e *estimate.Estimate) control.Cost {
 	return control.Cost{
 		Pipeline: e.Pipeline, Rows: e.Rows, Texts: e.Texts, Tokens: e.Tokens, Price: e.Price, Currency: e.Currency,
 		Line: e.Line(),
 	}
-}
-
-// tellRemoved adds a removed pipeline to a report.
-func tellRemoved(told *control.Configured, name string, done uninstall.Removed) {
-	told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
-	told.Lost = append(told.Lost, lost(name, done))
 }
 
 // lost says what is deleted with a pipeline.

@@ -176,7 +176,6 @@ func (f *Filter) read(operator string, first json.Token, decoder *json.Decoder) 
 	return err
 }
 
-// take adds a value to the condition.
 func (c *Condition) take(value json.Token) error {
 	if len(c.Values) == MaxValues {
 		return fmt.Errorf("a filter has more than %d values for a column", MaxValues)

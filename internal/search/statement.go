@@ -16,7 +16,6 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// statement is a prepared search.
 type statement struct {
 	p       *pipeline.Pipeline
 	request Request

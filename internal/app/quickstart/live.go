@@ -137,15 +137,12 @@ func (f *following) tell(what string) {
 func (f *following) first(ctx context.Context) error {
 	const often, seldom = 100 * time.Millisecond, time.Second
 	for pause := often; ; pause = min(2*pause, seldom) {
-		next := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			next.Stop()
 			return context.Cause(ctx)
 		case err := <-f.done:
-			next.Stop()
 			return f.over(ctx, err)
-		case <-next.C:
+		case <-time.After(pause):
 		}
 		p, err := f.embedded(ctx)
 		if err != nil || p.Known == 0 || p.Known >= p.Rows {

@@ -195,19 +195,16 @@ func (s *program) curl() string {
 		first = s.program + " run --http " + at + " --no-auth" + s.flags + " &\n"
 		until = "-sf --retry 60 --retry-delay 1 --retry-all-errors " // until it answers
 	}
-	body, err := json.Marshal(map[string]any{"text": s.text, "k": 5}) //nolint:mnd // rows
-	if err != nil {
-		return err.Error()
-	}
+	body, _ := json.Marshal(struct { // of a number and a text alone
+		K    int    `json:"k"`
+		Text string `json:"text"`
+	}{nearest, s.text})
 	return first + "curl " + until + "-H 'Content-Type: application/json' -d " + health.Quoted(string(body)) + " \\\n  " +
 		health.Quoted("http://"+at+"/v1/pipelines/"+url.PathEscape(s.p.Name)+"/search")
 }
 
 // quoted returns a text as a Python literal.
 func quoted(text string) string {
-	b, err := json.Marshal(text)
-	if err != nil {
-		return `""`
-	}
+	b, _ := json.Marshal(text) // a text cannot fail
 	return string(b)
 }

@@ -76,7 +76,6 @@ func (l *look) at(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
 	}
 }
 
-// read reads the tables.
 func (l *look) read(ctx context.Context, pool *pgxpool.Pool) (now looked, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil { // it runs in its own goroutine, so a panic would end the program
@@ -112,7 +111,6 @@ func (l *look) forget() {
 	l.reading.Forget("")
 }
 
-// lastAt returns the time of the last read.
 func (l *look) lastAt() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

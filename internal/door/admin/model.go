@@ -102,7 +102,6 @@ type modelBody struct {
 	Force bool `json:"force,omitempty" doc:"Even if rows are stale or failed, or an index is missing"`
 }
 
-// changeBody is the body of a change.
 type changeBody struct {
 	Trial
 
@@ -115,7 +114,6 @@ type ModelNamed struct {
 	Plugin string `json:"plugin,omitempty" maxLength:"200" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" doc:"The plugin that runs it; absent: the default"`
 }
 
-// compareBody is the body of a comparison.
 type compareBody struct {
 	Queries []compare.Question `json:"queries,omitempty" maxItems:"100" doc:"Query texts, with keys of rows that should be found; absent: texts of rows"`
 }

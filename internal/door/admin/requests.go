@@ -50,7 +50,6 @@ func (s *Service) Request(ctx context.Context, id int64) (requests.Request, erro
 	return requests.Read(ctx, pool, id)
 }
 
-// declared is the state of a request.
 type declared struct {
 	Status   int
 	Location string `header:"Location" doc:"URL of the request's state"`

@@ -189,7 +189,6 @@ type (
 	}
 )
 
-// lists adds the routes that return lists.
 func (a *api) lists() {
 	s := a.service
 	get(a, "/pipelines", "pipelines", "List pipelines with their states",

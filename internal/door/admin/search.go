@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -59,7 +58,7 @@ func (s *Service) Search(ctx context.Context, names []string, text string, r sea
 	case !who.RowText && (len(r.Filter) > 0 || len(r.Columns) > 0 || r.MaxDistance != nil):
 		return found, noText("filter, columns and max_distance reveal the contents of rows")
 	case s.o.Embed == nil:
-		return found, gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
+		return found, noModel()
 	}
 	found, err = query.Settled(ctx, func(bool) (Found, error) { return s.search(ctx, pool, names, text, r) })
 	if err != nil {
@@ -156,7 +155,6 @@ type Answer struct {
 	Statement  string       `json:"statement" doc:"The executed statement"`
 }
 
-// searches adds the search routes.
 func (a *api) searches() {
 	post(a, gate.RoleOperator, "/search", "search", "Find the rows of a pipeline that are nearest to a text",
 		func(ctx context.Context, in *struct{ Body searchBody }) (Answer, error) {

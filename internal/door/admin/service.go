@@ -456,7 +456,7 @@ type TaskQuery struct {
 	report.TaskFilter
 
 	Cursor string // of the previous page
-	Limit  int    // 1 to 1000; 0: 100
+	Limit  int    // 0: 100
 }
 
 // TaskPage is a page of tasks, the oldest first.
@@ -465,21 +465,16 @@ type TaskPage struct {
 	Next  string        `json:"next,omitempty" doc:"The cursor of the next page; absent: last page"`
 }
 
-// Limits of pages.
+// Default lengths of pages. Routes limit them to 1000.
 const (
 	usualPage   = 100
 	usualStatus = 10
-	mostPage    = 1000
 )
 
 // Tasks returns a page of the tasks of pipelines that the caller sees.
 func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 	who, pool, names, err := s.chosen(ctx, q.Pipelines)
 	page := TaskPage{Tasks: []report.Task{}}
-	if err != nil {
-		return page, err
-	}
-	limit, err := pageSize(q.Limit)
 	if err != nil {
 		return page, err
 	}
@@ -497,6 +492,7 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 		}
 		defer s.counting.giveBack()
 	}
+	limit := cmp.Or(q.Limit, usualPage)
 	list, err := verbs.New(pool, who.SaidBy()).Tasks(ctx, names, q.TaskFilter, q.Cursor, limit+1, s.o.Redact)
 	if errors.Is(err, report.ErrCursor) {
 		return page, badCursor()
@@ -512,16 +508,6 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 }
 
 func badCursor() error { return gate.Wrong("query.cursor", "it is not the value of next from a page") }
-
-func pageSize(limit int) (int, error) {
-	switch {
-	case limit == 0:
-		return usualPage, nil
-	case limit < 0 || limit > mostPage:
-		return 0, gate.Wrong("query.limit", fmt.Sprintf("expected a number from 1 to %d", mostPage))
-	}
-	return limit, nil
-}
 
 // Errors returns the groups of errors of pipelines that the caller sees, the largest first.
 func (s *Service) Errors(ctx context.Context, pipelines []string) ([]report.ErrorGroup, error) {
@@ -554,9 +540,6 @@ func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, 
 	if err != nil {
 		return page, err
 	}
-	if limit, err = pageSize(limit); err != nil {
-		return page, err
-	}
 	before, err := strconv.ParseInt(cmp.Or(cursor, strconv.Itoa(math.MaxInt64)), 10, 64)
 	if err != nil || before < 0 {
 		return page, badCursor()
@@ -566,6 +549,7 @@ func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, 
 	} else if len(names) == 0 {
 		return page, nil
 	}
+	limit = cmp.Or(limit, usualPage)
 	list, err := verbs.New(pool, who.SaidBy()).Audit(ctx, names, before, limit+1)
 	if err != nil {
 		return page, err

@@ -32,7 +32,6 @@ func choiceOf(values url.Values) choice {
 	return c
 }
 
-// filter returns the filter of tasks.
 func (c choice) filter() (f report.TaskFilter, err error) {
 	f = report.TaskFilter{Class: c.Class, Code: c.Code}
 	if c.State != "" {
@@ -139,7 +138,6 @@ func (f *wish) confirms() bool {
 		f.Verb.Scope == verbs.Switch && f.Choice.Pipeline == ""
 }
 
-// confirmation is the data of the confirmation page.
 type confirmation struct {
 	wish
 

@@ -154,7 +154,6 @@ func (d *Dashboard) readPages() (map[string]*template.Template, error) {
 	return list, nil
 }
 
-// functions returns the functions of templates.
 func (d *Dashboard) functions() template.FuncMap {
 	return template.FuncMap{
 		"at":       d.at,
@@ -277,7 +276,6 @@ func number(n any) string {
 	return sign + s
 }
 
-// capital capitalizes a sentence.
 func capital(s string) string {
 	if s == "" {
 		return ""
@@ -285,7 +283,6 @@ func capital(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// millis formats a duration in milliseconds.
 func millis(d time.Duration) string {
 	const least = 100 * time.Microsecond
 	if d < least {
@@ -296,7 +293,6 @@ func millis(d time.Duration) string {
 
 func shortTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
 
-// column returns the value of a task in a column.
 func column(c report.TaskColumn, t report.Task) any {
 	switch v := c.Of(&t).(type) {
 	case report.Seconds:
@@ -333,7 +329,6 @@ func toneOfCode(c health.Code) string {
 	return toneOf(&p)
 }
 
-// databaseTone returns the tone of a database's state.
 func databaseTone(state string) string {
 	switch state {
 	case "working", "quiet":
@@ -346,7 +341,6 @@ func databaseTone(state string) string {
 	return "busy"
 }
 
-// stateTone returns the tone of a task's state.
 func stateTone(state string) string {
 	switch state {
 	case "failed":

@@ -11,7 +11,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// row is the data of the page of one row.
 type row struct {
 	Pipelines     []string
 	Pipeline, Key string
@@ -69,7 +68,6 @@ func (d *Dashboard) near(ctx context.Context, name, key string, text bool) []sea
 	return hits
 }
 
-// verdictTone returns the tone of a verdict.
 func verdictTone(c explain.Code) string {
 	switch c {
 	case explain.Current, explain.Skipped, explain.Empty, explain.NoToken, explain.Filtered, explain.Gone:

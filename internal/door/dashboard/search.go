@@ -20,7 +20,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
-// playground is the search page.
 type playground struct {
 	admin.Found
 

@@ -107,7 +107,6 @@ func (c cover) Part() float64 {
 	return min(float64(c.Known)/float64(c.Rows), 1)
 }
 
-// coverOf sums up the coverage of pipelines.
 func coverOf(list []observe.Pipeline) (c cover) {
 	for i := range list {
 		if p := &list[i]; p.CoverageOr(-1) >= 0 {

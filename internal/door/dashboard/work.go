@@ -37,7 +37,6 @@ type tasks struct {
 	Priorities []string
 }
 
-// stateCount is the number of tasks in a state.
 type stateCount struct {
 	Name string
 	Rows int64

@@ -213,7 +213,6 @@ func (a *API) Write(ctx context.Context, w http.ResponseWriter, err error) {
 	visitOf(ctx).gate.write(w, a.judge.Problem(ctx, err))
 }
 
-// write answers a request with a problem.
 func (g *Gate) write(w http.ResponseWriter, p *Problem) {
 	body, err := json.Marshal(g.o.API.form.of(p))
 	if err != nil {

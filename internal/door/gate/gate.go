@@ -430,19 +430,16 @@ func requestID(given string) string {
 	return given
 }
 
-// statusWriter records the status of an answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = cmp.Or(w.status, status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements http.ResponseWriter.
 func (w *statusWriter) Write(b []byte) (int, error) {
 	w.status = cmp.Or(w.status, http.StatusOK)
 	return w.ResponseWriter.Write(b)

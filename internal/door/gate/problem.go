@@ -161,8 +161,6 @@ type formed struct {
 	form Form
 }
 
-// ContentType implements huma.ContentTypeFilter.
 func (f *formed) ContentType(string) string { return f.form.kind }
 
-// MarshalJSON implements json.Marshaler.
 func (f *formed) MarshalJSON() ([]byte, error) { return json.Marshal(f.form.of(f.Problem)) }

@@ -20,7 +20,6 @@ const (
 	maxSessions   = 1000
 )
 
-// sessions holds the browser sessions.
 type sessions struct {
 	mu   sync.Mutex
 	list map[string]session // by cookie value

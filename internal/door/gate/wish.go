@@ -27,10 +27,8 @@ func (w *Wish) Request(text string, rows int) search.Request {
 	}
 }
 
-// filters are the filters of a request.
 type filters struct{ search.Filters }
 
-// Schema implements huma.SchemaProvider.
 func (filters) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: "Columns with what " +
 		`they must be: a value, a list of values, or operators ({"$gte": 3, "$ne": 5}): $eq, $ne, $in, $nin, $gt, $gte, ` +

@@ -48,7 +48,6 @@ type oneByOne struct {
 	mu sync.Mutex
 }
 
-// Write implements io.Writer.
 func (o *oneByOne) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,7 +67,6 @@ type messages struct {
 	left    []byte // of the current line
 }
 
-// Read implements io.Reader.
 func (m *messages) Read(b []byte) (int, error) {
 	for len(m.left) == 0 {
 		line, tooLong, err := m.line()
@@ -126,19 +124,12 @@ func (a *api) agents() http.Handler {
 			DisableLocalhostProtection: a.Tokens != nil,
 		})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := bufio.NewReader(r.Body)
-		first, err := body.ReadByte()
-		for err == nil && strings.IndexByte(" \t\r\n", first) >= 0 {
-			first, err = body.ReadByte()
-		}
-		if err == nil && first == '[' {
+		body, _ := io.ReadAll(r.Body) // the gate has read it
+		if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
 			a.Write(r.Context(), w, refuse("", "batch", "send one message per request: batches are not supported"))
 			return
 		}
-		if err == nil {
-			_ = body.UnreadByte() // it was just read
-		}
-		r.Body = io.NopCloser(body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		one.ServeHTTP(w, r)
 	})
 }
@@ -219,7 +210,6 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 	},
 }
 
-// agentFields are the schemas of the arguments.
 var agentFields = sync.OnceValue(func() map[string]*huma.Schema {
 	return huma.SchemaFromType(huma.NewMapRegistry("", huma.DefaultSchemaNamer), reflect.TypeFor[agentRequest]()).Properties
 })

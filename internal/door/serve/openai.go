@@ -342,7 +342,6 @@ type rerankRequest struct {
 	Raw       bool   `json:"raw_scores,omitempty" doc:"Only false: scores are those of the model"`
 }
 
-// rank is the score of a text.
 type rank struct {
 	Index int     `json:"index"`
 	Text  string  `json:"text,omitempty"`

@@ -51,7 +51,6 @@ func (r *RowsRequest) request(access *search.Access) search.Request {
 // rowKey is the key of a row as text. A number keeps its digits as written.
 type rowKey string
 
-// Schema implements huma.SchemaProvider.
 func (rowKey) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeNumber}}}
 }
@@ -271,7 +270,6 @@ func (a *api) near(ctx context.Context, name string, req *RowsRequest, fresh boo
 	return a.found(ctx, p, access, found.Hits, err)
 }
 
-// vectorOf returns the vector of a text to search for.
 func vectorOf(ctx context.Context, model query.Model, text string) ([]float32, error) {
 	results, err := model.Ask(ctx, embed.Query, []string{text})
 	if err != nil {

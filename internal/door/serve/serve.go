@@ -76,7 +76,6 @@ func NewAPI(o Options) *gate.API {
 	return newAPI(&o).API
 }
 
-// api answers requests.
 type api struct {
 	*Options
 	*gate.API

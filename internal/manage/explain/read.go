@@ -76,7 +76,6 @@ func (o Options) tokens(ctx context.Context, p *pipeline.Pipeline, text string) 
 	return &Tokens{n, most, most > 0 && n > most && !p.Chunking.On()}, nil
 }
 
-// where returns the state of the pipeline.
 func where(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (State, error) {
 	all, err := report.Options{CountUpTo: -1, Loaded: []pipeline.Pipeline{*p}, Only: p.ID}.Read(ctx, pool)
 	if err != nil || len(all.Pipelines) == 0 {
@@ -253,7 +252,6 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 	return nil
 }
 
-// utc converts times to UTC.
 func utc(times ...*time.Time) {
 	for _, t := range times {
 		if t != nil {

@@ -43,50 +43,40 @@ type pgaiKey struct {
 }
 
 type vectorizerConfig struct {
-	Loading     pgaiLoading
-	Parsing     struct{ Implementation string }
-	Embedding   pgaiEmbedding
-	Chunking    pgaiChunking
-	Indexing    pgaiIndexing
+	Loading struct {
+		Implementation string
+		Column         string `json:"column_name"`
+	}
+	Parsing   struct{ Implementation string }
+	Embedding struct {
+		Implementation, Model string
+		Dimensions            int
+		BaseURL               string `json:"base_url"`
+		APIKeyName            string `json:"api_key_name"`
+	}
+	Chunking struct {
+		Implementation string
+		Column         string `json:"chunk_column"` // before versions with loading
+		Separator      *string
+		Separators     []string
+		Size           int  `json:"chunk_size"`
+		Overlap        int  `json:"chunk_overlap"`
+		Regex          bool `json:"is_separator_regex"`
+	}
+	Indexing struct {
+		Implementation string
+		M              int
+		EfConstruction int `json:"ef_construction"`
+	}
 	Formatting  struct{ Implementation, Template string }
-	Destination pgaiDestination
-}
-
-type pgaiLoading struct {
-	Implementation string
-	Column         string `json:"column_name"`
-}
-
-type pgaiEmbedding struct {
-	Implementation, Model string
-	Dimensions            int
-	BaseURL               string `json:"base_url"`
-	APIKeyName            string `json:"api_key_name"`
-}
-
-type pgaiChunking struct {
-	Implementation string
-	Column         string `json:"chunk_column"` // before versions with loading
-	Separator      *string
-	Separators     []string
-	Size           int  `json:"chunk_size"`
-	Overlap        int  `json:"chunk_overlap"`
-	Regex          bool `json:"is_separator_regex"`
-}
-
-type pgaiIndexing struct {
-	Implementation string
-	M              int
-	EfConstruction int `json:"ef_construction"`
-}
-
-type pgaiDestination struct {
-	Implementation string
-	TargetSchema   string `json:"target_schema"`
-	TargetTable    string `json:"target_table"`
-	ViewSchema     string `json:"view_schema"`
-	ViewName       string `json:"view_name"`
-	Column         string `json:"embedding_column"`
+	Destination struct {
+		Implementation string
+		TargetSchema   string `json:"target_schema"`
+		TargetTable    string `json:"target_table"`
+		ViewSchema     string `json:"view_schema"`
+		ViewName       string `json:"view_name"`
+		Column         string `json:"embedding_column"`
+	}
 }
 
 // pgai reads ai.vectorizer.
@@ -196,7 +186,6 @@ func (v *vectorizer) item(ctx context.Context, tx pgx.Tx, o Options) (Item, erro
 	return i, v.intoTable(ctx, tx, &i, keys, types)
 }
 
-// columns returns the types of the source's columns.
 func (v *vectorizer) columns(ctx context.Context, tx pgx.Tx) (map[string]string, error) {
 	types := map[string]string{}
 	rows, err := tx.Query(ctx, "SELECT a.attname::text, format_type(a.atttypid, NULL) FROM pg_attribute AS a"+
@@ -248,7 +237,6 @@ func (v *vectorizer) model(i *Item, named string) {
 	}
 }
 
-// index carries the index over.
 func (v *vectorizer) index(i *Item) {
 	switch x := v.Config.Indexing; x.Implementation {
 	case "hnsw":
@@ -463,10 +451,7 @@ func columnsOf(alias string, names []string) string {
 
 // array encodes texts as a JSON array.
 func array(texts []string) string {
-	text, err := json.Marshal(texts)
-	if err != nil {
-		panic(err) // impossible for texts
-	}
+	text, _ := json.Marshal(texts) // texts cannot fail
 	return string(text)
 }
 

@@ -207,7 +207,6 @@ func (v *Verb) query() string {
 	return fmt.Sprintf("SELECT changed, remaining, audit_id FROM embedsidecar.%s(%s)", v.SQL, strings.Join(list, ", "))
 }
 
-// result returns the result word for a number of rows.
 func (v *Verb) result(rows int64, dry bool) string {
 	switch {
 	case rows == 0:

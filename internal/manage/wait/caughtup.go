@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -325,12 +324,8 @@ func ParseLSN(s string) (pglogrepl.LSN, error) {
 }
 
 func lsnHalf(s string) (uint64, error) {
-	if strings.Trim(s, "0123456789abcdefABCDEF") != "" {
-		return 0, strconv.ErrSyntax
-	}
-	n, err := strconv.ParseUint(s, 16, 64)
-	if err == nil && (len(s) > 8 || n > math.MaxUint32) {
+	if len(s) > 8 { //nolint:mnd // of 32 bits
 		return 0, strconv.ErrRange
 	}
-	return n, err
+	return strconv.ParseUint(s, 16, 32)
 }

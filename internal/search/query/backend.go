@@ -201,15 +201,13 @@ func (b *Backend) load(ctx context.Context, pool *pgxpool.Pool, limit, fresh tim
 	if asked.IsZero() {
 		asked = time.Now()
 	}
-	late := time.NewTimer(time.Until(asked.Add(limit)))
-	defer late.Stop()
 	select {
 	case got := <-answer:
 		list, _ := got.Val.([]pipeline.Pipeline)
 		return list, got.Err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-late.C:
+	case <-time.After(time.Until(asked.Add(limit))):
 		return nil, errNoAnswer()
 	}
 }
@@ -218,7 +216,6 @@ func errNoAnswer() error {
 	return &search.UnavailableError{Problem: "the database does not answer: retry later"}
 }
 
-// fetch queries the database.
 func (b *Backend) fetch(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
@@ -276,7 +273,6 @@ type asked struct {
 	p    *pipeline.Pipeline
 }
 
-// Ask implements Model.
 func (a asked) Ask(ctx context.Context, kind embed.Kind, texts []string) (results []embed.Result, err error) {
 	call := func() (int, error) {
 		results, err = a.Model.Ask(ctx, kind, texts)

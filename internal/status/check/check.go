@@ -75,8 +75,7 @@ func Run(ctx context.Context, o Options) []Finding {
 	before := c.findings
 	if err := database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) error {
 		c.findings = before
-		return c.checkSlot(ctx,
-			tx)
+		return c.checkSlot(ctx, tx)
 	}); err != nil {
 		c.failed("slot", err)
 	}

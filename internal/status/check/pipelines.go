@@ -192,7 +192,6 @@ func (c *checker) take(ctx context.Context, configured pipeline.Spec) (t resolve
 	return t, nil
 }
 
-// configured reports whether a pipeline with a name is configured.
 func (c *checker) configured(name string) bool {
 	return slices.ContainsFunc(c.o.Specs, func(s pipeline.Spec) bool { return s.Name == name })
 }
@@ -240,7 +239,6 @@ var holes = []struct{ since, mended, name, what string }{
 	},
 }
 
-// checkVector reports an installed pgvector.
 func (c *checker) checkVector(version string) {
 	if !c.vulnerable(version) {
 		c.add(Extension, OK, version)

@@ -527,7 +527,6 @@ func (f *figures) show() {
 	m.State.Only(string(f.state))
 }
 
-// worse returns the worse of two states.
 func worse(a, b health.Code) health.Code {
 	if a == "" || slices.Index(health.Codes(), string(b)) < slices.Index(health.Codes(), string(a)) {
 		return b

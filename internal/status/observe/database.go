@@ -136,7 +136,12 @@ func worstOf(list []indexes.Index) indexes.Index {
 // Causes returns the errors of the pipelines that have failed rows, by class and code.
 func Causes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, redact func(string) string,
 ) ([]report.ErrorGroup, error) {
-	names := failedPipelines(pipelines)
+	var names []string
+	for i := range pipelines {
+		if pipelines[i].Failed+pipelines[i].Retrying > 0 {
+			names = append(names, pipelines[i].Name)
+		}
+	}
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -145,17 +150,6 @@ func Causes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline
 		list[i].Message = redact(list[i].Message)
 	}
 	return list, err
-}
-
-// failedPipelines returns the names of the pipelines that have failed rows.
-func failedPipelines(pipelines []report.Pipeline) []string {
-	var names []string
-	for i := range pipelines {
-		if pipelines[i].Failed+pipelines[i].Retrying > 0 {
-			names = append(names, pipelines[i].Name)
-		}
-	}
-	return names
 }
 
 // Remarks lists what a user should know or do: one sentence for each pipeline, sentences for all only once, then failed

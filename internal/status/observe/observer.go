@@ -119,14 +119,12 @@ func (o *Observer) Request(handler, method string, status int, took time.Duratio
 	}
 }
 
-// all returns the current databases.
 func (o *Observer) all() []*Source {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.sources)
 }
 
-// ready returns the readiness checks.
 func (o *Observer) ready(ctx context.Context) []ops.Check {
 	if !o.o.Several {
 		s := o.all()[0]

@@ -61,7 +61,6 @@ func (o *Observer) None(c *config.Config) *Source {
 	return &Source{observer: o, config: c, phase: Queries}
 }
 
-// collect starts the metrics.
 func (s *Source) collect() {
 	o := s.observer.o
 	o.Config = s.config

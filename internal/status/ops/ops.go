@@ -137,7 +137,6 @@ func gathered(h http.Handler) http.Handler {
 	})
 }
 
-// answer buffers a response.
 type answer struct {
 	header http.Header
 	status int
