@@ -139,56 +139,44 @@ func (e *environment) pluginUnderTest(variables []string) (registry.Trial, error
 	return found, nil
 }
 
-// pluginsNewCommand creates a plugin project.
-type pluginsNewCommand struct {
-	language, dir, sdk string
-}
-
 func newPluginsNew() *command {
-	c := &pluginsNewCommand{language: "go"}
+	language, dir, sdk := "go", "", ""
 	return &command{
 		name: "new", group: groupPlugins, usage: "create a plugin project with its test", arguments: "NAME",
 		minArgs: 1, maxArgs: 1,
 		description: "The project works and keeps the contract; put your model into it. docs/plugins.md is the guide. For " +
 			"authors of plugins.",
 		flags: []cli.Flag{
-			own.text("lang", &c.language, "`LANGUAGE` "+strings.Join(scaffold.Languages, " or ")),
-			own.text("dir", &c.dir, "`FOLDER` folder of the project", "embedsidecar-NAME"),
-			own.text("sdk", &c.sdk,
+			own.text("lang", &language, "`LANGUAGE` "+strings.Join(scaffold.Languages, " or ")),
+			own.text("dir", &dir, "`FOLDER` folder of the project", "embedsidecar-NAME"),
+			own.text("sdk", &sdk,
 				"`FOLDER` clone of embedsidecar with the SDK", "the released one, or the clone that this program was built in"),
 		},
-		run: c.run,
+		run: func(_ context.Context, env *environment) error {
+			name := strings.TrimPrefix(env.args[0], "embedsidecar-")
+			project := scaffold.Project{Name: name, Language: language, Go: "1.26"}
+			if err := project.From(sdk, version); err != nil {
+				return problem.New(problem.Usage, err)
+			}
+			dir = cmp.Or(dir, "embedsidecar-"+name)
+			files, err := scaffold.Write(dir, project)
+			if err != nil {
+				return problem.New(problem.Usage, err)
+			}
+			for _, file := range files {
+				if err := env.printf("%s\n", filepath.Join(dir, file)); err != nil {
+					return err
+				}
+			}
+			env.say("see %s to build, test and try it", filepath.Join(dir, "README.md"))
+			return nil
+		},
 	}
-}
-
-func (c *pluginsNewCommand) run(_ context.Context, env *environment) error {
-	name := strings.TrimPrefix(env.args[0], "embedsidecar-")
-	project := scaffold.Project{Name: name, Language: c.language, Go: "1.26"}
-	if err := project.From(c.sdk, version); err != nil {
-		return problem.New(problem.Usage, err)
-	}
-	dir := cmp.Or(c.dir, "embedsidecar-"+name)
-	files, err := scaffold.Write(dir, project)
-	if err != nil {
-		return problem.New(problem.Usage, err)
-	}
-	for _, file := range files {
-		if err := env.printf("%s\n", filepath.Join(dir, file)); err != nil {
-			return err
-		}
-	}
-	env.say("see %s to build, test and try it", filepath.Join(dir, "README.md"))
-	return nil
-}
-
-// pluginsBenchCommand measures how fast a plugin is through its host.
-type pluginsBenchCommand struct {
-	env  cli.StringSlice
-	each time.Duration
 }
 
 func newPluginsBench() *command {
-	c := &pluginsBenchCommand{each: 2 * time.Second}
+	var variables cli.StringSlice
+	each := 2 * time.Second
 	return &command{
 		name: "bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1,
 		maxArgs: 1,
@@ -197,34 +185,33 @@ func newPluginsBench() *command {
 			"database. --model names the model, --env EMBEDSIDECAR_PLUGIN_PRECISION=int8 its weights in 8 bits. Other " +
 			"load on this machine affects the figures. For sizing, and for finding out whether an embedder became slower.",
 		flags: []cli.Flag{
-			pluginVariables(&c.env),
-			own.duration("each", &c.each, "`DURATION` how long each size is measured"),
+			pluginVariables(&variables),
+			own.duration("each", &each, "`DURATION` how long each size is measured"),
 		},
 		settings: []string{config.GroupEmbedding},
-		run:      c.run,
+		run: func(ctx context.Context, env *environment) error {
+			if each <= 0 {
+				return misuse("--each: expected a duration above zero")
+			}
+			plugin, err := env.pluginUnderTest(variables.Value())
+			if err != nil {
+				return err
+			}
+			done, err := plugin.Bench(ctx, each)
+			if err != nil {
+				return err
+			}
+			columns := []string{">texts a call", ">texts/s", ">tokens/s", ">us/text", ">p50 ms", ">p99 ms", ">calls"}
+			return env.out.Show(done, func() output.Table {
+				return output.Rows(done.Speeds, columns, func(s *conformance.Speed) []any {
+					return []any{
+						s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.0f", s.TokensPerSecond),
+						fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
+						fmt.Sprintf("%.2f", s.P50Milliseconds), fmt.Sprintf("%.2f", s.P99Milliseconds), s.Calls,
+					}
+				})
+			})
+		},
 	}
 }
 
-func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) error {
-	if c.each <= 0 {
-		return misuse("--each: expected a duration above zero")
-	}
-	plugin, err := env.pluginUnderTest(c.env.Value())
-	if err != nil {
-		return err
-	}
-	done, err := plugin.Bench(ctx, c.each)
-	if err != nil {
-		return err
-	}
-	columns := []string{">texts a call", ">texts/s", ">tokens/s", ">us/text", ">p50 ms", ">p99 ms", ">calls"}
-	return env.out.Show(done, func() output.Table {
-		return output.Rows(done.Speeds, columns, func(s *conformance.Speed) []any {
-			return []any{
-				s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.0f", s.TokensPerSecond),
-				fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
-				fmt.Sprintf("%.2f", s.P50Milliseconds), fmt.Sprintf("%.2f", s.P99Milliseconds), s.Calls,
-			}
-		})
-	})
-}
