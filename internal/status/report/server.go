@@ -31,11 +31,8 @@ func (s server) slots(ctx context.Context) ([]Slot, error) {
 	return collect(ctx, s.db, "read the slots", pgx.RowToStructByPos[Slot], "status_slots")
 }
 
-func (s server) sidecars(ctx context.Context) ([]Sidecar, error) { return Sidecars(ctx, s.db) }
-
-// Sidecars returns the running sidecars.
-func Sidecars(ctx context.Context, db database.DB) ([]Sidecar, error) {
-	return collect(ctx, db, "read the sidecars", pgx.RowToStructByPos[Sidecar], "status_workers")
+func (s server) sidecars(ctx context.Context) ([]Sidecar, error) {
+	return collect(ctx, s.db, "read the sidecars", pgx.RowToStructByPos[Sidecar], "status_workers")
 }
 
 func (s server) pipelines(ctx context.Context, found map[int32]Found, only int32) ([]Pipeline, error) {

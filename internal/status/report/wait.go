@@ -212,20 +212,18 @@ func (l *Left) Drained() bool { return l.Decoded && l.Rows == 0 && !l.Scanning }
 // processed.
 func (l *Left) Stands() bool { return l.Decoded && l.Resting != "" && l.Running == 0 }
 
-// DrainState returns the state of pipelines, sorted by their names.
-func DrainState(ctx context.Context, db database.Reader, ids []int32, lsn pglogrepl.LSN) ([]Left, error) {
-	return collect(ctx, db, "ask what is left", pgx.RowToStructByPos[Left], "drain_state",
-		pgx.StrictNamedArgs{"pipeline_ids": ids, "lsn": lsn.String()})
-}
-
 // Drain waits until nothing committed before the call is left of pipelines, or until waiting no longer helps. If ctx
-// ends first, it returns their state and the error of ctx. It calls tell with each state that it reads.
+// ends first, it returns their state, sorted by name, and the error of ctx. It calls tell with each state that it reads.
 func Drain(ctx context.Context, db database.DB, ids []int32, tell func([]Left)) (list []Left, err error) {
 	lsn, err := Now(ctx, db)
 	if err != nil {
 		return nil, err
 	}
-	return drain(ctx, func() ([]Left, error) { return DrainState(ctx, db, ids, lsn) }, hurry(ctx, server{db}, lsn), tell)
+	left := func() ([]Left, error) {
+		return collect(ctx, db, "ask what is left", pgx.RowToStructByPos[Left], "drain_state",
+			pgx.StrictNamedArgs{"pipeline_ids": ids, "lsn": lsn.String()})
+	}
+	return drain(ctx, left, hurry(ctx, server{db}, lsn), tell)
 }
 
 // drain reads the state until nothing is left or waiting no longer helps.
