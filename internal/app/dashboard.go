@@ -43,13 +43,9 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 	defer pool.Close()
 	service := n.one.service("", nil, n)
 	service.Follow(pool)
-	pages, err := n.pages(service)
-	if err != nil {
-		return err
-	}
 	secret := rand.Text()
 	server, err := admin.Listen(ctx, service, gate.Options{
-		Listen: address, Tokens: gate.OneToken(person, gate.RoleAdmin, secret), Pages: pages,
+		Listen: address, Tokens: gate.OneToken(person, gate.RoleAdmin, secret), Pages: n.pages(service),
 		Observe: n.observer.Request, Log: n.o.Log,
 	})
 	if err != nil {
@@ -95,7 +91,7 @@ func (n *Node) serviceOptions() admin.ServiceOptions {
 	}
 }
 
-func (n *Node) pages(service *admin.Service) (*dashboard.Dashboard, error) {
+func (n *Node) pages(service *admin.Service) *dashboard.Dashboard {
 	return dashboard.New(dashboard.Options{
 		Service: service, Log: n.o.Log, Version: n.Snapshot().Version, Base: n.o.Config.Admin.BasePath,
 	})

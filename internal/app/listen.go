@@ -64,7 +64,7 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 		o := n.serviceOptions()
 		o.Databases = n.several.states
 		service = admin.NewService(o)
-		of = n.several.administers(service)
+		of = n.several.administers()
 	}
 	if c.Admin.Listen == "" {
 		return service, func() error { return nil }, nil
@@ -78,13 +78,9 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 		return nil, nil, problem.New(problem.Usage, err,
 			fmt.Sprintf("embedsidecar token create NAME --role admin --tokens-file %s makes one", c.Queries.TokensFile))
 	}
-	pages, err := n.pages(service)
-	if err != nil {
-		return nil, nil, err
-	}
 	server, err := admin.Listen(ctx, service, gate.Options{
 		Listen: c.Admin.Listen, Tokens: tokens, Cert: c.Admin.Cert, Key: c.Admin.Key, ClientCA: c.Admin.ClientCA,
-		Of: of, Database: only, Pages: pages, Observe: n.observer.Request, Log: n.o.Log,
+		Of: of, Database: only, Pages: n.pages(service), Observe: n.observer.Request, Log: n.o.Log,
 	})
 	if err != nil {
 		return nil, nil, problem.New(problem.Usage, err)

@@ -82,7 +82,7 @@ type shown struct {
 
 	// made on first use
 	api, queries func() *gate.API
-	pages        func() (*dashboard.Dashboard, error)
+	pages        func() *dashboard.Dashboard
 }
 
 func newSeveral(n *Node, o RunOptions) *several {
@@ -238,7 +238,7 @@ func (t *tenant) show(c *config.Config) {
 	db.among = t
 	is := &shown{db: db, service: db.service(t.Name, t.in.states, n)}
 	is.api = sync.OnceValue(func() *gate.API { return admin.NewAPI(is.service) })
-	is.pages = sync.OnceValues(func() (*dashboard.Dashboard, error) { return n.pages(is.service) })
+	is.pages = sync.OnceValue(func() *dashboard.Dashboard { return n.pages(is.service) })
 	is.queries = sync.OnceValue(func() *gate.API {
 		o := t.in.asks
 		o.Backend = db.backend
@@ -383,17 +383,13 @@ func (s *several) find(name string) (*shown, *gate.Problem) {
 type choice = func(r *http.Request, database string) (*gate.API, http.Handler, *gate.Problem)
 
 // administers chooses the admin API of a database.
-func (s *several) administers(base *admin.Service) choice {
-	return func(r *http.Request, name string) (*gate.API, http.Handler, *gate.Problem) {
+func (s *several) administers() choice {
+	return func(_ *http.Request, name string) (*gate.API, http.Handler, *gate.Problem) {
 		is, p := s.find(name)
 		if is == nil {
 			return nil, nil, p
 		}
-		pages, err := is.pages()
-		if err != nil {
-			return nil, nil, base.ProblemOf(r.Context(), err)
-		}
-		return is.api(), pages, nil
+		return is.api(), is.pages(), nil
 	}
 }
 

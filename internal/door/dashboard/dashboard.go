@@ -31,23 +31,19 @@ type Dashboard struct {
 	o        Options
 	database string // name of its database, if there are several
 	pages    map[string]*template.Template
-	assets   map[string]asset
+	assets   map[string]asset  // by names that hold a hash
+	hashed   map[string]string // these names, by those of the files
 	notices  notices
 	handler  http.Handler
 }
 
 // New makes a dashboard. It starts nothing, and queries the database only for requests.
-func New(o Options) (*Dashboard, error) {
+func New(o Options) *Dashboard {
 	d := &Dashboard{o: o, database: o.Service.Name()}
-	var err error
-	if d.assets, err = readAssets(); err != nil {
-		return nil, err
-	}
-	if d.pages, err = d.readPages(); err != nil {
-		return nil, err
-	}
+	d.readAssets()
+	d.readPages()
 	d.handler = d.routes()
-	return d, nil
+	return d
 }
 
 // policy restricts a page to resources of this server, without inline scripts and styles.

@@ -17,7 +17,6 @@ import (
 	"github.com/yuin/goldmark/text"
 
 	"github.com/embedsidecar/embedsidecar/docs"
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
@@ -47,16 +46,10 @@ type helpPage struct {
 }
 
 func (*Dashboard) help(*http.Request) (view, error) {
-	names, err := fs.Glob(docs.Pages, "*.md")
-	if err != nil {
-		return view{}, fmt.Errorf("list the manual: %w", err)
-	}
+	names, _ := fs.Glob(docs.Pages, "*.md")
 	o := helpPage{States: health.Table()}
 	for _, name := range names {
-		source, err := docs.Pages.ReadFile(name)
-		if err != nil {
-			return view{}, fmt.Errorf("read the manual: %w", err)
-		}
+		source, _ := docs.Pages.ReadFile(name)
 		title, _, _ := strings.Cut(strings.TrimPrefix(string(source), "# "), "\n")
 		o.Manual = append(o.Manual, link{Name: title, Path: "/help/" + strings.TrimSuffix(name, ".md")})
 	}
@@ -76,9 +69,7 @@ func (d *Dashboard) manual(r *http.Request) (view, error) {
 		title = string(first.Lines().Value(source))
 		root.RemoveChild(root, first) // the frame shows it
 	}
-	if err := d.lead(root, path.Dir(name)); err != nil {
-		return view{}, err
-	}
+	d.lead(root, path.Dir(name))
 	var page bytes.Buffer
 	if err := markdown.Renderer().Render(&page, source, root); err != nil {
 		return view{}, fmt.Errorf("render the manual: %w", err)
@@ -87,9 +78,9 @@ func (d *Dashboard) manual(r *http.Request) (view, error) {
 }
 
 // lead rewrites links between pages of the manual to the dashboard, and replaces pictures by their texts.
-func (d *Dashboard) lead(root ast.Node, folder string) error {
+func (d *Dashboard) lead(root ast.Node, folder string) {
 	var pictures []ast.Node
-	err := ast.Walk(root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+	_ = ast.Walk(root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		switch n := n.(type) {
 		case *ast.Image:
 			if entering {
@@ -122,7 +113,6 @@ func (d *Dashboard) lead(root ast.Node, folder string) error {
 		}
 		p.Parent().ReplaceChild(p.Parent(), p, words)
 	}
-	return wrap.Errorf(err, "read the manual")
 }
 
 // helpFor returns the link to the manual for a page; "": none.

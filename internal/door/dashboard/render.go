@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"html/template"
@@ -106,52 +105,30 @@ func navFor(here string) (menu []entry, tabs []link) {
 	return menu, tabs
 }
 
-// readAssets reads the static files, by names that hold a hash.
-func readAssets() (map[string]asset, error) {
-	list := map[string]asset{}
+// readAssets reads the static files, which are compiled in.
+func (d *Dashboard) readAssets() {
+	const digits = 6
 	kinds := map[string]string{
 		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 	}
-	entries, err := fs.ReadDir(files, "assets")
-	if err != nil {
-		return nil, fmt.Errorf("read the dashboard's assets: %w", err)
-	}
+	d.assets, d.hashed = map[string]asset{}, map[string]string{}
+	entries, _ := files.ReadDir("assets")
 	for _, e := range entries {
-		content, err := files.ReadFile("assets/" + e.Name())
-		if err != nil {
-			return nil, fmt.Errorf("read the dashboard's assets: %w", err)
-		}
-		list[hashed(e.Name(), content)] = asset{string(content), kinds[path.Ext(e.Name())]}
+		content, _ := files.ReadFile("assets/" + e.Name())
+		sum, ext := sha256.Sum256(content), path.Ext(e.Name())
+		name := fmt.Sprintf("%s-%x%s", strings.TrimSuffix(e.Name(), ext), sum[:digits], ext)
+		d.assets[name], d.hashed[e.Name()] = asset{string(content), kinds[ext]}, name
 	}
-	return list, nil
 }
 
-func hashed(name string, content []byte) string {
-	const digits = 6
-	sum := sha256.Sum256(content)
-	ext := path.Ext(name)
-	return strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(sum[:digits]) + ext
-}
-
-// readPages parses the templates: each page with the frame around it.
-func (d *Dashboard) readPages() (map[string]*template.Template, error) {
-	names, err := fs.Glob(files, "templates/*.html")
-	if err != nil {
-		return nil, fmt.Errorf("read the dashboard's pages: %w", err)
-	}
-	list := map[string]*template.Template{}
+// readPages parses the templates, which are compiled in: each page with the frame around it.
+func (d *Dashboard) readPages() {
+	d.pages = map[string]*template.Template{}
+	names, _ := fs.Glob(files, "templates/[^_]*.html")
 	for _, name := range names {
-		page := strings.TrimSuffix(path.Base(name), ".html")
-		if strings.HasPrefix(page, "_") {
-			continue
-		}
-		list[page], err = template.New("_frame.html").Funcs(d.functions()).
-			ParseFS(files, "templates/_frame.html", "templates/_parts.html", name)
-		if err != nil {
-			return nil, fmt.Errorf("read the dashboard's page %s: %w", page, err)
-		}
+		d.pages[strings.TrimSuffix(path.Base(name), ".html")] = template.Must(template.New("_frame.html").
+			Funcs(d.functions()).ParseFS(files, "templates/_frame.html", "templates/_parts.html", name))
 	}
-	return list, nil
 }
 
 func (d *Dashboard) functions() template.FuncMap {
@@ -161,7 +138,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"database": func() string { return d.database },
 		"dbtone":   databaseTone,
 		"pipe":     func(name string) string { return d.at("/pipelines/" + url.PathEscape(name)) },
-		"asset":    d.assetPath,
+		"asset":    func(name string) string { return d.at("/assets/" + d.hashed[name]) },
 		"link":     func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
 		"size":     wording.Size,
 		"age":      spoken,
@@ -213,14 +190,6 @@ func (d *Dashboard) functions() template.FuncMap {
 		},
 		"digits": func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },
 	}
-}
-
-func (d *Dashboard) assetPath(name string) string {
-	content, err := files.ReadFile("assets/" + name)
-	if err != nil {
-		panic(err) // impossible: it is compiled in
-	}
-	return d.at("/assets/" + hashed(name, content))
 }
 
 // at returns the URL of a path, with the database if there are several.

@@ -327,10 +327,7 @@ func (r *rig) serve(role string, o options) (address string, end func()) {
 		},
 	})
 	service.Follow(r.pool(r.db.URL(role), 4))
-	pages, err := dashboard.New(dashboard.Options{Service: service, Log: log, Version: "1.0.0", Base: o.base})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	pages := dashboard.New(dashboard.Options{Service: service, Log: log, Version: "1.0.0", Base: o.base})
 	tokens, err := gate.ReadTokens(r.tokens, log)
 	if err != nil {
 		r.t.Fatal(err)
