@@ -210,9 +210,8 @@ func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, change
 	o := n.options()
 	o.Config = d.cfg
 	for _, c := range changes {
-		would, err := changeModel(ctx, o, equipment{pool: r.p.owner(), owner: r.p.owner(), plugins: d.by}, ModelChange{
-			Pipeline: c.Pipeline, To: c.To, Recipe: c.Recipe, DryRun: true,
-		})
+		by := equipment{pool: r.p.owner(), owner: r.p.owner(), plugins: d.by}
+		would, err := changeModel(ctx, o, by, ModelChange{ModelChange: c, DryRun: true})
 		if err != nil {
 			return err
 		}

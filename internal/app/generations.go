@@ -280,9 +280,9 @@ func (n *Database) grant(ctx context.Context, p *pools) error {
 		return err
 	}
 	for _, w := range wishes {
-		_, err := changeModel(ctx, n.options(), equipment{pool: p.work, owner: p.owner(), plugins: n.plugins}, ModelChange{
-			Pipeline: w.Name, To: pipeline.ModelName{Plugin: w.Plugin, Model: w.Model},
-		})
+		by := equipment{pool: p.work, owner: p.owner(), plugins: n.plugins}
+		change := resolve.ModelChange{Pipeline: w.Name, To: pipeline.ModelName{Plugin: w.Plugin, Model: w.Model}}
+		_, err := changeModel(ctx, n.options(), by, ModelChange{ModelChange: change})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -27,10 +27,9 @@ import (
 
 // ModelChange asks for the next generation of a pipeline.
 type ModelChange struct {
-	Pipeline string
-	To       pipeline.ModelName // "": the configured one
-	Recipe   *pipeline.Spec     // nil: unchanged
-	Beside   bool               // take the recipe from the configuration
+	resolve.ModelChange // without To it is to the configured model
+
+	Beside   bool // take the recipe from the configuration
 	DryRun   bool
 	Estimate bool // estimate its backfill
 }
@@ -133,9 +132,8 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 // changeModels starts the configured model changes. If one fails, its pipeline keeps the current model and waits.
 func (n *Database) changeModels(ctx context.Context, so setup.Options, changes []resolve.ModelChange) error {
 	for _, c := range changes {
-		done, err := changeModel(ctx, n.options(), equipment{pool: so.Pool, owner: so.Pool, plugins: n.plugins}, ModelChange{
-			Pipeline: c.Pipeline, To: c.To, Recipe: c.Recipe,
-		})
+		by := equipment{pool: so.Pool, owner: so.Pool, plugins: n.plugins}
+		done, err := changeModel(ctx, n.options(), by, ModelChange{ModelChange: c})
 		n.o.Setup(done.Report)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -160,7 +158,7 @@ func (n *Database) changeModels(ctx context.Context, so setup.Options, changes [
 func (n *Database) planModel(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
 ) (generations.Plan, error) {
 	done, err := changeModel(ctx, n.options(), equipment{pool: pool, owner: pool, plugins: n.plugins}, ModelChange{
-		Pipeline: name, To: to, DryRun: true, Estimate: true,
+		ModelChange: resolve.ModelChange{Pipeline: name, To: to}, DryRun: true, Estimate: true,
 	})
 	if err != nil {
 		return generations.Plan{}, err

@@ -90,9 +90,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	changes := map[string]bool{}
 	for _, c := range done.Changes {
 		changes[c.Pipeline] = true
-		changed, failed := changeModel(ctx, n, by, ModelChange{
-			Pipeline: c.Pipeline, To: c.To, Recipe: c.Recipe, DryRun: o.DryRun, Estimate: o.Estimate,
-		})
+		changed, failed := changeModel(ctx, n, by, ModelChange{ModelChange: c, DryRun: o.DryRun, Estimate: o.Estimate})
 		done.Steps, err = append(done.Steps, changed.Steps...), errors.Join(err, failed)
 		if done.Warnings = append(done.Warnings, changed.Warnings...); changed.Estimate != nil {
 			done.Estimates = append(done.Estimates, *changed.Estimate)

@@ -298,41 +298,38 @@ func (b *Backend) Models(ctx context.Context, only []string) ([]string, error) {
 
 // Model returns a model by one of these names, or ErrUnknown.
 func (b *Backend) Model(ctx context.Context, only []string, name string) (Model, error) {
-	models, err := b.models(ctx, only)
-	for _, m := range models {
-		if m.name == name || slices.Contains(m.others, name) {
-			service, err := b.Service(ctx, m.ModelName)
-			if err != nil {
-				return nil, err
-			}
-			return asked{service, b.Book(), &pipeline.Pipeline{Spec: pipeline.Spec{Model: m.Model}}}, nil
-		}
-	}
-	if err != nil { // it may be the model of a pipeline
+	m, err := b.named(ctx, only, name)
+	if err != nil {
 		return nil, err
 	}
-	return nil, ErrUnknown
+	service, err := b.Service(ctx, m.ModelName)
+	if err != nil {
+		return nil, err
+	}
+	return asked{service, b.Book(), &pipeline.Pipeline{Spec: pipeline.Spec{Model: m.Model}}}, nil
 }
 
 // Known returns the description of a model by one of these names, nil if the model has not been asked yet, or
 // ErrUnknown. It starts no plugin.
 func (b *Backend) Known(ctx context.Context, only []string, name string) (*embed.Description, error) {
+	m, err := b.named(ctx, only, name)
+	for _, key := range m.keys {
+		if about := b.o.Plugins.Described(key); about != nil {
+			return about, nil
+		}
+	}
+	return nil, err
+}
+
+// named returns a model by one of its names, or ErrUnknown. If the pipelines cannot be read, it may be the model of one.
+func (b *Backend) named(ctx context.Context, only []string, name string) (namedModel, error) {
 	models, err := b.models(ctx, only)
 	for _, m := range models {
-		if m.name != name && !slices.Contains(m.others, name) {
-			continue
+		if m.name == name || slices.Contains(m.others, name) {
+			return m, nil
 		}
-		for _, key := range m.keys {
-			if about := b.o.Plugins.Described(key); about != nil {
-				return about, nil
-			}
-		}
-		return nil, nil
 	}
-	if err != nil { // it may be the model of a pipeline
-		return nil, err
-	}
-	return nil, ErrUnknown
+	return namedModel{}, cmp.Or(err, ErrUnknown)
 }
 
 // namedModel is a model with its names.
