@@ -214,4 +214,3 @@ func newPluginsBench() *command {
 		},
 	}
 }
-

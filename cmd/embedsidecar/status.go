@@ -50,16 +50,14 @@ func newStatus() *command {
 				"also count rows by priority and state, with their ages; counts all of them, once"),
 		},
 		settings: databaseGroups, reach: eachDatabase,
-		run: c.run,
+		run: withPool(c.run),
 	}
 }
 
-func (c *statusCommand) run(ctx context.Context, env *environment) error {
-	pool, err := env.lookAt(ctx)
-	if err != nil {
+func (c *statusCommand) run(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
+	if err := catalog.CheckVersion(database.Briefly(ctx), pool); err != nil {
 		return err
 	}
-	defer pool.Close()
 	switch {
 	case c.lanes && c.watch:
 		return misuse("--lanes counts all rows that wait: not again and again, with --watch")
@@ -99,25 +97,11 @@ func (c *statusCommand) follow(ctx context.Context, env *environment, pool *pgxp
 	}
 }
 
-// lookAt connects to a database whose schema can be queried. The caller closes the pool.
-func (e *environment) lookAt(ctx context.Context) (*pgxpool.Pool, error) {
-	pool, err := e.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := catalog.CheckVersion(database.Briefly(ctx), pool); err != nil {
-		err = database.NameHolders(ctx, pool, err)
-		pool.Close()
-		return nil, err
-	}
-	return pool, nil
-}
-
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
 	ctx = database.Briefly(ctx)
 	state, err := observe.Read(ctx, pool, c.memory, env.redact.Text)
 	if err != nil {
-		return database.NameHolders(ctx, pool, err)
+		return err
 	}
 	if err := c.choose(ctx, env, pool, &state); err != nil {
 		return err
