@@ -67,9 +67,6 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// MaxProcesses is the largest number of processes of one plugin.
-const MaxProcesses = embed.MaxProcesses
-
 // DefaultCallTimeout allows 30 s, a quarter of a second for each text and a second for each 16 KiB of text: a hundred
 // times what a small model needs.
 func DefaultCallTimeout(texts, bytes int) time.Duration {
@@ -103,10 +100,10 @@ func (o Options) withDefaults() (Options, error) {
 			errs = append(errs, fmt.Errorf("environment variable %q cannot be set", key))
 		}
 	}
-	if o.Processes < 0 || o.Processes > MaxProcesses {
-		errs = append(errs, fmt.Errorf("%d processes: want 1 to %d", o.Processes, MaxProcesses))
+	if o.Processes < 0 || o.Processes > embed.MaxProcesses {
+		errs = append(errs, fmt.Errorf("%d processes: want 1 to %d", o.Processes, embed.MaxProcesses))
 	}
-	o.Processes = min(max(o.Processes, 1), MaxProcesses)
+	o.Processes = min(max(o.Processes, 1), embed.MaxProcesses)
 	if o.StartTimeout <= 0 {
 		o.StartTimeout = time.Minute
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // The variables that tests set.
@@ -27,20 +27,7 @@ const (
 var program string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "onnx-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		program = filepath.Join(dir, "embedsidecar-onnx")
-		if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the plugin: %s\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
+	os.Exit(programs.Build(".", "embedsidecar-onnx", func(path string) int { program = path; return m.Run() }))
 }
 
 // start runs the plugin with package host.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,28 +17,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
 	"github.com/embedsidecar/embedsidecar/testenv/logs"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // program is the plugin, built once for all tests.
 var program string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "remote-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		program = filepath.Join(dir, "embedsidecar-remote")
-		build := exec.Command("go", "build", "-o", program, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the plugin: %s\n%s", err, out)
-			return 1
-		}
+	os.Exit(programs.Build(".", "embedsidecar-remote", func(path string) int {
+		program = path
 		return leak.Main(m)
-	}())
+	}, "CGO_ENABLED=0"))
 }
 
 const (

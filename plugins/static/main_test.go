@@ -3,10 +3,8 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,28 +15,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // program is this plugin, built once for all tests.
 var program string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "static-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		program = filepath.Join(dir, "embedsidecar-static")
-		build := exec.Command("go", "build", "-o", program, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the plugin: %s\n%s", err, out)
-			return 1
-		}
+	os.Exit(programs.Build(".", "embedsidecar-static", func(path string) int {
+		program = path
 		return m.Run()
-	}())
+	}, "CGO_ENABLED=0"))
 }
 
 func start(t *testing.T, env map[string]string) *host.Host {
