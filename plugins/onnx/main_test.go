@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
@@ -33,19 +33,7 @@ func TestMain(m *testing.M) {
 // start runs the plugin with package host.
 func start(t *testing.T, env map[string]string) *host.Host {
 	t.Helper()
-	h, err := host.New(host.Options{
-		Path: program, Env: env, StartTimeout: time.Hour,
-		CallTimeout: func(int, int) time.Duration { return time.Hour },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	return plugins.Start(t, host.Options{Path: program, Env: env})
 }
 
 func TestPlugin_DescribesAndEmbeds(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
 	"github.com/embedsidecar/embedsidecar/testenv/logs"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
@@ -51,22 +52,15 @@ func open(t *testing.T, env ...string) (*host.Host, func() string) {
 		vars[prefix+env[i]] = env[i+1]
 	}
 	log := &logs.Buffer{}
-	h, err := host.New(host.Options{
-		Path: program, Env: vars, Model: "docs-model",
-		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
+	t.Cleanup(func() { // after the plugin's end
 		if strings.Contains(log.String(), key) {
 			t.Error("the key is in the log")
 		}
 	})
-	return h, log.String
+	return plugins.Start(t, host.Options{
+		Path: program, Env: vars, Model: "docs-model",
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}), log.String
 }
 
 // TestRerankers runs the real plugin against a server of each dialect that reranks.

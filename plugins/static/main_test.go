@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
@@ -30,19 +30,7 @@ func TestMain(m *testing.M) {
 
 func start(t *testing.T, env map[string]string) *host.Host {
 	t.Helper()
-	h, err := host.New(host.Options{
-		Path: program, Env: env, StartTimeout: time.Hour,
-		CallTimeout: func(int, int) time.Duration { return time.Hour },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	return plugins.Start(t, host.Options{Path: program, Env: env})
 }
 
 func TestPlugin_DescribesAndEmbeds(t *testing.T) {
@@ -114,19 +102,9 @@ func whole(t testing.TB, dims int) string {
 
 func TestPlugin_KeepsTheContract(t *testing.T) {
 	t.Parallel()
-	report, err := conformance.Run(t.Context(), conformance.Options{
-		Path: program, Soak: 500 * time.Millisecond, Patience: 100,
-		CallTimeout: func(int, int) time.Duration { return time.Hour },
-		Env:         map[string]string{variables + "MODEL": whole(t, 32)},
+	plugins.KeepsContract(t, conformance.Options{
+		Path: program, Env: map[string]string{variables + "MODEL": whole(t, 32)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range report.Checks {
-		if c.Verdict != conformance.Pass {
-			t.Errorf("%+v", c)
-		}
-	}
 }
 
 // A model of usual size uses little memory besides its table.
