@@ -35,13 +35,7 @@ func published() map[string]string {
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "published")
-	for name, content := range files {
-		path := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content),
-			0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	onnxtest.WriteFiles(t, folder, files)
 	return folder
 }
 

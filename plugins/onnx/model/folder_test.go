@@ -42,14 +42,8 @@ func TestOpen_VerifiesEveryFile(t *testing.T) {
 
 func TestOpen_VerifiesListedFilesItDoesNotUse(t *testing.T) {
 	folder := writeFolder(t, map[string]string{"README.md": "one"})
-	for name, content := range tiny.Files() {
-		path := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content),
-			0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	files := tiny.Files()
+	onnxtest.WriteFiles(t, folder, files)
 	files["README.md"] = "two"
 	onnxtest.WriteSums(t, folder, files)
 	_, err := openFolder(t, folder)

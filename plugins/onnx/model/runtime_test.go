@@ -109,14 +109,8 @@ func TestOpen_OneLibraryInAProcess(t *testing.T) {
 func TestFindLibrary(t *testing.T) {
 	root := t.TempDir()
 	touch := func(name string) string {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+		onnxtest.WriteFiles(t, root, map[string]string{name: ""})
+		return filepath.Join(root, name)
 	}
 	program := filepath.Join(root, "a/bin/plugins/embedsidecar-onnx")
 	find := func(given string) string {
