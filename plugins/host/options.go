@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
 // Options say which plugin to run, and its limits.
@@ -91,7 +92,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Path = abs
 	}
 	for _, sum := range append([]string{o.SHA256}, slices.Collect(maps.Values(o.Files))...) {
-		if sum != "" && !isSHA256(sum) {
+		if sum != "" && !folder.IsSum(sum) {
 			errs = append(errs, fmt.Errorf("%q is not a SHA-256: want 64 hexadecimal digits", sum))
 		}
 	}
@@ -125,10 +126,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Log = o.Log.With("plugin", o.Name)
 	return o, errors.Join(errs...)
-}
-
-func isSHA256(s string) bool {
-	return len(s) == 64 && strings.Trim(strings.ToLower(s), "0123456789abcdef") == ""
 }
 
 // openVerified opens the plugin's file and verifies it and the further files. The returned file holds the bytes that
