@@ -32,13 +32,13 @@ type tester struct {
 // check runs one check and returns its outcome.
 func (t *tester) check(ctx context.Context, c check) Check {
 	began := time.Now()
-	f := t.finding(ctx, c)
+	f := t.outcome(ctx, c)
 	f.ID, f.Title, f.Seconds = c.id, c.title, time.Since(began).Seconds()
 	return f
 }
 
-// finding runs a check and returns its finding, or why it was abandoned.
-func (t *tester) Check(ctx context.Context, c check) (f Check) {
+// outcome runs a check and returns its outcome, or why it was abandoned.
+func (t *tester) outcome(ctx context.Context, c check) (f Check) {
 	defer func() {
 		switch why := recover().(type) {
 		case nil:
