@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/jackc/pgerrcode"
@@ -13,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
+	"github.com/embedsidecar/embedsidecar/internal/base/replace"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -120,16 +121,14 @@ func reasons(items []imports.Item) (list []string) {
 func imported(c *config.Config, text string, o ImportOptions) (*config.Config, error) {
 	path := o.Save
 	if o.DryRun {
-		file, err := os.CreateTemp("", "embedsidecar-*.yaml")
+		folder, err := os.MkdirTemp("", "embedsidecar-*")
 		if err != nil {
 			return nil, fmt.Errorf("write the configuration: %w", err)
 		}
-		path = file.Name()
-		defer func() { _ = os.Remove(path) }()
-		if err := write(file, text); err != nil {
-			return nil, err
-		}
-	} else if err := save(path, text); err != nil {
+		defer func() { _ = os.RemoveAll(folder) }()
+		path = filepath.Join(folder, "embedsidecar.yaml")
+	}
+	if err := save(path, text); err != nil {
 		return nil, err
 	}
 	read, _, err := config.Load(config.Source{Flags: map[string][]string{"config": {path}}, Environ: o.Environ})
@@ -144,28 +143,24 @@ func imported(c *config.Config, text string, o ImportOptions) (*config.Config, e
 	return &with, nil
 }
 
-// save writes a new file, or completes one whose writing was interrupted. It keeps a file that says the same and more:
-// pipelines imported before an interruption are no longer in the other program.
+// save writes a new file. It keeps a file that says the same and more: pipelines imported before an interruption are no
+// longer in the other program.
 func save(path, text string) error {
 	const private = 0o600
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, private)
-	if errors.Is(err, fs.ErrExist) {
-		old, readErr := os.ReadFile(path)
-		switch {
-		case readErr == nil && says(string(old), text):
-			return nil
-		case readErr == nil && strings.HasPrefix(text, string(old)):
-			if file, err = os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, private); err == nil {
-				return write(file, text)
-			}
-		}
+	old, err := os.ReadFile(path)
+	switch {
+	case err == nil && says(string(old), text):
+		return nil
+	case err == nil:
 		return problem.New(problem.Usage, fmt.Errorf("%s already exists with other content", path),
 			"write the configuration to another file: --save FILE")
+	case errors.Is(err, fs.ErrNotExist):
+		err = replace.File(path, []byte(text), private)
 	}
 	if err != nil {
 		return problem.New(problem.Usage, fmt.Errorf("write the configuration: %w", err))
 	}
-	return write(file, text)
+	return nil
 }
 
 // says reports whether a configuration has the slot, and each model and pipeline of another.
@@ -180,11 +175,6 @@ func says(whole, part string) bool {
 		}
 	}
 	return true
-}
-
-func write(file *os.File, text string) error {
-	_, err := file.WriteString(text)
-	return wrap.Errorf(errors.Join(err, file.Close()), "write the configuration")
 }
 
 // take adopts the vectors of one pipeline.

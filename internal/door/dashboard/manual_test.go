@@ -19,10 +19,7 @@ import (
 func TestManual(t *testing.T) {
 	t.Parallel()
 	service := admin.NewService(admin.ServiceOptions{Config: config.Default(), Log: slog.New(slog.DiscardHandler)})
-	d, err := New(Options{Service: service, Log: slog.New(slog.DiscardHandler), Base: "/base"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{Service: service, Log: slog.New(slog.DiscardHandler), Base: "/base"})
 	ids, links, size := map[string]bool{}, map[string]string{}, 0
 	id, href := regexp.MustCompile(`\sid="([^"]*)"`), regexp.MustCompile(`\shref="(/base/help[^"]*)"`)
 	unsafe := regexp.MustCompile(`(?i)<[^>]*\sstyle=|<script|<img`)

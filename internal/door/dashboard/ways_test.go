@@ -21,10 +21,7 @@ import (
 func TestPages_ShowTheWayOut(t *testing.T) {
 	t.Parallel()
 	service := admin.NewService(admin.ServiceOptions{Config: config.Default(), Log: slog.New(slog.DiscardHandler)})
-	d, err := New(Options{Service: service, Log: slog.New(slog.DiscardHandler), Version: "1.0.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{Service: service, Log: slog.New(slog.DiscardHandler), Version: "1.0.0"})
 	quoted := regexp.MustCompile("`(embedsidecar [a-z -]*[a-z])[^`]*`")
 	looks := []string{"embedsidecar check", "pg_terminate_backend(7)", "embedsidecar status --watch", "embedsidecar plan"}
 	other := map[health.Code]string{ // for these states the docs refer to a file or a process

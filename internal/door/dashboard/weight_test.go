@@ -51,10 +51,7 @@ func large() (*admin.Status, report.Past) {
 func TestPages_AreLight(t *testing.T) {
 	t.Parallel()
 	service := admin.NewService(admin.ServiceOptions{Config: config.Default(), Log: slog.New(slog.DiscardHandler)})
-	d, err := New(Options{Service: service, Log: slog.New(slog.DiscardHandler), Version: "1.0.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := New(Options{Service: service, Log: slog.New(slog.DiscardHandler), Version: "1.0.0"})
 	st, past := large()
 	var names []string
 	still := unwell(st.Pipelines)[:40]
