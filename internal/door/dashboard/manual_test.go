@@ -40,7 +40,7 @@ func TestManual(t *testing.T) {
 		}
 		return main
 	}
-	err = fs.WalkDir(docs.Pages, ".", func(path string, e fs.DirEntry, err error) error {
+	err := fs.WalkDir(docs.Pages, ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
