@@ -110,7 +110,7 @@ func (e *environment) supervise(ctx context.Context, n *app.Node) (stop func()) 
 
 func (e *environment) node() app.Options {
 	return app.Options{
-		Config: e.config, Find: e.find, Log: e.log, Redact: e.redact.Text, Build: thisBuild(), Host: e.hostname,
+		Source: e.embedders(), Build: thisBuild(), Host: e.hostname,
 		Working: systemd.Unit{Log: e.log}.Working, Setup: e.tellSetup,
 		Warn: func(what string) { e.say("warning: %s", what) },
 	}

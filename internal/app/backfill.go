@@ -60,7 +60,7 @@ func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []
 	if err != nil {
 		return list, []error{err}, ctx.Err()
 	}
-	plugins := embedders.New(n.source())
+	plugins := embedders.New(n.Source)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	for i := range found {
 		e, err := n.Rest(ctx, pool, plugins, &found[i], v == verbs.Reembed)

@@ -67,8 +67,8 @@ func (n *Database) service(name string, databases func() []admin.DatabaseState, 
 	o.Config, o.Log, o.Name, o.Databases, o.Check = n.config(), n.o.Log, name, databases, n.check
 	o.Snapshot, o.PlanModel = n.source.Snapshot, n.planModel
 	o.Embed, o.Score = n.backend.Embed, n.backend.Score
-	o.Registered = func(ctx context.Context) ([]registry.Known, error) { return registry.Of(n.embedders()).List(ctx) }
-	o.Folders = func() []models.Info { return folders.Of(n.embedders()).List() }
+	o.Registered = func(ctx context.Context) ([]registry.Known, error) { return registry.Of(n.options().Source).List(ctx) }
+	o.Folders = func() []models.Info { return folders.Of(n.options().Source).List() }
 	if n.o.Reread != nil {
 		o.Plan, o.Configure = n.Plan, func(ctx context.Context, action, by string) (control.Configured, error) {
 			return n.Configure(ctx, action, by), ctx.Err()
@@ -79,7 +79,6 @@ func (n *Database) service(name string, databases func() []admin.DatabaseState, 
 
 // serviceOptions returns the options that do not depend on a database.
 func (n *Node) serviceOptions() admin.ServiceOptions {
-	source := n.o.source()
 	return admin.ServiceOptions{
 		Config: n.o.Config, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload,
 		CompareModel: func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
@@ -87,7 +86,7 @@ func (n *Node) serviceOptions() admin.ServiceOptions {
 		) (compare.Result, error) {
 			return compareModel(ctx, pool, n.plugins, name, questions, access)
 		},
-		Registered: registry.Of(source).List, Folders: folders.Of(source).List,
+		Registered: registry.Of(n.o.Source).List, Folders: folders.Of(n.o.Source).List,
 	}
 }
 
@@ -103,7 +102,7 @@ func (n *Database) check(ctx context.Context, pool *pgxpool.Pool) []check.Findin
 	if n.source.Snapshot().Phase != observe.Queries {
 		return preflight.With(ctx, pool, n.config(), n.plugins)
 	}
-	list, err := preflight.Check(ctx, pool, n.embedders())
+	list, err := preflight.Check(ctx, pool, n.options().Source)
 	if err != nil {
 		list = append(list, check.Finding{Name: "check", Status: check.Wrong, Detail: database.Words(err), Hint: problem.Hints(err)})
 	}

@@ -103,13 +103,6 @@ func (n *Database) options() Options {
 	return o
 }
 
-// embedders returns where plugins and models are found.
-func (n *Database) embedders() embedders.Source {
-	source := n.o.source()
-	source.Config = n.config()
-	return source
-}
-
 // follow stores the identity of the database, so that plugins reload can choose the sidecars of one database.
 func (n *Database) follow(ctx context.Context, pool *pgxpool.Pool) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)

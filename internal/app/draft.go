@@ -50,7 +50,7 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	if err != nil {
 		return n.newDraft(), err
 	}
-	source := n.embedders()
+	source := n.options().Source
 	source.Config = next.Keeping(n.config())
 	plugins := n.plugins.Next(source)
 	if d, err = n.draftOf(ctx, r, next, plugins, nil, n.deployed.lacks()); d.unchanged() {

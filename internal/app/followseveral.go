@@ -67,7 +67,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 		told.NeedsRestart = slices.Delete(told.NeedsRestart, at, at+1)
 		told.Changed, cfg.Databases = append(told.Changed, "databases"), next.Databases
 	}
-	source := s.n.o.source()
+	source := s.n.o.Source
 	source.Config = cfg
 	plugins := s.n.plugins.Next(source)
 	list := s.following()

@@ -177,7 +177,7 @@ func CompareModel(ctx context.Context, n Options, name string, questions []compa
 		return r, err
 	}
 	defer pool.Close()
-	plugins := embedders.New(n.source())
+	plugins := embedders.New(n.Source)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	return compareModel(ctx, pool, plugins, name, questions, nil)
 }

@@ -30,7 +30,7 @@ type Node struct {
 
 func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 	n := &Node{o: o, common: common{
-		plugins: embedders.New(o.source()), database: hasDatabase, inWork: limit.NewInWork(o.Config.Limits.InWork),
+		plugins: embedders.New(o.Source), database: hasDatabase, inWork: limit.NewInWork(o.Config.Limits.InWork),
 	}}
 	n.observer = observe.New(observe.Options{
 		Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins, Several: o.Config.Several(),

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,23 +19,16 @@ import (
 
 // Options are the parts and callbacks of a Node.
 type Options struct {
-	Config *config.Config
-	Find   config.Finder
-	Log    *slog.Logger
-	Redact func(string) string // removes secrets from a text
-	Build  observe.Build
-	Host   string          // the machine's name; "": not known
-	Trace  *trace.Provider // nil: nothing is traced
+	embedders.Source
+
+	Build observe.Build
+	Host  string          // the machine's name; "": not known
+	Trace *trace.Provider // nil: nothing is traced
 
 	Working func(ctx context.Context)      // is called when the start is complete
 	Setup   func(setup.Report)             // gets the report of each set-up
 	Warn    func(what string)              // gets warnings about set-ups that differ from the configuration
 	Reread  func() (*config.Config, error) // reads the configuration again. nil: it does not change
-}
-
-// source returns where plugins and models are found.
-func (n *Options) source() embedders.Source {
-	return embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact}
 }
 
 // RunOptions say how far a run goes.
@@ -86,7 +78,7 @@ func (n *Options) equip(ctx context.Context) (e equipment, err error) {
 		e.pool.Close()
 		return e, err
 	}
-	e.plugins = embedders.New(n.source())
+	e.plugins = embedders.New(n.Source)
 	if n.Config, e.left, err = lookup.InSchemas(ctx, e.pool, n.Config); err != nil {
 		return e, errors.Join(err, e.close())
 	}

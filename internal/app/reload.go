@@ -243,7 +243,7 @@ func (n *Database) restore(ctx context.Context, r *run, before *config.Config, s
 	n.use(r, before)
 	leave := func() error { return nil }
 	if !shared {
-		leave = n.plugins.Become(n.plugins.Next(n.embedders()))
+		leave = n.plugins.Become(n.plugins.Next(n.options().Source))
 	}
 	ours, err := n.loader.Load(ctx, r.p.work, before.Slot.Name)
 	if err == nil {

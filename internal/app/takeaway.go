@@ -142,7 +142,7 @@ func jobsOf(ctx context.Context, server *pgxpool.Pool, o TakeAwayOptions) ([]job
 func (n *Options) endJobs(ctx context.Context, list []jobs.Orphan, dry bool, tell func(what string)) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the provider did not answer within a minute"))
 	defer cancel()
-	plugins := embedders.New(n.source())
+	plugins := embedders.New(n.Source)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	for i := range list {
 		job := &list[i]
