@@ -214,7 +214,7 @@ func (a *API) Write(ctx context.Context, w http.ResponseWriter, err error) {
 }
 
 func (g *Gate) write(w http.ResponseWriter, p *Problem) {
-	body, _ := json.Marshal(g.o.API.form.of(p)) //nolint:errchkjson // texts and numbers cannot fail
+	body, _ := json.Marshal(g.o.API.form.of(p)) // texts and numbers cannot fail
 	maps.Copy(w.Header(), p.GetHeaders())
 	w.Header().Set("Content-Type", g.o.API.form.kind)
 	w.WriteHeader(p.Status)

@@ -324,7 +324,7 @@ func ParseLSN(s string) (pglogrepl.LSN, error) {
 }
 
 func lsnHalf(s string) (uint64, error) {
-	if len(s) > 8 { //nolint:mnd // of 32 bits
+	if len(s) > 8 { // leading zeros
 		return 0, strconv.ErrRange
 	}
 	return strconv.ParseUint(s, 16, 32)
