@@ -62,8 +62,7 @@ func (c *indexCheckCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	const most = 2 * time.Minute
-	r, err := indexes.Measure(ctx, pool, &meant[0], c.queries, most, filtered)
+	r, err := indexes.Measure(ctx, pool, &meant[0], c.queries, 2*time.Minute, filtered)
 	if wrong, is := errors.AsType[*search.BadRequestError](err); is {
 		return misuse("--filter: %v", wrong)
 	}

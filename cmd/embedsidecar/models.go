@@ -224,12 +224,11 @@ func distill(ctx context.Context, env *environment, out string, dims int) error 
 	if dims < 0 {
 		return misuse("--dims: expected a number above 0")
 	}
-	const often = 15 * time.Second
 	told := time.Now()
 	done, err := env.models().Distill(ctx, env.model(), out, dims, func(done, total int) {
 		if done == 0 {
 			env.say("embedding %d tokens", total)
-		} else if time.Since(told) > often {
+		} else if time.Since(told) > 15*time.Second {
 			told = time.Now()
 			env.say("%d of %d tokens", done, total)
 		}

@@ -212,8 +212,7 @@ func (e *environment) tellCoverage(ctx context.Context, pool *pgxpool.Pool, pipe
 	if !e.out.ForPeople() {
 		return
 	}
-	const limit = 2 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	for _, p := range pipelines {
 		st, err := report.Options{Only: p.ID, AtOnce: true}.Read(ctx, pool)

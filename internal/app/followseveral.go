@@ -79,8 +79,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 		}
 	}()
 	each(list, func(f *following) {
-		const most = time.Minute // a database that hangs must not delay the others
-		ctx, cancel := context.WithTimeout(ctx, most)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute) // a database that hangs must not delay the others
 		defer cancel()
 		f.d = f.db.newDraft()
 		if f.hold(ctx); f.locked {

@@ -146,7 +146,6 @@ func imported(c *config.Config, text string, o ImportOptions) (*config.Config, e
 // save writes a new file. It keeps a file that says the same and more: pipelines imported before an interruption are no
 // longer in the other program.
 func save(path, text string) error {
-	const private = 0o600
 	old, err := os.ReadFile(path)
 	switch {
 	case err == nil && says(string(old), text):
@@ -155,7 +154,7 @@ func save(path, text string) error {
 		return problem.New(problem.Usage, fmt.Errorf("%s already exists with other content", path),
 			"write the configuration to another file: --save FILE")
 	case errors.Is(err, fs.ErrNotExist):
-		err = replace.File(path, []byte(text), private)
+		err = replace.File(path, []byte(text), 0o600)
 	}
 	if err != nil {
 		return problem.New(problem.Usage, fmt.Errorf("write the configuration: %w", err))

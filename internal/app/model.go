@@ -205,12 +205,11 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 		}
 	}
 	if len(questions) == 0 {
-		const usual = 50
 		texts, err := estimate.Texts(ctx, pool, both[0])
 		if err != nil {
 			return r, err
 		}
-		if questions = compare.OfTexts(texts, usual); len(questions) == 0 {
+		if questions = compare.OfTexts(texts, 50); len(questions) == 0 {
 			return r, problem.New(problem.NoMatch, fmt.Errorf("pipeline %q has no text to ask for", live[0].Name))
 		}
 	}

@@ -42,8 +42,7 @@ func (n *Database) mayRest(r *run) bool {
 
 // quietAfter is how long nothing must change before the database rests.
 func (n *Database) quietAfter() time.Duration {
-	const share = 5
-	return n.among.looks() / share
+	return n.among.looks() / 5
 }
 
 // keepQuiet makes the database rest when nothing has changed for a while. After a rest the while is shorter, because it

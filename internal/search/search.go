@@ -115,9 +115,8 @@ var asterisks = strings.NewReplacer("<mark>", "*", "</mark>", "*")
 
 // preview returns the beginning of a text on one line.
 func preview(s string) string {
-	const most = 80
 	text := []rune(s)
-	return strings.Join(strings.Fields(string(text[:min(len(text), most)])), " ")
+	return strings.Join(strings.Fields(string(text[:min(len(text), 80)])), " ")
 }
 
 // Value returns the value of a returned column on one line.

@@ -118,12 +118,11 @@ func (f *following) progress(ctx context.Context) string {
 
 // tell shows the progress, or else what is waited for.
 func (f *following) tell(what string) {
-	const moment = 30 * time.Second
 	switch bar := strings.HasPrefix(what, "embedded "); {
 	case bar && !f.found.Load(): // doing shows progress until then
 		return
 	case what != "" && !bar:
-		if time.Since(f.began) < moment { // not of interest at the beginning
+		if time.Since(f.began) < 30*time.Second { // not of interest at the beginning
 			return
 		}
 		what = "waiting: " + what

@@ -178,10 +178,9 @@ func (q *quickstart) source() string {
 
 // outline shows in a few lines what is made and how long it takes.
 func (q *quickstart) outline(spec *pipeline.Spec, steps []step.Step) {
-	const long = 30 // seconds
 	e := &q.takes
 	q.Say("")
-	if e.Seconds != nil && *e.Seconds > long {
+	if e.Seconds != nil && *e.Seconds > 30 { // seconds
 		q.Say("  Search works from the first rows on.")
 	}
 	if !q.suggested {
@@ -260,9 +259,8 @@ func (q *quickstart) choose(ctx context.Context) error {
 	case q.suggested: // otherwise the plan shows it
 		q.Say("%s", found[0].line())
 	}
-	const most = 4
 	if len(found) > 1 {
-		others := lists.Map(found[1:min(len(found), most)], func(t table) string {
+		others := lists.Map(found[1:min(len(found), 4)], func(t table) string {
 			return fmt.Sprintf("%s (%s)", database.Quote(t.Schema, t.Name), wording.Count(t.Rows, "row"))
 		})
 		q.Say("  or %s: %s quickstart URL TABLE", strings.Join(others, ", "), q.Program)

@@ -101,9 +101,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer func() { err = errors.Join(err, q.file.end()) }()
 	defer func() { q.idle() }()
 	q.doing("connecting to the server")
-	const smallBatch = 32 // finds the first rows soon, and makes the progress smooth
 	if o.Config.Origin("workers.batch_rows") == "default" {
-		o.Config.Workers.BatchRows = smallBatch
+		o.Config.Workers.BatchRows = 32 // finds the first rows soon, and makes the progress smooth
 	}
 	end, err := q.connect(ctx)
 	if err != nil {
@@ -317,8 +316,7 @@ func (q *quickstart) doing(what string) {
 
 // stands reports, after an interrupt, what is set up.
 func (q *quickstart) stands(ctx context.Context) {
-	const limit = 5 * time.Second
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // ctx has ended
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // ctx has ended
 	defer cancel()
 	if !q.changed {
 		q.Say("interrupted: nothing was set up")

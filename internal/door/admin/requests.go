@@ -70,12 +70,11 @@ type Waits struct {
 func (a *api) declares() {
 	s := a.service
 	declare := func(ctx context.Context, action, name string, definition map[string]any, in Waits) (*declared, error) {
-		const longest = time.Minute
 		wait, err := duration("query.wait", in.Wait)
 		if err != nil {
 			return nil, err
 		}
-		r, err := s.Declare(ctx, action, name, definition, in.DryRun, min(wait, longest))
+		r, err := s.Declare(ctx, action, name, definition, in.DryRun, min(wait, time.Minute))
 		if err != nil {
 			return nil, err
 		}

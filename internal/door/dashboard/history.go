@@ -168,8 +168,7 @@ func quantiles(d *report.Did) string {
 
 // spoken formats seconds for display, with a decimal if there are few: 1.5 s.
 func spoken(seconds float64) string {
-	const few = 10
-	if seconds < 1 || seconds >= few {
+	if seconds < 1 || seconds >= 10 {
 		return wording.Age(seconds)
 	}
 	return strconv.FormatFloat(math.Round(seconds*10)/10, 'f', -1, 64) + " s" //nolint:mnd // one digit

@@ -61,8 +61,7 @@ func (p pace) ToGo() string {
 
 // rateOf formats rows per second.
 func rateOf(rate float64) string {
-	const few = 10 // below that, a decimal counts
-	if rate < few {
+	if rate < 10 { // below that, a decimal counts
 		return strconv.FormatFloat(rate, 'f', 1, 64) + "/s"
 	}
 	return number(int64(math.Round(rate))) + "/s"
@@ -81,10 +80,9 @@ type backfill struct {
 
 // backfillOf returns the progress of a scan. A row is done when it was compared and, if it differed, embedded.
 func backfillOf(p *observe.Pipeline) backfill {
-	const almost = 0.99 // for a table that is larger than expected
 	b := backfill{Pipeline: *p, Tone: "busy", Seen: number(p.ScanSeen) + " compared", Pace: paceOf(p)}
 	if p.ScanExpected > 0 {
-		b.Part = min(almost, float64(p.ScanSeen)/float64(p.ScanExpected))
+		b.Part = min(0.99, float64(p.ScanSeen)/float64(p.ScanExpected)) // for a table that is larger than expected
 	}
 	switch p.ScanPhase {
 	case "waiting":

@@ -107,7 +107,6 @@ func navFor(here string) (menu []entry, tabs []link) {
 
 // readAssets reads the static files, which are compiled in.
 func (d *Dashboard) readAssets() {
-	const digits = 6
 	kinds := map[string]string{
 		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 	}
@@ -116,7 +115,7 @@ func (d *Dashboard) readAssets() {
 	for _, e := range entries {
 		content, _ := files.ReadFile("assets/" + e.Name())
 		sum, ext := sha256.Sum256(content), path.Ext(e.Name())
-		name := fmt.Sprintf("%s-%x%s", strings.TrimSuffix(e.Name(), ext), sum[:digits], ext)
+		name := fmt.Sprintf("%s-%x%s", strings.TrimSuffix(e.Name(), ext), sum[:6], ext)
 		d.assets[name], d.hashed[e.Name()] = asset{string(content), kinds[ext]}, name
 	}
 }
@@ -253,8 +252,7 @@ func capital(s string) string {
 }
 
 func millis(d time.Duration) string {
-	const least = 100 * time.Microsecond
-	if d < least {
+	if d < 100*time.Microsecond {
 		return "under 0.1 ms"
 	}
 	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + " ms"

@@ -91,8 +91,7 @@ func stepOf(p *observe.Pipeline) (s step) {
 
 // ends returns statements that end the blocking transactions, or list them.
 func ends(by []database.Blocker) (list []string) {
-	const few = 3
-	for _, b := range by[:min(few, len(by))] {
+	for _, b := range by[:min(3, len(by))] {
 		if b.PID != 0 {
 			list = append(list, fmt.Sprintf("SELECT pg_terminate_backend(%d);", b.PID))
 		}

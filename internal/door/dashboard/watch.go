@@ -132,9 +132,8 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 		o.Remarks = append(o.Remarks[:fewRemarks],
 			wording.Count(int64(more), "more remark")+": embedsidecar status shows all of them")
 	}
-	const fewUnwell = 5
 	o.Unwell = unwell(state.Pipelines)
-	o.Unwell = o.Unwell[:min(fewUnwell, len(o.Unwell))]
+	o.Unwell = o.Unwell[:min(5, len(o.Unwell))]
 	for i := range state.Slots {
 		o.Lag += state.Slots[i].LagBytes
 	}
@@ -259,8 +258,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if o.Past, err = d.past(r, nil, o.Name); err != nil {
 		return view{}, err
 	}
-	const few = 10
-	done, err := d.o.Service.Audit(ctx, []string{o.Name}, "", few)
+	done, err := d.o.Service.Audit(ctx, []string{o.Name}, "", 10)
 	o.Actions = done.Actions
 	return view{page: "pipeline", title: o.Name, live: true, data: &o}, err
 }

@@ -85,8 +85,7 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 		{"cancelled", cancelled},
 		{report.Finished, -1}, // not counted
 	}
-	const buttons = 12
-	t.Dead = t.Dead[:min(buttons, len(t.Dead))] // the others have buttons if one is chosen
+	t.Dead = t.Dead[:min(12, len(t.Dead))] // the others have buttons if one is chosen
 	t.Finished = c.State == report.Finished
 	found, err := d.o.Service.Tasks(ctx, admin.TaskQuery{
 		Pipelines: c.pipelines(), TaskFilter: f, Cursor: c.After, Limit: onePage,

@@ -351,10 +351,9 @@ func NoDatabase(name string) *Problem {
 
 // ChooseDatabase is the answer if a request must name one of several databases, but does not.
 func ChooseDatabase(names []string) *Problem {
-	const most = 20
 	hint := "GET /api/v1/databases on the administration's address lists them"
 	if len(names) > 0 {
-		hint = "there are: " + strings.Join(names[:min(len(names), most)], ", ")
+		hint = "there are: " + strings.Join(names[:min(len(names), 20)], ", ")
 	}
 	return Refuse(http.StatusBadRequest, "database", "several databases are served: choose one with ?database=NAME", hint)
 }
@@ -421,8 +420,7 @@ func (g *Gate) read(w http.ResponseWriter, r *http.Request, v *visit, largest in
 
 // requestID returns the client's id if it is safe to log, or a new one.
 func requestID(given string) string {
-	const most = 128
-	if given == "" || len(given) > most || strings.ContainsFunc(given, func(c rune) bool {
+	if given == "" || len(given) > 128 || strings.ContainsFunc(given, func(c rune) bool {
 		return c <= ' ' || c >= 0x7f || c == '"' || c == '\\'
 	}) {
 		return "req_" + rand.Text()

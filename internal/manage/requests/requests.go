@@ -94,13 +94,12 @@ func read(ctx context.Context, pool *pgxpool.Pool, id *int64, most int) ([]Reque
 
 // Wait returns a request once it is done, planned or refused, or its state after a while.
 func Wait(ctx context.Context, pool *pgxpool.Pool, id int64, longest time.Duration) (Request, error) {
-	const pause = 100 * time.Millisecond
 	for end := time.Now().Add(longest); ; {
 		r, err := Read(ctx, pool, id)
 		if err != nil || r.Ended() || time.Now().After(end) {
 			return r, err
 		}
-		if !sleep.For(ctx, pause) {
+		if !sleep.For(ctx, 100*time.Millisecond) {
 			return r, context.Cause(ctx)
 		}
 	}

@@ -281,8 +281,7 @@ func (a *Actor) EndLoad(ctx context.Context, l Load) error {
 	if l.Nothing() {
 		return nil
 	}
-	const limit = time.Minute
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		_, err := a.Do(ctx, Resume, l.Pipelines, Request{})

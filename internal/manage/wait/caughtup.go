@@ -133,7 +133,6 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 // lastLook returns a context for queries after the wait: it outlives the deadline of ctx by a moment, and ends at once
 // if ctx is cancelled for another reason.
 func lastLook(ctx context.Context) (context.Context, context.CancelFunc) {
-	const limit = 5 * time.Second
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return ctx, func() {}
@@ -141,7 +140,7 @@ func lastLook(ctx context.Context) (context.Context, context.CancelFunc) {
 	if now := time.Now(); deadline.Before(now) {
 		deadline = now
 	}
-	late, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(limit))
+	late, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(5*time.Second))
 	stop := context.AfterFunc(ctx, func() {
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			cancel()

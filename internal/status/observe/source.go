@@ -159,14 +159,13 @@ func (s *Source) Snapshot() Snapshot {
 // stand reads the states of the slot's pipelines, with a short limit, because a probe must not wait. Without an answer
 // it returns the last ones.
 func (s *Source) stand(ctx context.Context) []report.Pipeline {
-	const moment = 500 * time.Millisecond
 	s.mu.Lock()
 	pool, last := s.pool, s.standing
 	s.mu.Unlock()
 	if pool == nil {
 		return last
 	}
-	ctx, cancel := context.WithTimeout(ctx, moment)
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	list, err := report.Pipelines(ctx, pool)
 	if err != nil {

@@ -71,13 +71,12 @@ type measured struct {
 
 // ReadPast returns the past of the named pipelines; nil: of all together.
 func (w Window) ReadPast(ctx context.Context, db database.DB, names []string) (Past, error) {
-	// A sidecar stores the measurements of a minute within six seconds after it, or a little later on a busy host.
-	const late = 20 * time.Second
 	var now time.Time
 	if err := db.QueryRow(ctx, "SELECT now()").Scan(&now); err != nil {
 		return Past{}, fmt.Errorf("read measurements: %w", err)
 	}
-	past := w.past(now.Add(-late), names)
+	// A sidecar stores the measurements of a minute within six seconds after it, or a little later on a busy host.
+	past := w.past(now.Add(-20*time.Second), names)
 	list, err := collect(ctx, db, "read measurements", pgx.RowToStructByPos[measured], "read_measures",
 		pgx.StrictNamedArgs{"names": names, "minutes": w.Minutes, "since": past.From})
 	if err != nil {

@@ -269,14 +269,13 @@ func (o Options) found() map[int32]Found {
 
 // settled reads the slots until none is about to be taken over, for at most takeOver.
 func (o Options) settled(ctx context.Context, look func(context.Context) ([]Slot, error)) ([]Slot, error) {
-	const pause = 200 * time.Millisecond
 	for began := time.Now(); ; {
 		slots, err := look(ctx)
 		if err != nil || o.AtOnce || time.Since(began) > takeOver ||
 			!slices.ContainsFunc(slots, func(s Slot) bool { return s.ChangesHands }) {
 			return slots, err
 		}
-		if !sleep.For(ctx, pause) {
+		if !sleep.For(ctx, 200*time.Millisecond) {
 			return slots, ctx.Err()
 		}
 	}
