@@ -276,7 +276,7 @@ func (s *statement) halve(ctx context.Context, tx pgx.Tx, in part) ([]part, erro
 		return []part{{table: in.table, from: in.from, to: middle}, {table: in.table, from: middle, to: in.to}}, nil
 	}
 	if in.places == nil {
-		rows, err := tx.Query(ctx, placesSQL(s.p, in))
+		rows, err := tx.Query(ctx, "SELECT r.ctid::text FROM "+source(s.p, "r")+" WHERE "+placed(in))
 		if err != nil {
 			return nil, fmt.Errorf("look up rows: %w", err)
 		}

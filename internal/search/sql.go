@@ -194,11 +194,6 @@ func placed(in part) string {
 	return condition
 }
 
-// placesSQL returns the query for the ctids of a part's rows.
-func placesSQL(p *pipeline.Pipeline, in part) string {
-	return "SELECT r.ctid::text FROM " + source(p, "r") + " WHERE " + placed(in)
-}
-
 // words returns the SQL for the tsvector of a row. It joins columns with ||, unlike the pipeline's text: concat_ws is
 // not immutable, so an index on it would be impossible.
 func words(p *pipeline.Pipeline, language, alias string) string {
@@ -211,11 +206,6 @@ func words(p *pipeline.Pipeline, language, alias string) string {
 		text = strings.Join(parts, " || ' ' || ")
 	}
 	return "pg_catalog.to_tsvector(" + language + ", " + text + ")"
-}
-
-// wordsIndex returns the statement that creates an index for a hybrid search.
-func wordsIndex(p *pipeline.Pipeline, language string) string {
-	return "CREATE INDEX CONCURRENTLY ON " + p.Source() + " USING gin (" + words(p, language, "") + ")"
 }
 
 // vectorOf returns the query for the key (as the row prints it) and the vector of one row.

@@ -63,7 +63,7 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, ro
 		}
 	}
 	if r.Hybrid {
-		s.index = wordsIndex(p, s.language)
+		s.index = "CREATE INDEX CONCURRENTLY ON " + p.Source() + " USING gin (" + words(p, s.language, "") + ")"
 	}
 	if s.indexed, err = indexed(ctx, tx, p); err != nil {
 		return nil, err
@@ -136,13 +136,6 @@ func (s *statement) tune(ctx context.Context, tx pgx.Tx) error {
 		THEN set_config('hnsw.iterative_scan', 'strict_order', true) END`,
 		strconv.Itoa(min(max(s.candidates, usual), most)))
 	return err
-}
-
-// widen doubles the number of candidates.
-func (s *statement) widen(ctx context.Context, tx pgx.Tx) error {
-	s.candidates = min(2*s.candidates, MaxRows)
-	s.args[1] = s.candidates
-	return s.tune(ctx, tx)
 }
 
 // candidate is a row that a search may return.
@@ -262,7 +255,9 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows 
 		if len(hits) >= rows || ended || vectors < s.candidates || s.candidates >= MaxRows {
 			return hits[:min(len(hits), rows)], nil
 		}
-		if err := s.widen(ctx, tx); err != nil {
+		s.candidates = min(2*s.candidates, MaxRows)
+		s.args[1] = s.candidates
+		if err := s.tune(ctx, tx); err != nil {
 			return nil, err
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
@@ -286,13 +287,19 @@ func (a *api) agentRequest(t *agentTool, arguments []byte) (*agentRequest, error
 	return r, err
 }
 
-// explain returns the state of a row that the caller may see.
+// explain returns the state of a row that the caller may see. If the access is limited to some rows, others look as if
+// they did not exist. Otherwise the state of a deleted row is returned, too.
 func (a *api) explain(ctx context.Context, r *agentRequest) (none query.Explained, err error) {
 	return query.Settled(ctx, func(fresh bool) (query.Explained, error) {
 		p, access, err := a.seen(ctx, r.Pipeline, fresh)
 		if err != nil {
 			return none, err
 		}
-		return a.explained(ctx, p, access, string(r.Key))
+		return search.Within(ctx, a.Search, func(ctx context.Context) (query.Explained, error) {
+			if err := search.Visible(ctx, a.Backend.DB(), p, string(r.Key), access); err != nil {
+				return none, err
+			}
+			return a.Backend.Explain(ctx, p, string(r.Key))
+		})
 	})
 }

@@ -161,18 +161,6 @@ func (a *api) seen(ctx context.Context, name string, fresh bool) (*pipeline.Pipe
 	return p, accessOf(&who.Grant, p, a.Backend.Rules(p.Name)), nil
 }
 
-// explained returns the state of a row that the caller may see. If the access is limited to some rows, others look as
-// if they did not exist. Otherwise the state of a deleted row is returned, too.
-func (a *api) explained(ctx context.Context, p *pipeline.Pipeline, access *search.Access, key string,
-) (query.Explained, error) {
-	return search.Within(ctx, a.Search, func(ctx context.Context) (query.Explained, error) {
-		if err := search.Visible(ctx, a.Backend.DB(), p, key, access); err != nil {
-			return query.Explained{}, err
-		}
-		return a.Backend.Explain(ctx, p, key)
-	})
-}
-
 // accessOf returns what the holder of a grant may see of a pipeline.
 func accessOf(g *gate.Grant, p *pipeline.Pipeline, rules config.Search) *search.Access {
 	a := &search.Access{

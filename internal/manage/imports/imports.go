@@ -64,7 +64,8 @@ func Read(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 		return nil, err
 	}
 	if items == nil || len(items) == 0 && o.Source != "pgai" {
-		return nil, nothing(o.Source)
+		return nil, refusal.Coded(code.NoTable, "this database has no "+o.Source+" tables",
+			"sources are "+strings.Join(Sources, ", "))
 	}
 	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
 	for i := range items {
@@ -80,13 +81,6 @@ func Read(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 		}
 	}
 	return items, nil
-}
-
-func nothing(source string) error {
-	return &refusal.ConfigError{
-		Problem: "this database has no " + source + " tables", Code: code.NoTable,
-		Hint: []string{"sources are " + strings.Join(Sources, ", ")},
-	}
 }
 
 // there reports whether relations exist. It refuses those of an untrusted owner.
