@@ -337,10 +337,10 @@ func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *searc
 			}
 			if h.Rerank != nil {
 				score := float64(*h.Rerank)
-				row = append(row, number(&score, 4)) //nolint:mnd // digits
+				row = append(row, number(&score, 4))
 			}
 			if r.Hybrid || p == nil {
-				row = append(row, number(h.Score, 4)) //nolint:mnd // digits
+				row = append(row, number(h.Score, 4))
 			}
 			row = append(row, number(h.Distance, digits))
 			for _, name := range r.Columns {

@@ -210,7 +210,7 @@ func laneTable(lanes []report.Lane) output.Table {
 	return output.Rows(lanes, columns, func(l *report.Lane) []any {
 		return []any{
 			l.Pipeline, l.Priority, l.State, l.Rows, wording.Age(l.Oldest), wording.Age(l.Newest),
-			wording.Age(l.Average / 1000), //nolint:mnd // milliseconds
+			wording.Age(l.Average / 1000), // milliseconds
 		}
 	})
 }

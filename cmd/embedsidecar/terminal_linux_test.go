@@ -62,7 +62,7 @@ func (s *stage) sits(keys, screen *os.File, args ...string) (seen *logs.Buffer, 
 	read, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer close(read)
-		for part := make([]byte, 4096); ; { //nolint:mnd // bytes
+		for part := make([]byte, 4096); ; { // bytes
 			n, err := keys.Read(part)
 			shown, ended := bytes.CutSuffix(part[:n], []byte(last))
 			_, _ = seen.Write(shown)
@@ -124,7 +124,7 @@ func TestQuickstart_WaitsForThePackageOfPgvector(t *testing.T) {
 	}
 	s.db.MustExecSuper("DROP EXTENSION vector; ALTER DATABASE " + s.db.Name + " SET extension_control_path = '/nowhere'")
 	s.as(testenv.Superuser)
-	keys, screen := terminal(t, 50) //nolint:mnd // lines
+	keys, screen := terminal(t, 50) // lines
 	seen, ended := s.sits(keys, screen, "quickstart", "docs")
 	shows := func(text string) {
 		t.Helper()
@@ -158,7 +158,7 @@ func TestQuickstart_GoesOnOnceItIsMended(t *testing.T) {
 	s := newStage(t, 3, testenv.On(server))
 	s.db.MustExecSuper("DROP EXTENSION vector")
 	begun := func() (seen *logs.Buffer, ended <-chan error, types func(keys, until string)) {
-		keys, screen := terminal(t, 50) //nolint:mnd // lines
+		keys, screen := terminal(t, 50) // lines
 		seen, ended = s.sits(keys, screen, "quickstart", "docs")
 		return seen, ended, func(typed, until string) {
 			t.Helper()

@@ -47,7 +47,7 @@ const mostTries = 20
 func takeRequest(ctx context.Context, pool *pgxpool.Pool, slot string) (*asked, error) {
 	list, err := database.Collect(ctx, pool, "take_request", pgx.RowToStructByPos[asked], pgx.StrictNamedArgs{"slot": slot})
 	if database.Denied(err) || err == nil && len(list) == 0 {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil // there is none
 	}
 	if err != nil {
 		return nil, fmt.Errorf("take a request for a pipeline: %w", err)

@@ -284,7 +284,7 @@ func (s *statement) halve(ctx context.Context, tx pgx.Tx, in part) ([]part, erro
 			return nil, fmt.Errorf("look up rows: %w", err)
 		}
 	}
-	if len(in.places) < 2 { //nolint:mnd // a row alone
+	if len(in.places) < 2 { // a row alone
 		return nil, nil
 	}
 	first, second := in, in

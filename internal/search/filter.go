@@ -78,7 +78,7 @@ func (f Filters) JSON() *string {
 			}
 		}
 	}
-	b, _ := json.Marshal(all) //nolint:errchkjson // of texts alone
+	b, _ := json.Marshal(all) // of texts alone
 	text := string(b)
 	return &text
 }

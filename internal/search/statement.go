@@ -76,7 +76,7 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, ro
 func Distances(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter Filters) (sql string, args []any,
 	err error,
 ) {
-	s := &statement{p: p, args: make([]any, 2)} //nolint:mnd // $1 and $2
+	s := &statement{p: p, args: make([]any, 2)} // $1 and $2
 	conditions, err := s.conditionsOf(ctx, tx, p, filter, nil)
 	if err == nil {
 		err = s.tune(ctx, tx)

@@ -104,6 +104,6 @@ func fingerprint(now Status, err error) string {
 		return err.Error()
 	}
 	now.At = time.Time{}
-	body, _ := json.Marshal(now) //nolint:errchkjson // it has been sent before
+	body, _ := json.Marshal(now) // it has been sent before
 	return string(body)
 }

@@ -237,7 +237,7 @@ func (f *wish) words() []string {
 		}
 	}
 	switch n := len(f.Request.Keys); {
-	case n > 3: //nolint:mnd // as many as are readable at a glance
+	case n > 3: // as many as are readable at a glance
 		list = append(list, fmt.Sprintf("%d chosen rows", n))
 	case n > 0:
 		list = append(list, "key "+strings.Join(f.Request.Keys, ", "))

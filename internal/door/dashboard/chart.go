@@ -64,13 +64,13 @@ func (c *chart) Draw() template.HTML {
 		c.Title, c.ID, c.describe())
 	for _, tick := range ticks {
 		fmt.Fprintf(&b, `<path class="grid" d="M%.0f %.1fH%.0f"/><text x="%.0f" y="%.1f" text-anchor="end">%s</text>`,
-			plotLeft, y(tick), plotRight, plotLeft-6, y(tick)+4, c.Tick(tick)) //nolint:mnd // beside the line
+			plotLeft, y(tick), plotRight, plotLeft-6, y(tick)+4, c.Tick(tick)) // beside the line
 	}
 	for i, at := range c.Times {
 		if word := c.when(at); word != "" {
-			middle := min(c.x(i), chartWide-sign*float64(len(word))/2) //nolint:mnd // half of the label
+			middle := min(c.x(i), chartWide-sign*float64(len(word))/2)
 			fmt.Fprintf(&b, `<path class="tick" d="M%.1f %.0fv4"/><text x="%.1f" y="%.0f" text-anchor="middle">%s</text>`,
-				c.x(i), plotBottom, middle, chartHigh-8, word) //nolint:mnd // below the plot
+				c.x(i), plotBottom, middle, chartHigh-8, word)
 		}
 	}
 	for i := range c.Lines {
@@ -99,7 +99,7 @@ func (c *chart) path(b *strings.Builder, number int, y func(float64) float64) {
 		switch alone := i+1 == len(c.Lines[number].Values) || c.Lines[number].Values[i+1] == nil; {
 		case v == nil:
 		case !begun && alone:
-			fmt.Fprintf(&d, "M%.1f %.1fh3", c.x(i)-1.5, y(*v)) //nolint:mnd // a visible stroke
+			fmt.Fprintf(&d, "M%.1f %.1fh3", c.x(i)-1.5, y(*v)) // a visible stroke
 		case !begun:
 			fmt.Fprintf(&d, "M%.1f %.1f", c.x(i), y(*v))
 		default:
@@ -139,13 +139,13 @@ func (c *chart) ticks() (list []float64) {
 		}
 		low, high := math.Floor(math.Log10(least)), math.Ceil(math.Log10(most))
 		for p := low; p <= max(high, low+1); p++ {
-			list = append(list, math.Pow(10, p)) //nolint:mnd // ten
+			list = append(list, math.Pow(10, p))
 		}
 		return list
 	}
 	top := 1.0
 	if most > 0 {
-		size := math.Pow(10, math.Floor(math.Log10(most))) //nolint:mnd // ten
+		size := math.Pow(10, math.Floor(math.Log10(most)))
 		for _, times := range []float64{1, 2, 5, 10} {
 			if top = times * size; top >= most {
 				break
@@ -155,13 +155,13 @@ func (c *chart) ticks() (list []float64) {
 	if c.Whole && top == 1 {
 		return []float64{0, top}
 	}
-	return []float64{0, top / 2, top} //nolint:mnd // half of it
+	return []float64{0, top / 2, top}
 }
 
 // when returns the label of a time; "": none.
 func (c *chart) when(at time.Time) string {
 	at = at.UTC()
-	quarter, part := 15, 6 //nolint:mnd // minutes, hours
+	quarter, part := 15, 6 // minutes, hours
 	switch {
 	case c.Step < time.Hour && c.Step > time.Minute && at.Minute() == 0 && at.Hour()%part == 0,
 		c.Step <= time.Minute && at.Minute()%quarter == 0:

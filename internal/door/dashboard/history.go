@@ -171,7 +171,7 @@ func spoken(seconds float64) string {
 	if seconds < 1 || seconds >= 10 {
 		return wording.Age(seconds)
 	}
-	return strconv.FormatFloat(math.Round(seconds*10)/10, 'f', -1, 64) + " s" //nolint:mnd // one digit
+	return strconv.FormatFloat(math.Round(seconds*10)/10, 'f', -1, 64) + " s"
 }
 
 // power formats a power of ten of seconds in few characters: 10 ms, 1 s, 1000 s.

@@ -25,13 +25,13 @@ const tree = "https://github.com/embedsidecar/embedsidecar/blob/main/"
 
 // markdown renders the project's own pages, including their inline HTML. They contain no styles, which the policy
 // forbids.
-var markdown = goldmark.New( //nolint:gochecknoglobals // constant
+var markdown = goldmark.New(
 	goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignNone))),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()), goldmark.WithRendererOptions(html.WithUnsafe()),
 )
 
 // helpOf maps a page to its page of the manual.
-var helpOf = map[string]string{ //nolint:gochecknoglobals // constant
+var helpOf = map[string]string{
 	"overview": "states", "pipelines": "configuration", "pipeline": "states", "queue": "operations#a-row-seems-wrong",
 	"errors": "errors", "dead-letters": "operations#dead-letters", "search": "search",
 	"row":    "operations#a-row-seems-wrong",

@@ -141,7 +141,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"link":     func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
 		"size":     wording.Size,
 		"age":      spoken,
-		"spokenms": func(ms float64) string { return spoken(ms / 1000) }, //nolint:mnd // per second
+		"spokenms": func(ms float64) string { return spoken(ms / 1000) },
 		"count":    number,
 		"plural":   wording.Count,
 		"short":    shortTime,
@@ -179,7 +179,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"rate":      rateOf,
 		// vectors of unrelated texts have a distance of about 1
 		"closeness": func(distance *float64) float64 { return 1 - min(*distance, 1) },
-		"scaled":    func(distance *float64) bool { return *distance >= 0 && *distance <= 2 }, //nolint:mnd // a cosine's
+		"scaled":    func(distance *float64) bool { return *distance >= 0 && *distance <= 2 }, // a cosine's
 		"column":    column,
 		"taskclass": func(c report.TaskColumn) string {
 			if strings.HasPrefix(c.Name, ">") {

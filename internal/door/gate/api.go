@@ -222,7 +222,7 @@ func (g *Gate) write(w http.ResponseWriter, p *Problem) {
 }
 
 // huma's own errors get the format of the listener. They omit the value, which may be anything.
-func init() { //nolint:gochecknoinits // huma has one for all APIs
+func init() { // huma has one for all APIs
 	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
 		p := Refuse(status, "usage", msg)
 		for _, err := range errs {

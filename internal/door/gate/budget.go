@@ -45,7 +45,7 @@ func (b *budget) of(token string) *share {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := &share{of: b, own: b.own[token], most: b.size / 2} //nolint:mnd // half
+	s := &share{of: b, own: b.own[token], most: b.size / 2}
 	if s.own == nil {
 		s.own = semaphore.NewWeighted(s.most)
 		b.own[token] = s.own

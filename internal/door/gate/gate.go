@@ -111,7 +111,7 @@ func New(o Options) *Gate {
 	}
 	own := 0
 	if o.Tokens != nil {
-		own = max(o.Limits.Requests/4, 1) //nolint:mnd // a quarter
+		own = max(o.Limits.Requests/4, 1)
 	}
 	return &Gate{
 		o: o, sessions: sessions{list: map[string]session{}}, memory: newBudget(o.Limits.Memory),

@@ -82,7 +82,7 @@ func parseTokens(data []byte) ([]Token, error) {
 			continue
 		}
 		// The message does not repeat the line, because it may hold a token by mistake.
-		parts := strings.SplitN(line, ":", 4) //nolint:mnd // with limits
+		parts := strings.SplitN(line, ":", 4) // with limits
 		if len(parts) < 3 || parts[0] == "" {
 			return nil, fmt.Errorf("line %d: expected NAME:ROLE:HASH or NAME:ROLE:HASH:LIMITS", n)
 		}

@@ -173,7 +173,7 @@ type agentRequest struct {
 	RowsRequest
 }
 
-var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
+var agentTools = []agentTool{
 	{
 		name: "list_pipelines", description: "List the pipelines that can be searched, with their tables and keys.",
 		answer: func(ctx context.Context, a *api, _ *agentRequest) (any, error) { return a.pipelines(ctx, nil) },

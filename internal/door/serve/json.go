@@ -102,4 +102,4 @@ func jsonName(t string) string {
 }
 
 // cut limits how much of a client's input an error repeats.
-func cut(s string) string { return wording.Cut(s, 100) } //nolint:mnd // bytes
+func cut(s string) string { return wording.Cut(s, 100) } // bytes

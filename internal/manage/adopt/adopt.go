@@ -243,7 +243,7 @@ func Draw(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, g *rows.Given, r
 	}
 	drawn, err := g.Sample(ctx, tx, p, share, rowsOf > large, SampleTexts)
 	if err == nil && len(drawn) < SampleTexts && share < 100 { // vectors are rare, or the server's estimate is outdated
-		drawn, err = g.Sample(ctx, tx, p, 100, false, SampleTexts) //nolint:mnd // percent
+		drawn, err = g.Sample(ctx, tx, p, 100, false, SampleTexts)
 	}
 	return drawn, err
 }
@@ -317,7 +317,7 @@ func (s *Sample) Judge(p *pipeline.Pipeline, g *rows.Given) error {
 		return &refusal.ConfigError{Pipeline: p.Name, Problem: problem, Hint: hint, Code: code.Taken}
 	}
 	trust := "or adopt them unchecked: --trust"
-	switch few := s.Agree*10 >= s.Texts*9; { //nolint:mnd // nine of ten
+	switch few := s.Agree*10 >= s.Texts*9; { // nine of ten
 	case s.Texts == 0:
 		return fail(fmt.Sprintf("there is no vector in %s to adopt: none is of a row with a text, %d wide and not older than its text",
 			g.Table, p.Dims))

@@ -108,7 +108,7 @@ func (d *finder) findColumn(ctx context.Context) error {
 	}
 	schema := d.f.Table.Schema
 	try := func(words []string) error {
-		if len(words) == 2 { //nolint:mnd // schema and table
+		if len(words) == 2 { // schema and table
 			d.t, err = catalog.TableByName(ctx, d.tx, words[0], words[1])
 			return err
 		}
@@ -116,7 +116,7 @@ func (d *finder) findColumn(ctx context.Context) error {
 		return err
 	}
 	column := ""
-	if err := try(words[:min(len(words), 2)]); err != nil { //nolint:mnd // schema and table
+	if err := try(words[:min(len(words), 2)]); err != nil { // schema and table
 		if len(words) == 1 {
 			return err
 		}
@@ -124,7 +124,7 @@ func (d *finder) findColumn(ctx context.Context) error {
 		if try(words) != nil {
 			return err
 		}
-	} else if len(words) > 2 { //nolint:mnd // schema and table
+	} else if len(words) > 2 { // schema and table
 		column = words[2]
 	}
 	d.own = d.t.OID == d.f.Table.OID

@@ -265,7 +265,7 @@ func utc(times ...*time.Time) {
 func (s *Story) lockers(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 	values, err := pipeline.SplitKey(s.Key, len(p.Key))
 	if err != nil {
-		return nil //nolint:nilerr // there is no such row, so no session has locked it
+		return nil // there is no such row, so no session has locked it
 	}
 	places, args := make([]string, len(values)), make([]any, len(values))
 	for i := range values {

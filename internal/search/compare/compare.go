@@ -172,7 +172,7 @@ func Recall(found, wanted []string) float64 {
 func NDCG(found, wanted []string) float64 {
 	var got, best float64
 	for i := range first {
-		gain := 1 / math.Log2(float64(i+2)) //nolint:mnd // by definition
+		gain := 1 / math.Log2(float64(i+2))
 		if i < len(wanted) {
 			best += gain
 		}
@@ -188,7 +188,7 @@ func percentile(list []float64, percent int) float64 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(list))
-	return sorted[min(len(sorted)-1, len(sorted)*percent/100)] //nolint:mnd // a hundred
+	return sorted[min(len(sorted)-1, len(sorted)*percent/100)]
 }
 
 // MostQuestions is the largest number of questions.

@@ -246,7 +246,7 @@ func taken(most int, hint ...string) error {
 }
 
 // more returns a suggested new limit.
-func more(limit int) int { return max(10, 2*limit) } //nolint:mnd // as the server has by itself
+func more(limit int) int { return max(10, 2*limit) } // as the server has by itself
 
 // checkLimits checks the server's limits for slots, senders and WAL.
 func (c *checker) checkLimits(s *catalog.Server) {

@@ -123,7 +123,7 @@ func (p *Past) fill(w Window, list []measured) {
 // end computes the rate and the freshness.
 func (d *Did) end(seconds float64) {
 	d.Rate = float64(d.Embedded+d.Reused) / seconds
-	for q, into := range map[float64]**float64{0.5: &d.P50, 0.99: &d.P99} { //nolint:mnd // what their names say
+	for q, into := range map[float64]**float64{0.5: &d.P50, 0.99: &d.P99} {
 		if s, ok := d.fresh.Quantile(q); ok {
 			*into = &s
 		}

@@ -45,7 +45,6 @@ func (p *Pipeline) Word() string {
 	case p.ScanPhase == "orphans":
 		return word + " 100%"
 	}
-	//nolint:mnd // percent
 	word += fmt.Sprintf(" %.0f%%", math.Floor(100*min(1, float64(p.ScanSeen)/float64(p.ScanExpected))))
 	if rate := p.scanRate(); rate > 0 {
 		word += fmt.Sprintf(", %.0f/s", rate)
