@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
@@ -257,16 +256,4 @@ func (f *wish) told(list []verbs.Outcome) string {
 		}
 	}
 	return cmp.Or(strings.Join(told, "; "), "There was no such row.")
-}
-
-// back returns the page of the dashboard that a form was on, or the overview.
-func back(r *http.Request) string {
-	to := r.PostFormValue("back")
-	u, err := url.Parse(to) // rejects tabs and other characters that browsers remove
-	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || slices.Contains(strings.Split(u.Path, "/"), "..") ||
-		!strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
-		strings.ContainsFunc(to, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }) {
-		to = "/"
-	}
-	return to
 }

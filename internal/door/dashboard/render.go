@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
@@ -475,4 +476,16 @@ func here(r *http.Request) string {
 		return r.URL.Path
 	}
 	return r.URL.Path + "?" + r.URL.RawQuery
+}
+
+// back returns the page of the dashboard that a form was on, or the overview.
+func back(r *http.Request) string {
+	to := r.PostFormValue("back")
+	u, err := url.Parse(to) // rejects tabs and other characters that browsers remove
+	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || slices.Contains(strings.Split(u.Path, "/"), "..") ||
+		!strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
+		strings.ContainsFunc(to, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }) {
+		to = "/"
+	}
+	return to
 }
