@@ -112,7 +112,7 @@ func (s *stage) getsAPlugin(running *daemon) (next *daemon) {
 	file, _ := s.toys()
 	s.run(0, "init", "--config", file)
 	s.becomes("toys", health.PluginUnknown, `plugin "toy"`,
-		"name it in the configuration of the sidecar, or install it, and start the sidecar again")
+		"add it to the configuration of the sidecar, or install it, then restart the sidecar")
 	running.end(syscall.SIGTERM, 0)
 	next = s.start("--config", file)
 	s.becomes("toys", health.UpToDate)

@@ -251,7 +251,7 @@ func wellWith(list []*observe.Pipeline) sentence {
 	}
 	return sentence{
 		Tone: "good", Text: "All is well.",
-		Detail: wording.Count(int64(len(list)), "pipeline") + ": every row that is known has its vector.",
+		Detail: wording.Count(int64(len(list)), "pipeline") + ": every known row has its vector.",
 	}
 }
 

@@ -91,7 +91,7 @@ func TestPages_Discard(t *testing.T) {
 	b := r.signIn(at, "olga")
 	b.becomes(t, "/errors", ">Retry…<", ">Discard…<", "Fix the row or the cause")
 	b.becomes(t, "/dead-letters", ">Retry all…<", ">Discard those of public.tickets…<", "Fix the row or the cause")
-	b.becomes(t, "/", "once that is mended, embedsidecar tasks retry public.tickets tries again, or embedsidecar tasks discard")
+	b.becomes(t, "/", "fix the cause, then run embedsidecar tasks retry public.tickets, or give up on them with embedsidecar tasks discard")
 }
 
 // A new sidecar needs a moment to take its slot: repeated reads do not wait for that, and do not report it as a
@@ -114,7 +114,7 @@ func TestPages_ASidecarBegins(t *testing.T) {
 		t.Errorf("at first: %s, %s", s.Status, s.Reason)
 	}
 	r.db.MustExec(`UPDATE embedsidecar.worker SET started_at = now() - interval '6 s'`)
-	if s := slot(); s.Status != "error" || !strings.HasPrefix(s.Reason, "docs-2 runs, and nobody reads slot") {
+	if s := slot(); s.Status != "error" || !strings.HasPrefix(s.Reason, "docs-2 runs, but does not read slot") {
 		t.Errorf("later: %s, %s", s.Status, s.Reason)
 	}
 }

@@ -340,7 +340,7 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	if c.copied = c.system.SystemID != "" && s.OtherServer(c.system.SystemID); c.copied {
 		c.add("system id", Wrong, fmt.Sprintf("it is %s, it was %s: the data was restored or copied", c.system.SystemID,
 			s.SystemID),
-			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row")
+			"to use this copy on its own, run embedsidecar init --adopt with its pipelines configured: it creates a new slot and compares every row")
 	}
 	publication := c.o.Publication
 	if s.Recorded { // the slot was set up with this publication, and the stream uses it

@@ -132,7 +132,7 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	case stored.Status != pipeline.Active, stored.OID != p.OID:
 		if !told {
 			c.add(name, Wrong, cmp.Or(stored.Detail, fmt.Sprintf(
-				"its table is called %s now, and %s is another one, whose rows get no vectors", stored.Source(), p.Source())))
+				"its table is now called %s, and %s is now another table, whose rows get no vectors", stored.Source(), p.Source())))
 		}
 	case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
 		c.add(name, Wrong, "its vectors were made by another model than the configured one",
