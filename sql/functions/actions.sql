@@ -534,7 +534,7 @@ BEGIN
     IF backfill.dry_run THEN
         RETURN 'scan_would_be_requested';
     END IF;
-    PERFORM embedsidecar.ask_for_scan(id, 'asked for', entry.audit_id);
+    PERFORM embedsidecar.ask_for_scan(id, 'requested', entry.audit_id);
     RETURN embedsidecar.end_action(entry.audit_id, 'scan_requested', 0);
 END $$;
 COMMENT ON FUNCTION embedsidecar.backfill IS

@@ -207,7 +207,7 @@ BEGIN
         RAISE EXCEPTION '%: no answer within %: the sidecar cannot embed for this pipeline now%', not_in_time.caller,
             not_in_time.timeout, why
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'embedsidecar check tells more; a model that starts takes a while: timeout can be up to '
+                  HINT = 'embedsidecar check shows more; a model that starts takes a while: timeout can be up to '
                       '1 minute';
     END IF;
     PERFORM embedsidecar.nobody_answers(not_in_time.caller, not_in_time.slot_name, not_in_time.timeout);

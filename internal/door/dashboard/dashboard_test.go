@@ -27,7 +27,7 @@ var pages = map[string][]string{
 	"/pipelines":                 {"public.products", "rows failed", "up to date"},
 	"/pipelines/public.tickets":  {"spam", "Over time", "tickets_embedding"},
 	"/pipelines/public.articles": {"100.0%", "24 of 24 rows", "shared-words"},
-	"/row":                       {"Tell its story"},
+	"/row":                       {"The story of one row"},
 	"/row?pipeline=public.articles&key=1": {
 		"The vector matches the row",
 		"Nearest rows",
@@ -284,7 +284,7 @@ func (r *rig) asks(t *testing.T, b *browser) {
 		t.Errorf("%d failed after the number was typed", failed())
 	}
 	form[1] = "discard"
-	if page := b.post(http.StatusOK, "/act", form...); !strings.Contains(page, "There is no such row now") {
+	if page := b.post(http.StatusOK, "/act", form...); !strings.Contains(page, "No row matches any more") {
 		t.Errorf("nothing is left, and asked was:\n%s", page)
 	}
 	r.db.MustExec(`UPDATE embedsidecar.task SET state = 'failed', error_class = 'data', error_code = 'malformed_text', error_message = 'x'
