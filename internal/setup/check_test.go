@@ -96,7 +96,7 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 	}
 
 	o.Specs[0].Columns = []string{"title"}
-	if len(find(b.check(o), check.Warn, "it is configured otherwise than it is set up: columns (it was: ")) != 1 {
+	if len(find(b.check(o), check.Warn, "its configuration differs from its set-up: columns (it was: ")) != 1 {
 		t.Error("nothing says that the configuration differs")
 	}
 	d := o.Descriptions["docs"]
