@@ -86,8 +86,8 @@ func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, res
 	return nil
 }
 
-func sum(tokens []uint32) (all uint64) {
-	for _, n := range tokens {
+func sum(counts []uint32) (all uint64) {
+	for _, n := range counts {
 		all += uint64(n)
 	}
 	return all
@@ -166,10 +166,7 @@ func textError(e *pluginpb.Error, text string) error {
 func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Outcome) ([][]float32, error) {
 	sparse := resp.GetSparse()
 	counts, raw := sparse.GetCounts(), sparse.GetIndices()
-	var sum uint64
-	for _, n := range counts {
-		sum += uint64(n)
-	}
+	numbers := sum(counts)
 	switch {
 	case len(resp.GetVectors()) != 0:
 		return nil, badAnswer("bad_answer",
@@ -178,12 +175,12 @@ func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Out
 	case len(counts) != len(outcomes):
 		return nil, badAnswer("wrong_count", "the plugin answered %d texts with %d sparse vectors", len(outcomes),
 			len(counts))
-	case uint64(len(raw)) != 4*sum || uint64(len(sparse.GetValues())) != 4*sum:
+	case uint64(len(raw)) != 4*numbers || uint64(len(sparse.GetValues())) != 4*numbers:
 		return nil, badAnswer("wrong_count",
 			"the plugin answered with %d bytes of indices and %d of values, want 4 for each of %d numbers", len(raw),
-			len(sparse.GetValues()), sum)
+			len(sparse.GetValues()), numbers)
 	}
-	values, pairs := decode(sparse.GetValues()), make([]float32, 0, 2*sum)
+	values, pairs := decode(sparse.GetValues()), make([]float32, 0, 2*numbers)
 	vectors := make([][]float32, len(counts))
 	for i, n := range counts {
 		if o := outcomes[i]; n > 0 && (o.GetEmpty() || o.GetError() != nil) {

@@ -82,7 +82,6 @@ func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
 	}
 	h := i.slot.host
 	h.mu.Lock()
-	known := h.canary
 	h.rounds++
 	turn := h.rounds
 	h.mu.Unlock()
@@ -95,13 +94,7 @@ func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
 	var got [][]float32
 	var together sync.WaitGroup
 	together.Go(func() { got = i.ask(ctx, order, timeout) })
-	if known == nil {
-		if known = i.alone(ctx, timeout); known != nil {
-			h.mu.Lock()
-			h.canary = known
-			h.mu.Unlock()
-		}
-	}
+	known := i.known(ctx, timeout)
 	together.Wait()
 	if got == nil || known == nil {
 		return nil
@@ -140,10 +133,17 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 	return nil
 }
 
-// alone returns the vectors of the canaries, each from its own call, or nil if a call fails. A text without a vector
-// has an empty one.
-func (i *instance) alone(ctx context.Context, timeout time.Duration) [][]float32 {
-	vectors := make([][]float32, len(canaries))
+// known returns the host's vectors of the canaries. The first process that is asked makes them, each in a call of its
+// own; if a call fails, the result is nil. A text without a vector has an empty one.
+func (i *instance) known(ctx context.Context, timeout time.Duration) [][]float32 {
+	h := i.slot.host
+	h.mu.Lock()
+	vectors := h.canary
+	h.mu.Unlock()
+	if vectors != nil {
+		return vectors
+	}
+	vectors = make([][]float32, len(canaries))
 	var failed atomic.Bool
 	var asked sync.WaitGroup
 	for at := range canaries {
@@ -159,6 +159,9 @@ func (i *instance) alone(ctx context.Context, timeout time.Duration) [][]float32
 	if failed.Load() {
 		return nil
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.canary = vectors
 	return vectors
 }
 

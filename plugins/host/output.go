@@ -72,10 +72,7 @@ func (o *output) line(raw []byte) {
 	o.last = append(o.last, append(room[:0], raw...))
 	if now := o.now(); now.Sub(o.second) >= time.Second {
 		o.second, o.lines = now, 0
-		if o.dropped > 0 {
-			o.log.Warn("plugin output dropped", "lines", o.dropped)
-			o.dropped = 0
-		}
+		o.reportDroppedLocked()
 	}
 	if o.lines++; o.lines > linesPerSecond {
 		o.dropped++ // and not parsed: a flood must cost no more than reading it
@@ -99,6 +96,10 @@ func (o *output) line(raw []byte) {
 func (o *output) ended() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.reportDroppedLocked()
+}
+
+func (o *output) reportDroppedLocked() {
 	if o.dropped > 0 {
 		o.log.Warn("plugin output dropped", "lines", o.dropped)
 		o.dropped = 0

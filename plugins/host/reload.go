@@ -48,12 +48,8 @@ func (h *Host) Reload(ctx context.Context, opts Options) error {
 
 	slots := h.newSlots(opts)
 	if first != nil { // otherwise the plugin has never run, and its first call starts it
-		if known == nil && witness != nil {
-			if known = witness.alone(ctx, startCanaryTimeout); known != nil {
-				h.mu.Lock()
-				h.canary = known
-				h.mu.Unlock()
-			}
+		if witness != nil {
+			known = witness.known(ctx, startCanaryTimeout)
 		}
 		if err := h.preflight(ctx, slots, known != nil); err != nil {
 			return fmt.Errorf("plugin %q stays as it was: %w", h.opts.Name, err)
