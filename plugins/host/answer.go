@@ -144,7 +144,7 @@ func decode(raw []byte) []float32 {
 
 // textError converts a plugin's error of one text.
 func textError(e *pluginpb.Error, text string) error {
-	out := &embed.TextError{Class: embed.Data, Message: withoutTexts(e.GetMessage(), []string{text})}
+	out := &embed.TextError{Class: embed.Data, Code: "invalid", Message: withoutTexts(e.GetMessage(), []string{text})}
 	switch e.GetClass() {
 	case pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER:
 		out.Class, out.Code = embed.Transient, "retry_later"
@@ -154,9 +154,6 @@ func textError(e *pluginpb.Error, text string) error {
 	case pluginpb.ErrorClass_ERROR_CLASS_REFUSED:
 		out.Code = "refused"
 	case pluginpb.ErrorClass_ERROR_CLASS_INVALID, pluginpb.ErrorClass_ERROR_CLASS_UNSPECIFIED:
-		out.Code = "invalid"
-	default:
-		out.Code = "invalid"
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -169,32 +170,20 @@ func (i *instance) known(ctx context.Context, timeout time.Duration) [][]float32
 func (i *instance) ask(ctx context.Context, order []int, timeout time.Duration) [][]float32 {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var vectors [][]float32
-	l := limitsOf(i.desc)
-	for len(order) > 0 {
-		n := min(len(order), l.texts)
-		b := &batch{}
-		for _, which := range order[:n] {
-			if l.refuse(canaries[which]) != nil || !l.fits(b, canaries[which]) {
-				return nil
-			}
-			b.add(len(b.texts), canaries[which])
-		}
+	texts := lists.Map(order, func(which int) string { return canaries[which] })
+	results := make([]embed.Result, len(texts))
+	err := limitsOf(i.desc).inBatches(texts, invalid, func(b *batch) error {
 		req := &pluginpb.EmbedRequest{Model: i.desc.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: b.texts}
-		resp, err := i.rpc.Embed(ctx, req, grpc.MaxCallRecvMsgSize(answerLimit(n, i.desc)))
-		results := make([]embed.Result, n)
-		if err == nil {
-			err = readAnswer(resp, i.desc, b, results)
-		}
+		resp, err := i.rpc.Embed(ctx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), i.desc)))
 		if err != nil {
-			_, code := embed.Classify(err)
-			i.slot.opts.Log.Debug("canaries not answered", "pid", i.process.pid, "code", code)
-			return nil
+			return err
 		}
-		for _, r := range results {
-			vectors = append(vectors, r.Vector)
-		}
-		order = order[n:]
+		return readAnswer(resp, i.desc, b, results)
+	})
+	if err != nil {
+		_, code := embed.Classify(err)
+		i.slot.opts.Log.Debug("canaries not answered", "pid", i.process.pid, "code", code)
+		return nil
 	}
-	return vectors
+	return lists.Map(results, func(r embed.Result) []float32 { return r.Vector })
 }

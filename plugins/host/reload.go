@@ -1,9 +1,10 @@
 package host
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,13 +67,8 @@ func (h *Host) relieve(ctx context.Context, inst *instance) error {
 	defer h.reloading.Unlock()
 	h.mu.Lock()
 	o := h.opts
-	slots := append([]*processSlot(nil), h.slots...)
-	at := -1
-	for i, s := range slots {
-		if s == inst.slot && s.current == inst {
-			at = i
-		}
-	}
+	slots := slices.Clone(h.slots)
+	at := slices.IndexFunc(slots, func(s *processSlot) bool { return s == inst.slot && s.current == inst })
 	h.mu.Unlock()
 	if at < 0 {
 		return nil // it has already been replaced, or has ended
@@ -105,13 +101,7 @@ func (h *Host) preflight(ctx context.Context, slots []*processSlot, canaries boo
 		wg.Go(func() { problems[at] = s.preflight(ctx, canaries) })
 	}
 	wg.Wait()
-	err := errors.Join(problems...)
-	for _, problem := range problems { // a single error keeps its class
-		if problem != nil {
-			err = problem
-			break
-		}
-	}
+	err := cmp.Or(problems...)
 	if err != nil {
 		h.dismiss(slots, "the reload failed")
 	}
