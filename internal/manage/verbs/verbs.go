@@ -238,7 +238,7 @@ func (v *Verb) check(pipelines int, r *Request) error {
 	case time.Until(r.At) > farthest:
 		return misuse("expected a time within ten years")
 	case v == Requeue && len(r.Keys) > 0 && r.OlderThan != 0:
-		return misuse("an age chooses among cancelled rows, and keys name rows: give one of them")
+		return misuse("give either keys or an age, which selects cancelled rows")
 	}
 	if pipelines != 1 && (v.One || len(r.Keys) > 0 || r.Continues != 0 || r.For != nil) {
 		return misuse(v.Name + " takes one pipeline: keys, times and numbers of entries are those of one")

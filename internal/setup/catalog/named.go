@@ -54,6 +54,9 @@ func foreignName(alias, expression string) string {
 	return ""
 }
 
+// maxName is the longest name: Postgres truncates longer ones.
+const maxName = 63
+
 // nameLength returns the bytes of a name; 0 for a literal.
 func nameLength(word string) int {
 	if inner, quoted := strings.CutPrefix(word, `"`); quoted {
