@@ -148,27 +148,11 @@ func TestSplade_FollowsTheSettings(t *testing.T) {
 	t.Run("by the user", func(t *testing.T) {
 		files := sparseFiles()
 		files["modules.json"], files["1_SpladePooling/config.json"] = "", ""
-		all := tiny.Files()
-		for name, content := range files {
-			if all[name] = content; content == "" {
-				delete(all, name)
-			}
-		}
-		on := true
-		m, err := model.Open(t.Context(), model.Options{
-			Folder: writeFolder(t, all), Library: onnxtest.Library(t), Threads: 2, Settings: model.Settings{
-				Pooling: "splade",
-				Dims:    1, Normalize: &on,
-			},
-		})
+		settings := model.Settings{Pooling: "splade", Dims: 1, Normalize: new(true)}
+		m, err := tryTiny(t, model.Options{Threads: 2, Settings: settings}, files)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
-		})
 		wantVector(t, m, embed.Document, "a b", 5, 1)
 	})
 	for _, test := range []struct{ file, content, want string }{
@@ -236,6 +220,10 @@ func TestSplade_QueriesAreWeighedByATable(t *testing.T) {
 		{func(f map[string]string) { f["router_config.json"] = "" }, "router_config.json"},
 		{func(f map[string]string) {
 			f["router_config.json"] = strings.Replace(f["router_config.json"], "SparseStaticEmbedding", "MLMTransformer", 1)
+		}, "router_config.json: Router gives queries another network"},
+		{func(f map[string]string) { // two words for the type of one path
+			f["router_config.json"] = `{"types": {"": "x.Transformer SpladePooling", "q": "x.SparseStaticEmbedding"},
+				"structure": {"query": ["q"], "document": [""]}}`
 		}, "router_config.json: Router gives queries another network"},
 	} {
 		changed := maps.Clone(files)
