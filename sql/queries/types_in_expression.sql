@@ -27,7 +27,7 @@ used AS (
             AND f.attnum > 0 AND NOT f.attisdropped
         UNION ALL SELECT g.rngsubtype FROM pg_range AS g WHERE g.rngtypid = t.oid) AS m (typ)
     WHERE m.typ >= 16384)
-SELECT format_type(t.oid, -1) AS type, 'which belongs to' AS problem, pg_get_userbyid(t.typowner)::text AS owner
+SELECT format_type(t.oid, -1) AS thing, 'which belongs to' AS problem, pg_get_userbyid(t.typowner)::text AS owner
 FROM   used AS u JOIN pg_type AS t ON t.oid = u.typ
 WHERE  t.typowner NOT IN (SELECT f.oid FROM friend AS f)
 UNION ALL

@@ -124,12 +124,8 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 			problem = "is part of the key, and reading it may run functions"
 		}
 		if problem != "" {
-			role := tx.Conn().Config().User
-			return nil, &refusal.ConfigError{
-				Problem: fmt.Sprintf("it is not safe for role %q to use column %q of %s: its type %s, which belongs to role %q, %s",
-					role, s.Column, t.Quoted(), s.Type, s.Owner, problem),
-				Hint: TrustHint(role, s.Owner), Code: code.Untrusted, Trust: []string{s.Owner},
-			}
+			return nil, notSafe(tx, s.Owner, fmt.Sprintf("use column %q of %s: its type %s, which belongs to role %q, %s",
+				s.Column, t.Quoted(), s.Type, s.Owner, problem), RunAs(s.Owner))
 		}
 		columns = append(columns, s.Column)
 		if at := slices.Index(names, s.Column); at >= 0 {
@@ -145,21 +141,14 @@ const operators = "operator"
 
 // comparable is the error of a key column whose values could be compared with an untrusted role's operator.
 func (t *Table) comparable(tx pgx.Tx, s strangersType) error {
-	role := tx.Conn().Config().User
-	whom := database.Quote(s.Owner)
-	e := &refusal.ConfigError{Code: code.Untrusted}
-	if s.Owner == "" {
-		whom = "PUBLIC"
-	} else {
-		e.Hint, e.Trust = []string{database.TrustOwners(role, s.Owner)}, []string{s.Owner}
+	whom := "PUBLIC"
+	if s.Owner != "" {
+		whom = database.Quote(s.Owner)
 	}
-	e.Problem = fmt.Sprintf("it is not safe for role %q to compare column %q of %s: it is of a domain, for which %s could "+
-		"make an operator in schema %s", role, s.Column, t.Quoted(), whom, s.Type)
-	e.Hint = append([]string{
+	return notSafe(tx, s.Owner, fmt.Sprintf("compare column %q of %s: it is of a domain, for which %s could make an "+
+		"operator in schema %s", s.Column, t.Quoted(), whom, s.Type),
 		fmt.Sprintf("REVOKE CREATE ON SCHEMA %s FROM %s;", s.Type, whom),
-		"or give the column the type that the domain is made of",
-	}, e.Hint...)
-	return e
+		"or give the column the type that the domain is made of")
 }
 
 // MeantByStrangers returns *ConfigError when an expression names one of these columns, which StrangersTypes returned.
@@ -171,15 +160,10 @@ func (t *Table) MeantByStrangers(tx pgx.Tx, columns []string, expressions ...str
 		named := regexp.MustCompile(`(?i)(?:^|[^\w$])` + quoted + `(?:[^\w$]|$)`)
 		for _, e := range expressions {
 			if named.MatchString(e) || escapes.MatchString(e) {
-				role := tx.Conn().Config().User
-				return &refusal.ConfigError{
-					Problem: fmt.Sprintf("it is not safe for role %q to evaluate an expression over column %q of %s: the owner of its "+
-						"type could make a cast that the expression calls", role, column, t.Quoted()),
-					Hint: []string{
-						"name the column in columns: instead, which needs no cast",
-						"or trust the owner of the type with all privileges of the role: --trust-owner",
-					}, Code: code.Untrusted,
-				}
+				return notSafe(tx, "", fmt.Sprintf("evaluate an expression over column %q of %s: the owner of its type could "+
+					"make a cast that the expression calls", column, t.Quoted()),
+					"name the column in columns: instead, which needs no cast",
+					"or trust the owner of the type with all privileges of the role: --trust-owner")
 			}
 		}
 	}
