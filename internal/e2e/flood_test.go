@@ -19,7 +19,11 @@ import (
 // notifies until the server takes no more. Rows are embedded, waited for and acted on all the same.
 func TestP5_AFullQueueOfNotifications(t *testing.T) {
 	t.Parallel()
-	server := testenv.Own(t, testenv.Options{Major: 18, Config: map[string]string{"max_notify_queue_pages": "64"}})
+	if _, major, err := testenv.FindServer(t.Context(), 0); err == nil && major < 17 {
+		t.Logf("the queue of PostgreSQL %d takes 8 GB: nothing is tried", major)
+		return
+	}
+	server := testenv.Own(t, testenv.Options{Config: map[string]string{"max_notify_queue_pages": "64"}})
 	db := testenv.DB(t, testenv.On(server), testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
 	r := newRig(t, db, pipeline.Spec{
@@ -64,7 +68,7 @@ func TestP5_AFullQueueOfNotifications(t *testing.T) {
 // throws away all that it reads.
 func TestP9_ManyMessagesOfStrangers(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: 18})), testenv.Empty())
+	db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{})), testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
 	r := newRig(t, db, pipeline.Spec{
 		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},

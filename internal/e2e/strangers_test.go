@@ -16,7 +16,7 @@ import (
 // and it does not read them again.
 func TestP9_MessagesOfStrangers(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: 18})), testenv.Empty())
+	db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{})), testenv.Empty())
 	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text); CREATE TABLE public.notes (id bigint PRIMARY KEY, body text)`)
 	r := newRig(
 		t, db, pipeline.Spec{

@@ -40,7 +40,7 @@ func (*unanswered) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDa
 // slot one from which is streamed.
 func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	t.Parallel()
-	server := testenv.Own(t, testenv.Options{Major: 18, Config: map[string]string{"max_prepared_transactions": "5"}})
+	server := testenv.Own(t, testenv.Options{Config: map[string]string{"max_prepared_transactions": "5"}})
 	db, other := testenv.DB(t, testenv.On(server)), testenv.DB(t, testenv.On(server))
 	db.MustExec(docs)
 	r := newRig(t, db, intoTable("docs", "body"))
@@ -129,7 +129,7 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 // TestP10_AScanThatWaitsSaysForWhom: of a transaction that is older than the request.
 func TestP10_AScanThatWaitsSaysForWhom(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{Major: 18})))
+	db := testenv.DB(t, testenv.On(testenv.Own(t, testenv.Options{})))
 	db.MustExec(docs)
 	db.MustExec(`CREATE TABLE elsewhere (i int)`)
 	r := newRig(t, db, intoTable("docs", "body"))
