@@ -8,10 +8,7 @@
 -- Locks: none.
 WITH friend AS (
     SELECT r.oid FROM pg_roles AS r
-    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
-        OR r.oid = (SELECT c.relowner FROM pg_class AS c WHERE c.oid = @table)),
+    WHERE  (TRUSTED r) OR r.oid = (SELECT c.relowner FROM pg_class AS c WHERE c.oid = @table)),
 known AS (
     SELECT f.oid FROM friend AS f
     UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d

@@ -213,23 +213,3 @@ func idle(p *pipeline.Pipeline, empty, write statement) ([]step, error) {
 	args, err := write.args(p, nil, values{textHashes.name: [][]byte{}, "vector": p.Parameter(nil)})
 	return []step{{sql: empty.sql, args: none}, {sql: write.sql, args: args}}, err
 }
-
-// New returns the table of a pipeline.
-func New(p *pipeline.Pipeline, db database.DB, o Options) *Table {
-	if o.UserPath == "" {
-		o.UserPath = `"$user", public`
-	}
-	t := &Table{p: p, db: db, destination: newDestination(p, db, o)}
-	t.sql, t.pager = newSource(p, t.destination), newPager(t)
-	return t
-}
-
-func newDestination(p *pipeline.Pipeline, db database.DB, o Options) destination {
-	switch {
-	case p.InSource():
-		return newColumn(p, o)
-	case p.Chunked:
-		return newChunks(p, db)
-	}
-	return newEmbeddingTable(p)
-}
