@@ -57,8 +57,8 @@ BIG_ROWS  ?= 10000000
 # EVENTS=1 makes tests print JSON events for tools/faults.
 go_test    = $(GO) test $(if $(EVENTS),-json)
 
-# Packages that `make cover` counts: all but programs, generated code and test helpers. It skips the tests of e2e, which take as long as all
-# others and run separate programs, whose coverage is not counted.
+# Packages that `make cover` counts: all but programs, generated code and test helpers. It skips the tests of e2e: they
+# take as long as all others, and the coverage of the programs they run is not counted.
 CORE       = $(shell $(GO) list ./... | grep -v -E '/(cmd|internal/e2e|internal/base/failpoint|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
 # Packages that `make unit-coverage` counts: those whose logic is tested without a server.
@@ -96,7 +96,7 @@ help: ## show this list
 build: build-core build-onnx ## build bin/embedsidecar (no cgo) and the plugins in bin/plugins
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-fake ./plugins/fake
 
-build-core: ## build what needs no C compiler: bin/embedsidecar and the plugins remote and static
+build-core: ## build bin/embedsidecar and the plugins remote and static, which need no C compiler
 	@tools/need.sh go
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/embedsidecar ./cmd/embedsidecar
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
@@ -137,7 +137,7 @@ runtime: ## fetch the ONNX Runtime library into the cache
 python: ## make the Python environment for plugins in Python, in the cache
 	@tools/python-venv.sh >/dev/null
 
-browser: ## get what the dashboard's browser test needs: Chromium, and axe-core in the cache
+browser: ## get Chromium and axe-core for the dashboard's browser test
 	@tools/need.sh chromium npm
 	@tools/axe.sh
 
@@ -159,13 +159,13 @@ test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(
 	@$(if $(filter ./...,$(TEST)),tools/canary.sh $(CANARY))
 
 test-all: ALL := 1
-test-all: test ## make test with the tests of testenv/long.txt: killed at each step, at sizes, over many seconds; 40 minutes on two cores
+test-all: test ## make test, and the long tests of testenv/long.txt: kills at each step, large tables; 40 minutes on two cores
 
-test-torch: build ## the sentence-transformers example in Python against the plugin contract (6 GB of PyTorch)
+test-torch: build ## test the sentence-transformers example in Python against the plugin contract (6 GB of PyTorch)
 	@tools/need.sh python
 	@tools/test-torch.sh
 
-api-clients: build-core ## clients for TypeScript and Python in dist/clients, generated from the OpenAPI document
+api-clients: build-core ## generate clients for TypeScript and Python in dist/clients from the OpenAPI document
 	@tools/need.sh go python
 	@folder=$$(tools/clients.sh) && tools/api-clients.sh "$$folder"
 
@@ -210,12 +210,12 @@ nightly: ## all tests in their long form: race, fuzz, vuln, PostgreSQL 14, 16 an
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
 	$(with_tokenizers) EMBEDSIDECAR_MEMORY_TEXTS=200000 $(GO) test -count=1 -timeout 60m -v -run '^TestPlugin_Memory' ./plugins/onnx
 
-soak: ## longer versions of tests in make test-all: kills, a transaction of 2,000,000 rows, silence
+soak: ## longer versions of some tests: kills, a transaction of 2,000,000 rows, silence
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./internal/e2e
 
-test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## the same under the race detector
+test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## make test under the race detector
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 -timeout 30m $(skip) $(TEST)
 	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 ./...))
@@ -225,25 +225,25 @@ space := $(subst ,, )
 # Coverage is written to cover.out; below COVER_MIN percent it is an error.
 cover   = -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE)))
 covered = awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
-cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
+cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## measure the coverage of the core packages; fails below COVER_MIN percent
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) $(cover) $(filter-out $(MODULE)/internal/e2e,$(shell $(GO) list ./...))
 	@$(covered)
 
-unit-coverage: ## test coverage of the packages that are tested without a server, in seconds; fails if one is below UNIT_MIN percent
+unit-coverage: ## measure the coverage of packages tested without a server, in seconds; fails if one is below UNIT_MIN percent
 	@tools/need.sh go
 	@GO='$(GO)' tools/unit-coverage.sh $(UNIT_MIN) $(UNIT)
 
-lint: lint-light $(GOLANGCI) lint-files docs-site ## all linters: Go, shell, Dockerfile, YAML, links of the docs
+lint: lint-light $(GOLANGCI) lint-files docs-site ## run all linters: Go, shell, Dockerfile, YAML, links of the docs
 	$(GOLANGCI) run ./...
 	$(call in_modules,$(GOLANGCI) run ./...)
 
-lint-light: ## gofmt and go vet, which need nothing but Go
+lint-light: ## run gofmt and go vet, which need only Go
 	@bad=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .); test -z "$$bad" || { echo "not formatted (gofmt -w):" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet ./...
 	$(call in_modules,$(GO) vet ./...)
 
-lint-files: $(LINT_VENV)/.complete ## shellcheck, hadolint, yamllint
+lint-files: $(LINT_VENV)/.complete ## run shellcheck, hadolint and yamllint
 	$(LINT_VENV)/bin/shellcheck --shell=bash --severity=warning -x -P tools .ci/run $$(git ls-files -co --exclude-standard '*.sh')
 	$(LINT_VENV)/bin/hadolint --config .hadolint.yaml Dockerfile
 	$(LINT_VENV)/bin/yamllint --strict .
@@ -255,7 +255,7 @@ vuln: ## check for known vulnerabilities in called code; GOVULNDB=file:///FOLDER
 fmt: $(GOLANGCI) ## format all Go files: gofumpt, imports
 	$(GOLANGCI) fmt ./...
 
-fix: $(GOLANGCI) ## the same, and apply the linters' automatic fixes; shows what remains
+fix: $(GOLANGCI) ## make fmt, and the linters' automatic fixes; shows what remains
 	$(GOLANGCI) run --fix ./...
 
 $(GOLANGCI):
@@ -266,7 +266,7 @@ $(GOLANGCI):
 	. tools/retry.sh && GOBIN=$$new CGO_ENABLED=0 retry $(GO) install -trimpath github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) && \
 	mv "$$new/golangci-lint" $@
 
-docs-site: $(MKDOCS_VENV)/.complete ## the pages of docs/ as a site in dist/site; broken links fail it
+docs-site: $(MKDOCS_VENV)/.complete ## build the pages of docs/ as a site in dist/site; fails on broken links
 	@tools/docs-site.sh $(MKDOCS_VENV)/bin/mkdocs
 
 $(MKDOCS_VENV)/.complete:
@@ -336,5 +336,5 @@ verify: lint-light ## fail if generated files, go.mod or go.sum do not match the
 	@state() { git status --porcelain; git diff HEAD; }; before=$$(state | sha256sum); $(MAKE) generate; \
 	test "$$before" = "$$(state | sha256sum)" || { git status --short; echo "generated files differ: commit what make generate made" >&2; exit 1; }
 
-clean: ## remove what builds and tests left in the clone; the cache stays
+clean: ## remove the outputs of builds and tests from the clone; the cache stays
 	rm -rf bin dist cover.out

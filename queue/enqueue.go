@@ -85,9 +85,8 @@ const (
 	visibilityPauseMax     = 20 * time.Millisecond
 )
 
-// Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes are in commit
-// order and may repeat rows. It returns ErrEpochLost, having written nothing, if another stream holds the slot or the
-// database was restored.
+// Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes may repeat
+// rows. It returns ErrEpochLost, having written nothing, if another stream holds the slot or the database was restored.
 func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued, error) {
 	changes := Merge(b.Changes)
 	xids := mayBeDropped(changes)
@@ -237,12 +236,12 @@ func argsOf(changes []Change) pgx.StrictNamedArgs {
 }
 
 // Merge leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last change of
-// a row replaces the others and covers them from the first LSN on. It may be dropped only if each of them may be
-// dropped for the same reason.
+// a row by its commit, in whatever order they come, replaces the others and covers them from the first LSN on. It may
+// be dropped only if each of them may be dropped for the same reason.
 func Merge(changes []Change) []Change {
 	merged := slices.Clone(changes)
 	slices.SortStableFunc(merged, func(a, b Change) int {
-		return cmp.Or(cmp.Compare(a.PipelineID, b.PipelineID), cmp.Compare(a.RowKey, b.RowKey))
+		return cmp.Or(cmp.Compare(a.PipelineID, b.PipelineID), cmp.Compare(a.RowKey, b.RowKey), cmp.Compare(a.LSN, b.LSN))
 	})
 	kept := merged[:0]
 	for _, c := range merged {

@@ -45,6 +45,35 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 	}
 }
 
+// TestP1_TheLastChangeOfARowIsWaitedForInAnyOrder: changes that were not processed directly may come out of order. A
+// worker must not read the row before its last change is visible.
+func TestP1_TheLastChangeOfARowIsWaitedForInAnyOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	tx, err := f.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var xid int64
+	if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
+		t.Fatal(err)
+	}
+	hidden := change("1", 20)
+	hidden.XID, hidden.Later = uint32(xid), true
+	if _, err := f.enqueue(t.Context(), hidden, change("1", 10)); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.lease(t, 10); len(got) != 0 {
+		t.Errorf("leased %v before its last change is visible", got)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.lease(t, 10); len(got) != 1 || got[0].FirstLSN != 10 || got[0].LastLSN != 20 {
+		t.Errorf("leased %v, want the row", got)
+	}
+}
+
 // TestP5_ThoseWhoAskForTasksLeaveConnectionsToOthers: workers of many pipelines share a pool with who loads pipelines,
 // answers questions and reports that the sidecar lives.
 func TestP5_ThoseWhoAskForTasksLeaveConnectionsToOthers(t *testing.T) {

@@ -224,10 +224,15 @@ func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDeco
 	}
 }
 
-// hinted applies a hint of the current transaction's writer, if its signature is valid.
+// hinted applies a hint of the current transaction's writer, if its signature is valid. Of too many, the rest only ends
+// a skip.
 func (ses *session) hinted(ctx context.Context, content []byte) {
 	const apart = time.Minute
 	s, tx := ses.s, ses.tx
+	if tx.hints++; tx.hints > database.MostHints { // it, or one after it, may have ended the skip
+		tx.skip = false
+		return
+	}
 	h, err := walmsg.ReadHint(s.o.HintKey, content, tx.begin.Xid)
 	switch {
 	case err != nil || s.o.HintKey == nil:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
@@ -184,6 +185,12 @@ func TestHint_OfATransaction(t *testing.T) {
 			[][]byte{hintBytes(key, 77, "s"), update("1"), hintBytes(key, 77, "u"), update("2")},
 			[]string{"1 3 later", "2 3"},
 			1, 0, 1, 0,
+		},
+		"more than are read": {
+			slices.Concat(
+				slices.Repeat([][]byte{hintBytes(key, 77, "s")}, database.MostHints), [][]byte{update("1")},
+				slices.Repeat([][]byte{hintBytes(key, 77, "s")}, 2), [][]byte{update("2")},
+			), []string{"1 1 later", "2 1"}, 0, 0, database.MostHints, 0,
 		},
 		"forged": {
 			[][]byte{hintBytes([]byte("guess"), 77, "s"), hintBytes(key, 78, "u"), update("1")}, []string{"1 1"}, 0, 0, 0, 2,

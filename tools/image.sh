@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# image.sh: builds the container images embedsidecar:core and embedsidecar:onnx with docker, podman or buildah, whichever is there.
+# image.sh: builds the container images embedsidecar:core and embedsidecar:onnx with docker, podman or buildah.
 #
 #   tools/image.sh                     both, for this machine's architecture
 #   ARCH=arm64 tools/image.sh core     one, for another: embedsidecar:core-arm64
-#   IMAGE=again IMAGE_FLAGS=--no-cache tools/image.sh      by another name, and with flags of the engine's
+#   IMAGE=again IMAGE_FLAGS=--no-cache tools/image.sh      another name, and flags for the engine
 #
-# The official images of Go, Rust and Debian are what it begins with; where no registry can be reached, an image that tools/base-image.sh
-# makes, with this machine's Go and Debian's Rust. GO_IMAGE, RUST_IMAGE and BASE_IMAGE name others. What this machine's clients are told (GOPROXY,
-# proxies, pip's index, cargo's and the certificate authorities) goes in as secrets: none of it is in a layer or in the history.
-# Times in the layers are those of the commit, so that two builds of a commit give the same layers.
+# It starts from the official images of Go, Rust and Debian. Without access to a registry it starts from an image of
+# tools/base-image.sh, with this machine's Go and Debian's Rust. GO_IMAGE, RUST_IMAGE and BASE_IMAGE name others. The
+# settings of this machine's clients (GOPROXY, proxies, indexes of pip and cargo, certificate authorities) are passed as
+# secrets, so no layer and no history contains them. Layers have the commit's time, so that builds are reproducible.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/retry.sh
@@ -36,7 +36,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 flags=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision" --build-arg "CREATED=$(date --utc --date "@$epoch" +%Y-%m-%dT%H:%M:%SZ)")
 
-# What the clients of this machine are told.
+# The settings of this machine's clients.
 {
   for name in GOPROXY GONOSUMDB GONOSUMCHECK GONOPROXY GOPRIVATE GOSUMDB; do
     value=$(go env "$name" 2>/dev/null || true)
@@ -55,7 +55,7 @@ for cargo in "${CARGO_HOME:-${HOME:-}/.cargo}"/config.toml "${CARGO_HOME:-${HOME
   fi
 done
 
-# What the stages begin with.
+# The base images of the stages.
 if [ -n "${GO_IMAGE:-}${RUST_IMAGE:-}${BASE_IMAGE:-}" ]; then
   for name in GO_IMAGE RUST_IMAGE BASE_IMAGE; do [ -z "${!name:-}" ] || flags+=(--build-arg "$name=${!name}"); done
 elif [ "$engine" != docker ] && ! timeout 60 "$engine" pull --quiet "docker.io/library/$(sed -n 's/^ARG BASE_IMAGE=//p' Dockerfile)" >/dev/null 2>&1; then
@@ -73,7 +73,7 @@ docker)
   flags+=(--platform "linux/$arch" --build-arg "SOURCE_DATE_EPOCH=$epoch")
   ;;
 *)
-  # Health checks are of docker's format alone. This buildah does not know BUILDPLATFORM by itself.
+  # Only docker's format has health checks. Buildah does not set BUILDPLATFORM by itself.
   flags+=(--format docker --platform "linux/$arch" --build-arg "BUILDPLATFORM=linux/$own" --timestamp "$epoch" --network host --layers)
   ;;
 esac

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# in-image.sh: runs a command of the Dockerfile with what the machine that builds has told as secrets, of which nothing stays in a layer.
+# in-image.sh: runs a command of the Dockerfile with the secrets of tools/image.sh; no layer keeps them.
 #
 #   tools/in-image.sh go mod download
 #   tools/in-image.sh --for arm64 make build-core      compiles for another architecture; cgo and Rust by Debian's cross compiler
 #
-# Where the image has no Rust, Debian's is installed: of the packages that its browsers are built with, which are kept new.
+# If the image has no Rust, it installs Debian's: the newer package (rustc-web) that Debian builds its browsers with.
 #
-# Secrets, each may be missing: environment (lines NAME=VALUE: GOPROXY, HTTPS_PROXY, PIP_INDEX_URL ...), ca (the certificate authorities that
-# the network needs, where there is one that looks into TLS).
+# Optional secrets: environment (lines NAME=VALUE: GOPROXY, HTTPS_PROXY, PIP_INDEX_URL ...), ca (the certificate
+# authorities of a network that intercepts TLS).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/retry.sh"
 
@@ -26,7 +26,7 @@ if [ "${1:-}" = --for ]; then
   amd64) triple=x86_64-linux-gnu machine=x86_64 ;;
   arm64) triple=aarch64-linux-gnu machine=aarch64 ;;
   *)
-    echo "in-image.sh: error: nothing is known of the architecture '$arch': amd64 and arm64 can be built" >&2
+    echo "in-image.sh: error: unknown architecture '$arch': amd64 and arm64 can be built" >&2
     exit 2
     ;;
   esac

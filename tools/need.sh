@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# need.sh: checks that what a build, a test run or the demo needs of the system is there. As root on Debian or Ubuntu it
-# installs what is missing; anybody else is told what to install.
+# need.sh: checks the system packages that a build, a test run or the demo needs. As root on Debian or Ubuntu it
+# installs the missing ones; otherwise it prints what to install.
 #
 #   tools/need.sh go cc python      # any of: go cc python git chromium npm engine podman qemu promtool
 #
-# EMBEDSIDECAR_NO_INSTALL=1: never install, only tell. PostgreSQL, ONNX Runtime and the model are not its business: they are
-# fetched by tools/postgres.sh, tools/fetch-onnxruntime.sh and tools/fetch-model.sh, and touch nothing of the system.
+# EMBEDSIDECAR_NO_INSTALL=1: only prints. tools/postgres.sh, tools/fetch-onnxruntime.sh and tools/fetch-model.sh fetch
+# PostgreSQL, ONNX Runtime and the model, without changing the system.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,7 +23,7 @@ die() {
 work=$(mktemp -d) || die 'cannot make a temporary folder' 'free some space in the folder for temporary files, or set TMPDIR to another'
 trap 'rm -rf "$work"' EXIT
 
-# The first Go that can fetch the one go.mod asks for. Debian 12's own is older, so Go cannot come from there.
+# The oldest Go that can fetch the one of go.mod. Debian 12's is older.
 oldest_go=1.21
 wanted_go=$(awk '$1 == "go" { print $2; exit }' go.mod)
 
@@ -37,13 +37,13 @@ check_go() {
     fi
     retry go version >"$work/go" 2>&1 || die "Go $found cannot get Go $wanted_go: $(tail -1 "$work/go")" \
         "check the network and go env GOPROXY GOTOOLCHAIN, or install Go $wanted_go from go.dev/dl"
-    # The modules, as far as a build or a test needs them. What cannot be had for another reason is told by the command that needs it.
+    # Fetches the modules that builds and tests need, with retries on network errors. Other errors are reported later.
     if ! go list -deps -test ./... >/dev/null 2>"$work/modules" && grep -qiE 'dial tcp|time(d )?out|connection (re|closed|aborted)|(: |unexpected )EOF|: 50[0-9] ' "$work/modules"; then
         retry go list -deps -test ./... >/dev/null 2>&1 || true
     fi
 }
 
-# has_cc compiles a program: a compiler without the C library's headers is no use, and that is how a bare gcc comes.
+# has_cc compiles a program, because a bare gcc comes without the C library's headers.
 has_cc() {
     local -a cc
     read -r -a cc <<<"${CC:-$( (command -v go >/dev/null && go env CC) || echo gcc)}"

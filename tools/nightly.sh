@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# nightly.sh: what make nightly runs. A step that fails does not stop the others; the end lists the failed steps and the exit status
-# is 1. A run that was interrupted continues: steps that passed on the same commit are kept (CONTINUE=0 runs all again).
-# NIGHTLY='race kills' runs only these. A run in which each step has passed writes docs/faults.md. Outputs stay in bin/nightly.
+# nightly.sh: runs the steps of make nightly. A failed step does not stop the others; the exit status is then 1. An
+# interrupted run continues: steps that passed on the same commit are not repeated (CONTINUE=0 repeats all).
+# NIGHTLY='race kills' runs only these steps. If all steps pass, it writes docs/faults.md. Outputs stay in bin/nightly.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -35,7 +35,8 @@ step() {
 }
 
 export EVENTS=1
-# The tests of e2e start programs into which the race detector does not see; those of testenv/long.txt repeat what shorter ones do.
+# The race detector does not see into the programs that the e2e tests start. The tests of testenv/long.txt repeat shorter
+# ones.
 step race make test-race SHORT=1 PG_TEST=18 TEST="-timeout 60m $(go list ./... | grep -v /internal/e2e | tr '\n' ' ')"
 step fuzz make fuzz
 step vuln make vuln

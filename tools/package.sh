@@ -20,7 +20,7 @@ if [ ! -x "$nfpm" ]; then
   mv "$new/nfpm" "$nfpm"
 fi
 
-# Versions of packages are numbers: of a commit without a tag it is 0.0.0 with the commit's day and name.
+# A version starts with a number: a commit without a tag has 0.0.0 with its day and hash.
 version=$(git describe --tags --match 'v[0-9]*' 2>/dev/null || git log -1 --format='0.0.0~%cd.%h' --date=format:%Y%m%d 2>/dev/null || echo 0.0.0)
 export VERSION=${version#v} ARCH
 ARCH=${ARCH:-$(go env GOARCH)}

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# postgres-image.sh MAJOR: makes an image of PostgreSQL with pgvector out of what tools/postgres.sh fetches, and prints
-# its name: for make test-image, where no registry of images can be reached. It does as much of the official image's
-# start as our compose files use. Not for data worth keeping.
+# postgres-image.sh MAJOR: makes an image of PostgreSQL with pgvector from the files of tools/postgres.sh, and prints
+# its name. make test-image uses it, because it needs no registry then. It supports those settings of the official
+# image that our compose files use. Not for real data.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/retry.sh
 . tools/engine.sh
 
 major=${1:?wants a major version of PostgreSQL}
-find_engine podman buildah || { echo 'postgres-image.sh: error: there is neither podman nor buildah' >&2 && exit 1; }
+find_engine podman buildah || { echo 'postgres-image.sh: error: podman or buildah is required' >&2 && exit 1; }
 tools/postgres.sh "$major" >&2
 programs=$(tools/postgres.sh --print "$major")
 image=localhost/embedsidecar-postgres:$major-$(cat "$programs/.complete" "$0" | cksum | cut -d' ' -f1)
@@ -22,7 +22,7 @@ trap 'rm -rf "$work"' EXIT
 cp -r "$programs/." "$work/pg"
 cat >"$work/entrypoint.sh" <<'END'
 #!/bin/bash
-# As the official image: as root it becomes postgres; an empty folder gets a database, and the scripts are run in it.
+# Like the official image: root becomes postgres; an empty folder gets a database, and the scripts run in it.
 set -euo pipefail
 if [ "$(id -u)" = 0 ]; then
   mkdir -p "$PGDATA"

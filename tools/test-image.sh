@@ -4,11 +4,11 @@
 #
 #   make test-image
 #   CHECKS='compose faults' tools/test-image.sh      some of: static alone compose faults core existing packages arm64 reproducible
-#   IMAGES=core CHECKS='static alone' tools/test-image.sh      what make test-image-smoke runs: nothing but the image core itself
+#   IMAGES=core CHECKS='static alone' tools/test-image.sh      only the image core (make test-image-smoke)
 #
-# It takes podman, whose network and limits are used as they are; where compose is needed, podman-compose. The papers call the programs docker
-# and docker compose: here these are podman and podman-compose, and nothing else of the lines is changed. The server is PostgreSQL 17 as
-# tools/postgres.sh has it, since no registry of images need be reached. What it starts is named embedsidecar..., and is taken away at the end.
+# It runs the commands of the documentation with podman and podman-compose in place of docker and docker compose. The
+# server is PostgreSQL 17 of tools/postgres.sh, so it needs no registry. All containers are named embedsidecar..., and
+# are removed at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tools/retry.sh
@@ -24,7 +24,7 @@ among() {
 tools/need.sh go git engine
 if among alone compose faults core existing arm64; then tools/need.sh python; fi
 if among compose faults core existing; then tools/need.sh podman; fi
-find_engine podman || { echo 'test-image.sh: error: there is no podman that answers' >&2 && exit 1; }
+find_engine podman || { echo 'test-image.sh: error: podman does not work' >&2 && exit 1; }
 major=${PG_IMAGE:-17}
 clone=$PWD
 work=$(mktemp -d)
@@ -79,8 +79,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# Without systemd podman has nobody to run health checks, and says so each time. Where a container that is out of memory was started, a file named
-# oom is left.
+# Without systemd, podman cannot run health checks, and warns each time. Podman leaves a file named oom in the current
+# folder if a container was killed for memory.
 podman() { (cd "$work" && command podman "$@" 2> >(grep -v -i healthcheck >&2)); }
 # start NAME ARGUMENT...: runs a container in the background, with all privileges dropped.
 start() {
@@ -92,26 +92,27 @@ start() {
 pid() { podman inspect --format '{{.State.Pid}}' "$1"; }
 running() { [ "$(podman inspect --format '{{.State.Running}}' "$1")" = true ]; }
 in_status() { grep -q "^$2:[[:space:]]*$3\$" "/proc/$(pid "$1")/status"; }
-# cgroup CONTAINER OLD NEW: what a file of its memory's cgroup says, by the name of the kernel's first form or of its second.
+# cgroup CONTAINER OLD NEW: prints a file of its memory cgroup, by its name in cgroup version 1 or 2.
 cgroup() {
   local file
   awk -F: -v old="$2" -v new="$3" '$2 ~ /(^|,)memory(,|$)/ { print "/sys/fs/cgroup/memory" $3 "/" old } $1 == 0 { print "/sys/fs/cgroup" $3 "/" new }' "/proc/$(pid "$1")/cgroup" |
     while read -r file; do [ ! -e "$file" ] || cat "$file"; done
 }
-# peak CONTAINER: how much it has had at most, with files that the kernel keeps for it.
+# peak CONTAINER: prints its highest memory, page cache included.
 peak() {
   local most
   most=$(cgroup "$1" memory.max_usage_in_bytes memory.peak)
-  if [ -n "$most" ]; then echo "$((most / 1000000)) MB at most"; else echo 'its peak is not told by this kernel'; fi
+  if [ -n "$most" ]; then echo "$((most / 1000000)) MB at most"; else echo 'this kernel does not report the peak'; fi
 }
 oom_kills() { cgroup "$1" memory.oom_control memory.events | awk '$1 == "oom_kill" { print $2 }'; }
 memory() { say "       memory of $1: $(podman stats --no-stream --format '{{.MemUsage}}' "$1") now, $(peak "$1")"; }
 ended_with() { [ "$(podman inspect --format '{{.State.ExitCode}}' "$1")" = "$2" ]; }
 
-# --- what the images are ---------------------------------------------------------------------------------------------------------------
+# --- the images' contents ---------------------------------------------------------------------------------------------
 
 bytes() { podman image inspect --format '{{.Size}}' "embedsidecar:$1"; }
-# look_into IMAGE PATH...: the paths in it, into the file holds, and what is there, into the folder tree. A pipe that is closed before its end would stop podman for good.
+# look_into IMAGE PATH...: writes the paths of the image into the file holds, and the contents of PATH into the folder
+# tree. Podman hangs if a pipe is closed early, so it writes a file.
 look_into() {
   local id
   id=$(podman create "embedsidecar:$1")
@@ -140,10 +141,10 @@ static() {
   check 'core: below 47 MB' test "$(bytes core)" -lt 47000000 # 40 were the goal; the administration over HTTP and the dashboard took three, OpenTelemetry two
 }
 
-# --- the image core, with nothing beside it ----------------------------------------------------------------------------------------------
+# --- the image core alone ---------------------------------------------------------------------------------------------
 
 alone() { by_itself alone core 64m; }
-# by_itself NAME IMAGE MEMORY: runs it without a network and, what it waits for, without a database.
+# by_itself NAME IMAGE MEMORY: runs the image without a network, so without a database.
 by_itself() {
   local name=$1
   container=embedsidecar_alone
@@ -151,20 +152,20 @@ by_itself() {
     --env EMBEDSIDECAR_PLUGIN_REMOTE_DIALECT=openai --env EMBEDSIDECAR_PLUGIN_REMOTE_URL=https://127.0.0.1/v1 --env EMBEDSIDECAR_PLUGIN_REMOTE_DIMS=3 \
     --env EMBEDSIDECAR_PLUGIN_REMOTE_MODEL=none --env 'EMBEDSIDECAR_PIPELINE=public.docs: body -> embedding' "embedsidecar:$2" run
   check "$name: alive without a database" eventually 60 podman exec "$container" embedsidecar healthcheck
-  check "$name: and not ready" refuse podman exec "$container" embedsidecar healthcheck --ready
+  check "$name: not ready" refuse podman exec "$container" embedsidecar healthcheck --ready
   check "$name: not root, no capability, no new privileges" confined
   check "$name: every line of the log is JSON, on stdout" json_log
-  check "$name: SIGTERM ends it in order" stopped "$container"
+  check "$name: SIGTERM stops it cleanly" stopped "$container"
   podman rm --force "$container" >/dev/null
 }
 stopped() { podman stop --time 30 "$1" >/dev/null && ended_with "$1" 0; }
 
-# --- the papers' lines, as they stand --------------------------------------------------------------------------------------------------
+# --- the commands of the documentation --------------------------------------------------------------------------------
 
-# lines PAPER WORD: the first block of shell commands that has the word.
+# lines PAPER WORD: prints the first block of shell commands that contains the word.
 lines() { awk -v word="$2" '/^```sh$/ { block = ""; inside = 1; next } /^```$/ { if (inside && index(block, word)) { printf "%s", block; exit } inside = 0 } inside { block = block $0 "\n" }' "$1"; }
 
-# copy_to FOLDER: the clone, as git sees it.
+# copy_to FOLDER: copies the files of the clone that git knows.
 copy_to() {
   mkdir -p "$1"
   git ls-files -co --exclude-standard -z | sort -zu | xargs -0 cp --parents -t "$1"
@@ -175,7 +176,7 @@ papers() {
   local venv=${XDG_CACHE_HOME:-$HOME/.cache}/embedsidecar/compose/venv-1.6.0
   tools/venv.sh "$venv" podman-compose==1.6.0
   mkdir -p "$work/bin"
-  # This podman cannot start what requires a container that has ended. Compose has waited for it by then.
+  # This podman cannot start a container that requires one that has ended. Compose has already waited for it.
   cat >"$work/bin/compose-podman" <<'END'
 #!/bin/bash
 args=()
@@ -209,7 +210,7 @@ first_try() {
   grep -E 'photoflare|shotwell|gthumb|digikam|fotoxx|gimp' "$work/first_try.log"
 }
 
-# --- the compose file's story ------------------------------------------------------------------------------------------------------------
+# --- the compose file -------------------------------------------------------------------------------------------------
 
 compose() {
   server=embedsidecar_postgres_1 container=embedsidecar_sidecar_1 database=packages
@@ -265,14 +266,14 @@ assert lines and all("msg" in line for line in lines), lines'
 # Ignore the engine's own mount points.
 unchanged() { ! podman diff "$container" | grep -vE '^[AC] /(etc|run|tmp|dev|proc|sys|var|var/run)?(/|$)'; }
 
-# --- faults ------------------------------------------------------------------------------------------------------------------------------
+# --- faults -----------------------------------------------------------------------------------------------------------
 
 change() { psql -c "UPDATE packages SET summary = summary || ' $1' WHERE id % 20 = $((RANDOM % 20))"; }
 
 faults() {
   server=embedsidecar_postgres_1 container=embedsidecar_sidecar_1 database=packages
   running "$container" || { echo 'test-image.sh: the checks "faults" come after "compose"' >&2 && exit 2; }
-  check 'SIGTERM: in order within the grace period' terminated
+  check 'SIGTERM: a clean stop within the grace period' terminated
   check 'after SIGTERM' settled
   check 'kill -9' killed KILL "$container"
   check 'after kill -9' settled
@@ -282,7 +283,7 @@ faults() {
   check 'after the restart of the server' settled
   check 'a full /tmp, and a plugin that must start: every row has its vector' full_tmp
   check 'after a full /tmp' settled
-  check 'OOM of the plugin: the sidecar lives on' oom
+  check 'OOM of the plugin: the sidecar keeps running' oom
   check 'after OOM of the plugin' settled
   check 'the clock of the server an hour ahead, then back' clock
   check 'after the steps of the clock' settled
@@ -318,7 +319,7 @@ server_restarted() {
   eventually 120 psql -c 'SELECT 1'
   change after
 }
-# Sockets take no room there: a plugin must start, and work, while nothing can be written.
+# Sockets need no space: a plugin must start and work although /tmp is full.
 full_tmp() {
   local root old
   eventually 120 plugin_of "$container" || return 1
@@ -332,7 +333,7 @@ full_tmp() {
   rm "$root"/tmp/full
 }
 logged() { command podman logs "${2:-$container}" 2>&1 | grep -q "\"msg\":\"$1\""; }
-# The compose file's container stops, and one with too little memory for a model takes its place.
+# A container with too little memory for the model replaces that of the compose file.
 small() { # small MEMORY
   start embedsidecar_small --network embedsidecar_default --memory "$1" --volume "$work/clone/deploy/secrets/sidecar.pgpass:/run/secrets/sidecar.pgpass:ro" \
     --env PGPASSFILE=/run/secrets/sidecar.pgpass --env EMBEDSIDECAR_LOG_FORMAT=json \
@@ -347,7 +348,7 @@ oom() {
   eventually 300 some_killed embedsidecar_small || return 1
   podman exec embedsidecar_small embedsidecar healthcheck || return 1
   podman rm --force --time 30 embedsidecar_small >/dev/null
-  # And with what the papers say that run takes.
+  # With the memory that the documentation names, nothing is killed.
   small 512m
   command podman exec embedsidecar_small embedsidecar wait --caught-up --timeout 20m || return 1
   refuse some_killed embedsidecar_small || return 1
@@ -355,7 +356,7 @@ oom() {
   podman rm --force --time 30 embedsidecar_small >/dev/null
   podman start "$container" >/dev/null
 }
-# Leases and tries go by the server's clock, the sidecar's timers by none: of the two the server's can be turned here, for itself alone.
+# Leases and retries use the server's clock, the sidecar's timers use none. Only the server's clock can be shifted here.
 clock() {
   local offset
   for offset in +3600 +0; do
@@ -375,7 +376,7 @@ rolling() {
   podman build --quiet --format docker -t "$new" -f "$work/Next" "$work" >/dev/null
   local two='public.packages: name, summary -> embedding
 public.packages: summary -> table summaries'
-  # Rows change all the time.
+  # Rows change meanwhile.
   (while [ ! -e "$work/replaced" ]; do change rolling && sleep 0.5; done) &
   local writer=$!
   for one in init 'roles --yes'; do
@@ -402,7 +403,7 @@ public.packages: summary -> table summaries'
   podman start "$container" >/dev/null
 }
 
-# --- the image core, in 64 MB, with the image onnx as the server of models ------------------------------------------------------------------
+# --- the image core in 64 MB, with the image onnx as the server of models ---------------------------------------------
 
 core() {
   server=embedsidecar_core_db container=embedsidecar_core database=postgres
@@ -412,7 +413,7 @@ core() {
   mine "$server"
   podman run --detach --name "$server" --network embedsidecar_core --volume "$work/password:/password:ro" --env POSTGRES_PASSWORD_FILE=/password \
     "$POSTGRES_IMAGE" postgres -c wal_level=logical >/dev/null
-  # A token for the server of models, made by the program itself.
+  # The program makes a token for the server of models.
   install -d -m 777 "$work/tokens"
   podman run --rm --user 10001:10001 --volume "$work/tokens:/tokens" embedsidecar:core token create core --tokens-file /tokens/tokens >"$work/tokens/key"
   chmod 644 "$work/tokens/key"
@@ -432,11 +433,11 @@ core() {
   podman rm --force --time 20 "$container" embedsidecar_model "$server" >/dev/null
 }
 
-# --- beside a database that is there: the lines of docs/containers.md ----------------------------------------------------------------------
+# --- with an existing database: the commands of docs/containers.md ----------------------------------------------------
 
 existing() {
   server=db database=mydb container=
-  # The sidecar of the other compose file has the port of the probes.
+  # The sidecar of the other compose file uses the port of the probes.
   if [ -n "${compose:-}" ]; then (cd "$work/clone" && "${compose[@]}" down --volumes) >/dev/null 2>&1; fi
   networks+=(embedsidecar-existing_default)
   podman network create embedsidecar-existing_default >/dev/null
@@ -459,16 +460,16 @@ existing() {
     -c "SET ROLE app; CREATE TABLE docs (id int PRIMARY KEY, title text, body text); INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i FROM generate_series(1, 300) i"
   container=sidecar
   check 'the line docker run of docs/containers.md, with sslmode=verify-full' paper 'docker run'
-  check 'a certificate that somebody else has signed is refused' untrusted
+  check 'a certificate of an untrusted CA is refused' untrusted
   psql -c "SET client_min_messages = error; SET ROLE app; DROP SCHEMA embedsidecar CASCADE" -c "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots" -c 'DROP PUBLICATION embedsidecar' -c 'DROP TABLE docs_embedding' >/dev/null
   container=embedsidecar-existing_sidecar_1
-  check 'the lines of docs/containers.md beside a database' paper 'docker-compose.existing.yml'
+  check 'the commands of docs/containers.md with an existing database' paper 'docker-compose.existing.yml'
 }
 paper() {
   local script
   script=$(lines docs/containers.md "$1")
   [ -n "$script" ] || { echo "docs/containers.md has no lines with $1"; return 1; }
-  # The server is beside, in a network of its own; psql is the server's.
+  # The server is in a network of its own; psql runs in its container.
   (cd "$work/clone" && PATH=$(tools/postgres.sh --print "$major")/bin:$PATH DOCKER_RUN_FLAGS='--network embedsidecar-existing_default' \
     SUPERUSER_URL="postgres://postgres:$(cat deploy/secrets/postgres_password)@127.0.0.1:5499/$database" bash -euxo pipefail -c "$script")
 }
@@ -477,7 +478,7 @@ untrusted() {
     --env 'EMBEDSIDECAR_DATABASE_URL=postgres://app@db:5432/mydb?sslmode=verify-full' embedsidecar:core status >"$work/untrusted" 2>&1 && cat "$work/untrusted" && grep -q certificate "$work/untrusted"
 }
 
-# --- packages --------------------------------------------------------------------------------------------------------------------------
+# --- packages ---------------------------------------------------------------------------------------------------------
 
 packages() {
   container=
@@ -510,14 +511,14 @@ packages() {
     rpm --erase embedsidecar-onnx embedsidecar; test ! -e /usr/bin/embedsidecar; test ! -e /usr/lib/embedsidecar; test ! -e /usr/share/embedsidecar'
 }
 
-# --- the other architecture ---------------------------------------------------------------------------------------------------------------
+# --- the other architecture -------------------------------------------------------------------------------------------
 
 arm64() {
   container=
   podman manifest rm embedsidecar:all >/dev/null 2>&1 || true
-  check 'arm64: the lines of docs/containers.md build it, and join both under one name' both
-  check 'arm64: the programs are of it' of_arm64
-  check 'arm64: the kernel is told that qemu runs its programs' emulated
+  check 'arm64: the commands of docs/containers.md build it, and put both under one name' both
+  check 'arm64: the programs are for arm64' of_arm64
+  check 'arm64: qemu is registered with the kernel' emulated
   by_itself 'arm64, emulated: core' core-arm64 256m # qemu wants some for itself
   container=
   check 'arm64, emulated: onnx embeds a text, with the vector that amd64 has' same_vector
@@ -545,7 +546,7 @@ of_arm64() {
     done
   done
 }
-# The kernel is told who runs such programs, as packages of qemu do for good; the test takes it back at its end.
+# Registers qemu with the kernel for programs of the other architecture; the test removes it at the end.
 emulated() {
   if grep -qs enabled "$binfmt/qemu-aarch64"; then return; fi
   tools/need.sh qemu || return 1
@@ -554,8 +555,8 @@ emulated() {
   touch "$work/binfmt"
   printf '%s' ':embedsidecar-aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:/usr/bin/qemu-aarch64-static:F' >"$binfmt/register"
 }
-# The default model takes minutes of an emulated processor: before it is used, the library is proven with products of its size. And the library crashes
-# where the kernel describes a processor that is not the one it runs on.
+# The default model takes minutes on an emulated processor, because the plugin first tests the library with products of
+# its size. The library crashes if the kernel describes another processor than the one it runs on.
 same_vector() {
   go run ./tools/tinymodel "$work/tiny" || return 1
   local image
@@ -572,15 +573,15 @@ print("largest difference", difference)
 assert difference < 1e-6' "$work/onnx-arm64.json" "$work/onnx.json"
 }
 
-# --- two builds of a commit -----------------------------------------------------------------------------------------------------------------
+# --- two builds of a commit -------------------------------------------------------------------------------------------
 
-# Built once more, in another folder, with other permissions, at another time, with no layer and no compiled package of before.
+# The second build is in another folder, with other permissions, at another time, without cached layers and packages.
 reproducible() {
   container=
   (umask 077 && copy_to "$work/again")
   mkdir "$work/tmp"
   local image
-  check 'reproducible: both images once more, without any cache' again
+  check 'reproducible: a second build of both images, without a cache' again
   for image in core onnx; do check "reproducible: $image has the same layers" same_layers "$image"; done
 }
 again() { TMPDIR=$work/tmp IMAGE=embedsidecar-again IMAGE_FLAGS=--no-cache REVISION=${REVISION:-} VERSION=${VERSION:-} "$work/again/tools/image.sh"; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test-torch.sh: runs the sentence-transformers example for plugins in Python through embedsidecar plugins test. Not part of make
-# test: PyTorch, as the package index has it, is 6 GB on disk. Nothing comes from a hub; the plugin is told not to ask one.
+# test-torch.sh: runs embedsidecar plugins test on the sentence-transformers example. It is not part of make test, because
+# PyTorch takes 6 GB of disk. Nothing is downloaded from a hub.
 #
 #   make test-torch
 #   MODEL=/models/mine make test-torch                 another model: a folder of sentence-transformers
@@ -15,7 +15,7 @@ if [ -z "$python" ]; then
   say "installing sentence-transformers into a throw-away folder (minutes)"
   python3 -m venv "$tmp/venv"
   python=$tmp/venv/bin/python3
-  # TMPDIR: what pip unpacks is larger than many a /tmp.
+  # TMPDIR: pip unpacks more than some /tmp can hold.
   TMPDIR=$tmp "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir sentence-transformers==6.2.0 grpcio==1.85.1 \
     protobuf==7.36.2 cryptography==50.0.2 >&2 || die "cannot install, see above" "check the network and pip's settings"
 fi

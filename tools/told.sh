@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# told.sh COMMAND...: runs go test, and when it fails says at its end which tests failed and why, in a few lines each: what the processes
-# of a test logged stands between a failure and the end of a long run.
+# told.sh COMMAND...: runs go test. If it fails, it repeats the failed tests at the end, with a few lines of each, because
+# logs of processes hide them in a long run.
 set -euo pipefail
 
 out=$(mktemp)

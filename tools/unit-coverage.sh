@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# unit-coverage.sh LEAST PACKAGE...: runs the packages' own tests where no PostgreSQL can be found, and prints how many percent of its own
-# statements each reaches. Fails when a test fails, or when a package stays below LEAST.
+# unit-coverage.sh LEAST PACKAGE...: runs the packages' own tests without PostgreSQL, and prints the coverage of each. It
+# fails if a test fails, or if a package is below LEAST percent.
 set -euo pipefail
 least=$1
 shift
 
-# With PGBIN, testenv looks for a server nowhere else: a test that asks for one fails.
+# With PGBIN, testenv looks for a server only there: a test that needs one fails.
 PGBIN=/dev/null EMBEDSIDECAR_TEST_DSN='' EMBEDSIDECAR_TEST_MAJORS='' "${GO:-go}" test -cover "$@" |
   awk -v least="$least" -v packages=$# '
     !match($0, /coverage: [0-9.]+%/) || $1 == "coverage:" { print; next } # what a failed test says

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# venv.sh FOLDER PACKAGE...: makes a Python environment with these packages, unless it is there. Of several that make it at the same
-# time the first does, and the others wait for it. Complete is what holds the file .complete.
+# venv.sh FOLDER PACKAGE...: makes a Python environment with these packages, unless it exists. Concurrent runs wait for the
+# first. The file .complete marks a complete environment.
 . "$(dirname "${BASH_SOURCE[0]}")/fetch-lib.sh"
 
 folder=$1

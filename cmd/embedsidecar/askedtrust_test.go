@@ -42,7 +42,7 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		CREATE OPERATOR public.|+| (FUNCTION = public.trap, RIGHTARG = text);
 		CREATE TYPE public.pair AS (a public.dom);
 		CREATE TYPE public.span AS RANGE (subtype = public.dom);
-		CREATE TABLE odd (id int PRIMARY KEY, body text, tags public.dom[], note public.dom);
+		CREATE TABLE odd (id int PRIMARY KEY, body text, tags public.dom[], note public.dom, ` + longest + ` public.dom[]);
 		CREATE SCHEMA r; CREATE DOMAIN r.body AS public.dom`)
 	s.fails(pool, create(askBodies), "permission denied")
 	s.db.MustExecSuper("GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline, embedsidecar.change_pipeline, embedsidecar.drop_pipeline TO " + tenant)
@@ -100,6 +100,9 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL, false)", "permission denied")
 }
 
+// longest is a name that the server keeps: it cuts a longer one off.
+var longest = strings.Repeat("x", 63)
+
 // overMine requests a pipeline over the table mine.
 func overMine(key, value string) string {
 	return create(`{"name": "mine", "table": "public.mine", "` + key + `": ` + value + `, "into": {"table": "mine_embedding"}}`)
@@ -124,9 +127,15 @@ func refusedOfATenant(database string) map[string][]string {
 		overMine("text", `"('{1}'::r.body[])::text"`):                                     {"names"},
 		overMine("text", `"('{1}'::`+database+`.public.dom[])::text"`):                    {"names"},
 		overMine("columns", `["body"], "ignore": "text || ('{1}'::public.dom[])::text"`):  {"names"},
-		odd(`tags = '{1}'`):                                      {"tags"},
-		odd(`coalesce(r, '(1,a,\"{b}\",c)') IS NULL`):            {"whole row"},
-		odd(`coalesce(U&\"\\0072\", '(1,a,\"{b}\",c)') IS NULL`): {"names"},
+		odd(`tags = '{1}'`):                             {"tags"},
+		odd(longest + `_and_more = '{1}'`):              {"63 bytes"},
+		odd(`\"` + longest + `_and_more\" = '{1}'`):     {"63 bytes"},
+		odd(`ARRAY[note] = '{1}'`):                      {"note"},
+		odd(`width_bucket(note, '{1}') = 1`):            {"note"},
+		odd(`coalesce(array_agg(note), '{1}') IS NULL`): {"note"},
+		odd(`(SELECT ARRAY[x] = '{1}' FROM unnest(ARRAY[U&\"n!006fte\" UESCAPE '!']) AS x)`): {"names"},
+		odd(`coalesce(r, '(1,a,\"{b}\",c)') IS NULL`):                                        {"whole row"},
+		odd(`coalesce(U&\"\\0072\", '(1,a,\"{b}\",c)') IS NULL`):                             {"names"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
 		create(askBodies): {"lacks the rights of the owner of", "docs"},
 		"create_pipeline('" + askBodies + "', dry_run => true)":                                                                                                                             {"lacks the rights of the owner of", "docs"},

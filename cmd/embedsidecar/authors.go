@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 	"github.com/embedsidecar/embedsidecar/plugins/scaffold"
@@ -77,7 +78,7 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	if report.Verdict == conformance.Fail {
-		return fail(exitFailed, fmt.Errorf("%s does not keep the contract", filepath.Base(report.Path)),
+		return problem.New(problem.Failed, fmt.Errorf("%s does not keep the contract", filepath.Base(report.Path)),
 			"docs/plugins.md describes the contract")
 	}
 	return nil
@@ -164,12 +165,12 @@ func (c *pluginsNewCommand) run(_ context.Context, env *environment) error {
 	name := strings.TrimPrefix(env.args[0], "embedsidecar-")
 	project := scaffold.Project{Name: name, Language: c.language, Go: "1.26"}
 	if err := project.From(c.sdk, version); err != nil {
-		return fail(exitUsage, err)
+		return problem.New(problem.Usage, err)
 	}
 	dir := cmp.Or(c.dir, "embedsidecar-"+name)
 	files, err := scaffold.Write(dir, project)
 	if err != nil {
-		return fail(exitUsage, err)
+		return problem.New(problem.Usage, err)
 	}
 	for _, file := range files {
 		if err := env.printf("%s\n", filepath.Join(dir, file)); err != nil {

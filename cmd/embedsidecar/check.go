@@ -25,16 +25,14 @@ func newCheck() *command {
 		reach:     eachDatabase,
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,
-		run:       withPool(checkAll),
+		run: withPool(func(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
+			list, err := preflight.Check(ctx, pool, env.embedders())
+			if list == nil {
+				return err
+			}
+			return errors.Join(showFindings(env, list), preflight.Verdict(list), err)
+		}),
 	}
-}
-
-func checkAll(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
-	list, err := preflight.Check(ctx, pool, env.embedders())
-	if list == nil {
-		return err
-	}
-	return errors.Join(showFindings(env, list), preflight.Verdict(list), err)
 }
 
 func showFindings(env *environment, list []check.Finding) error {
@@ -61,14 +59,10 @@ func showFindings(env *environment, list []check.Finding) error {
 	return nil
 }
 
-// healthcheckCommand probes a sidecar of this machine, for health checks of containers that have no other program for
-// it.
-type healthcheckCommand struct {
-	ready bool // ask /readyz instead of /livez
-}
-
+// newHealthcheck returns the command that probes a sidecar of this machine, for health checks of containers that have
+// no other program for it.
 func newHealthcheck() *command {
-	c := &healthcheckCommand{}
+	ready := false // ask /readyz instead of /livez
 	return &command{
 		name: "healthcheck", group: groupObserve, usage: "ask the sidecar on this machine whether it is alive, or ready",
 		description: "Asks the listener of --ops-listen, on the loopback address if that names all addresses, and gives " +
@@ -76,23 +70,21 @@ func newHealthcheck() *command {
 			"in time, and 6 if nothing listens. For the health check of a container: run and healthcheck both " +
 			"read EMBEDSIDECAR_OPS_LISTEN.",
 		flags: []cli.Flag{
-			own.toggle("ready", &c.ready, "ask whether it is ready; a sidecar that cannot reach its database is alive but not ready"),
+			own.toggle("ready", &ready, "ask whether it is ready; a sidecar that cannot reach its database is alive but not ready"),
 		},
 		settings: []string{config.GroupOps},
 		probe:    true,
-		run:      c.run,
+		run: func(ctx context.Context, env *environment) error {
+			listen := env.config.Ops.Listen
+			answer, err := ops.Ask(ctx, listen, ready)
+			switch {
+			case err != nil && problem.Of(err) == problem.Connect:
+				return problem.New(problem.Connect, err, "run it with the same --ops-listen, or EMBEDSIDECAR_OPS_LISTEN for both; "+
+					env.config.Origin("ops.listen")+" says "+listen)
+			case err != nil:
+				return err
+			}
+			return env.printf("%s", answer)
+		},
 	}
-}
-
-func (c *healthcheckCommand) run(ctx context.Context, env *environment) error {
-	listen := env.config.Ops.Listen
-	answer, err := ops.Ask(ctx, listen, c.ready)
-	switch {
-	case err != nil && problem.Of(err) == problem.Connect:
-		return fail(exitConnect, err, "run it with the same --ops-listen, or EMBEDSIDECAR_OPS_LISTEN for both; "+
-			env.config.Origin("ops.listen")+" says "+listen)
-	case err != nil:
-		return err
-	}
-	return env.printf("%s", answer)
 }

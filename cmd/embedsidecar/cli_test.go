@@ -24,6 +24,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 )
 
@@ -300,7 +301,7 @@ func TestRun_Interrupted(t *testing.T) {
 func TestReport_ErrorsAsJSON(t *testing.T) {
 	cause := &pgconn.PgError{Code: "42501", Message: "permission denied for table docs"}
 	_, _, stderr := call(t, func(context.Context, *environment) error {
-		return fail(exitPermission, fmt.Errorf("read postgres://u:s3cret@h/db: %w", cause), "GRANT SELECT ON docs TO u;")
+		return problem.New(problem.Permission, fmt.Errorf("read postgres://u:s3cret@h/db: %w", cause), "GRANT SELECT ON docs TO u;")
 	}, nil, "status", "-o", "json")
 	var got map[string]map[string]any
 	if err := json.Unmarshal([]byte(stderr), &got); err != nil {

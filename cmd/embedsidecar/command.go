@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
 // The groups of the help text.
@@ -102,13 +103,13 @@ func (c *command) choose(words []string) error {
 		all = append(names, "help")
 	}
 	if len(words) == 0 || words[0] == "" && c.name == "" {
-		return fail(exitUsage, missing, help)
+		return problem.New(problem.Usage, missing, help)
 	}
 	called := func(word string) string { return strings.TrimSpace(c.name + " " + word) }
 	if near := spelling.One(words[0], all); near != "" {
 		known = spelling.Question(called(near))
 	}
-	return fail(exitUsage, fmt.Errorf("unknown command %q", called(words[0])), known)
+	return problem.New(problem.Usage, fmt.Errorf("unknown command %q", called(words[0])), known)
 }
 
 const listHint = "embedsidecar help lists the commands"
@@ -144,16 +145,16 @@ func (c *command) countArgs(args []string) error {
 	case c.maxArgs >= 0 && len(args) > c.maxArgs:
 		extra := args[c.maxArgs]
 		if extra == "true" || extra == "false" {
-			return fail(exitUsage, fmt.Errorf("unexpected argument %q", extra), "switches are written --flag or --flag="+extra)
+			return problem.New(problem.Usage, fmt.Errorf("unexpected argument %q", extra), "switches are written --flag or --flag="+extra)
 		}
 		if c.maxArgs == 0 && c.pipelines {
-			return fail(exitUsage, fmt.Errorf("%s takes no arguments, but there is %q", c.path(), extra),
+			return problem.New(problem.Usage, fmt.Errorf("%s takes no arguments, but there is %q", c.path(), extra),
 				"a list has no blanks, or quotes around it: --columns title,body")
 		}
 		if c.maxArgs == 0 {
 			return misuse("%s takes no arguments, but there is %q", c.path(), extra)
 		}
-		return fail(exitUsage, fmt.Errorf("unexpected argument %q: %s takes %s", extra, c.path(), c.arguments),
+		return problem.New(problem.Usage, fmt.Errorf("unexpected argument %q: %s takes %s", extra, c.path(), c.arguments),
 			"an argument with spaces needs quotes around it")
 	}
 	return nil

@@ -36,9 +36,9 @@ func newConfigInit() *command {
 			}
 			f, err := os.OpenFile(env.args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 			if errors.Is(err, fs.ErrExist) {
-				return fail(exitConflict, err, "name another file, or remove this one first")
+				return problem.New(problem.Conflict, err, "name another file, or remove this one first")
 			} else if err != nil {
-				return fail(exitUsage, err)
+				return problem.New(problem.Usage, err)
 			}
 			_, err = f.WriteString(text)
 			env.say("wrote %s", env.args[0])

@@ -123,7 +123,7 @@ func (e *environment) onlyDatabase(chosen []string) error {
 	if err == nil && slices.Equal(chosen, []string{dsn.Database}) {
 		return nil
 	}
-	return fail(exitUsage, fmt.Errorf("--database %s: one database is configured", strings.Join(chosen, ", ")),
+	return problem.New(problem.Usage, fmt.Errorf("--database %s: one database is configured", strings.Join(chosen, ", ")),
 		"--database-url names it; several are named by databases in the file, or by --database-url given more than once")
 }
 
@@ -136,7 +136,7 @@ func (e *environment) meantDatabases(ctx context.Context, chosen []string, all b
 	switch {
 	case len(chosen) == 0 && !all:
 		_, err := found.Choose("")
-		return nil, nil, fail(exitUsage, errors.New("several databases are configured: choose one with --database NAME"),
+		return nil, nil, problem.New(problem.Usage, errors.New("several databases are configured: choose one with --database NAME"),
 			problem.Hints(err)...)
 	case len(chosen) == 0 && len(found.List) == 0 && found.Failed != nil:
 		return nil, nil, found.Failed

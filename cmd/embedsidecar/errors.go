@@ -29,17 +29,10 @@ const (
 	exitInterrupted = 130 // by a signal
 )
 
-func fail(status int, err error, hints ...string) error {
-	for class, ends := range statuses {
-		if ends == status {
-			return problem.New(class, err, hints...)
-		}
-	}
-	return err
-}
-
 // misuse is the error of a mistake on the command line.
-func misuse(format string, args ...any) error { return fail(exitUsage, fmt.Errorf(format, args...)) }
+func misuse(format string, args ...any) error {
+	return problem.New(problem.Usage, fmt.Errorf(format, args...))
+}
 
 // errTimedOut is the cause of a context that --timeout ended.
 var errTimedOut = errors.New("--timeout is over")
@@ -92,7 +85,7 @@ func explainCode(w io.Writer, asJSON bool, text string) error {
 	entry, known := code.Find(text)
 	switch {
 	case !known:
-		return fail(exitNoMatch, fmt.Errorf("there is no code %q", text), "docs/errors.md lists them all")
+		return problem.New(problem.NoMatch, fmt.Errorf("there is no code %q", text), "docs/errors.md lists them all")
 	case asJSON:
 		return output.Encoder(w).Encode(entry)
 	}

@@ -14,11 +14,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 )
 
-// explainCommand explains the state of rows.
-type explainCommand struct{ text, tokens bool }
-
 func newExplain() *command {
-	c := &explainCommand{}
+	text, tokens := false, false
 	return &command{
 		name: "explain", group: groupObserve, usage: "explain the state of a row, from its change to its vector",
 		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
@@ -27,32 +24,31 @@ func newExplain() *command {
 			"and changes nothing. Shows no text of the row without --text. Keys are written as tasks list, " +
 			"search and verify print them. For a row that a search does not find.",
 		flags: []cli.Flag{
-			own.toggle("text", &c.text, "also show the text of the row"),
-			own.toggle("tokens", &c.tokens,
+			own.toggle("text", &text, "also show the text of the row"),
+			own.toggle("tokens", &tokens,
 				"start the pipeline's model, and print how many tokens the text has and whether some are cut off"),
 		},
-		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: withPool(c.run),
+		settings: []string{config.GroupDatabase, config.GroupEmbedding},
+		run: withPool(func(ctx context.Context, env *environment, pool *pgxpool.Pool) (err error) {
+			o := explain.Options{Text: text, Redact: env.redact.Text}
+			if tokens {
+				plugins := embedders.New(env.embedders())
+				defer func() { err = errors.Join(err, plugins.Close()) }()
+				o.Count = plugins.CountTokens
+			}
+			list, err := explain.Read(ctx, pool, env.args[0], env.args[1:], o)
+			if err != nil {
+				return err
+			}
+			if err := showStories(env, list); err != nil {
+				return err
+			}
+			return explain.Unknown(list)
+		}),
 	}
 }
 
-func (c *explainCommand) run(ctx context.Context, env *environment, pool *pgxpool.Pool) (err error) {
-	o := explain.Options{Text: c.text, Redact: env.redact.Text}
-	if c.tokens {
-		plugins := embedders.New(env.embedders())
-		defer func() { err = errors.Join(err, plugins.Close()) }()
-		o.Count = plugins.CountTokens
-	}
-	list, err := explain.Read(ctx, pool, env.args[0], env.args[1:], o)
-	if err != nil {
-		return err
-	}
-	if err := c.show(env, list); err != nil {
-		return err
-	}
-	return explain.Unknown(list)
-}
-
-func (c *explainCommand) show(env *environment, list []explain.Story) error {
+func showStories(env *environment, list []explain.Story) error {
 	if !env.out.ForPeople() {
 		columns := []string{"pipeline", "key", "verdict", "sentence", "hints"}
 		return output.List(env.out, "rows", list, columns, func(s *explain.Story) []any {

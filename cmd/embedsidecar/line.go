@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
 // line is a parsed command line. The parser of the library would stop at the first argument, take the flags behind it
@@ -80,12 +81,12 @@ func apart(args []string, flags map[string]*known) (l line, err error) {
 func unknownFlag(name string, flags map[string]*known) error {
 	err := misuse("unknown flag %s", dashed(name))
 	if hint := ofFile(name); hint != "" {
-		return fail(exitUsage, err, hint)
+		return problem.New(problem.Usage, err, hint)
 	}
 	if near := spelling.One(name, slices.Sorted(maps.Keys(flags))); near != "" {
-		return fail(exitUsage, err, spelling.Question(dashed(near)))
+		return problem.New(problem.Usage, err, spelling.Question(dashed(near)))
 	}
-	return fail(exitUsage, err, "embedsidecar help COMMAND lists the flags; an argument that begins with a dash goes behind --")
+	return problem.New(problem.Usage, err, "embedsidecar help COMMAND lists the flags; an argument that begins with a dash goes behind --")
 }
 
 // ofFile returns a hint about a setting that has no flag; "": not a setting.
@@ -141,7 +142,7 @@ func foreignFlag(name string, c *command, owners []*command) error {
 		paths := lists.Map(owners, func(owner *command) string { return owner.path() })
 		hint = "it belongs to " + strings.Join(paths, ", ")
 	}
-	return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), c.path()), hint)
+	return problem.New(problem.Usage, fmt.Errorf("%s is no flag of %s", dashed(name), c.path()), hint)
 }
 
 // badValue returns the error for a value that a flag does not accept.

@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -121,7 +122,7 @@ func (c *modelCompare) run(ctx context.Context, env *environment) error {
 		if c.queries != "-" {
 			file, err := os.Open(c.queries)
 			if err != nil {
-				return fail(exitUsage, err)
+				return problem.New(problem.Usage, err)
 			}
 			defer func() { _ = file.Close() }() // it was only read
 			from = file

@@ -337,7 +337,7 @@ func TestP3_TheModelIsChangedByTheConfiguration(t *testing.T) {
 		stdout, _ := s.run(0, "plan", "--config", later)
 		s.has(stdout, `docs_embedding__next`, "20 texts")
 		stdout, _ = s.run(0, "check", "--config", later)
-		s.has(stdout, `configured with model "fake-dims12", new to it`, `model "fake" serves until`, "embedsidecar apply")
+		s.has(stdout, `configured with model "fake-dims12", whose`, `model "fake" stays live until`, "embedsidecar apply")
 		s.rewrite(file, next)
 		s.holdsTitles("docs_embedding__next", 12)
 		s.holdsTitles("docs_embedding", 8)

@@ -66,36 +66,34 @@ func newModelsShow() *command {
 			"bits: the mean and the smallest cosine of some texts (for a sparse model, the inner product divided by the square of the longer one's " +
 			"length). For checking pooling, prefixes and limits before a backfill.",
 		settings: []string{config.GroupEmbedding},
-		run:      showModel,
+		run: func(ctx context.Context, env *environment) error {
+			shown, err := env.models().Show(ctx, env.model())
+			if err != nil {
+				return err
+			}
+			return env.out.Show(shown, func() output.Table {
+				t := output.Table{Columns: []string{"setting", "value"}, Rows: [][]any{
+					{"name", shown.Name},
+					{"path", shown.Path},
+					{"type", shown.Type},
+					{"tokenizer", shown.Tokenizer},
+					{"dims", shown.VectorDims},
+					{"max tokens", shown.MaxTokens},
+					{"size", humanize.IBytes(uint64(max(shown.Bytes, 0)))},
+					{"sha256 of weights", shown.SHA256},
+					{"fingerprint", shown.Fingerprint},
+					{"deterministic", yesNo(shown.Deterministic)},
+				}}
+				for _, s := range shown.Settings {
+					t.Rows = append(t.Rows, []any{s.Name, settingWords(s)})
+				}
+				if shown.Int8Likeness != nil {
+					t.Rows = append(t.Rows, []any{"int8 beside fp32", shown.Int8Likeness})
+				}
+				return t
+			})
+		},
 	}
-}
-
-func showModel(ctx context.Context, env *environment) error {
-	shown, err := env.models().Show(ctx, env.model())
-	if err != nil {
-		return err
-	}
-	return env.out.Show(shown, func() output.Table {
-		t := output.Table{Columns: []string{"setting", "value"}, Rows: [][]any{
-			{"name", shown.Name},
-			{"path", shown.Path},
-			{"type", shown.Type},
-			{"tokenizer", shown.Tokenizer},
-			{"dims", shown.VectorDims},
-			{"max tokens", shown.MaxTokens},
-			{"size", humanize.IBytes(uint64(max(shown.Bytes, 0)))},
-			{"sha256 of weights", shown.SHA256},
-			{"fingerprint", shown.Fingerprint},
-			{"deterministic", yesNo(shown.Deterministic)},
-		}}
-		for _, s := range shown.Settings {
-			t.Rows = append(t.Rows, []any{s.Name, settingWords(s)})
-		}
-		if shown.Int8Likeness != nil {
-			t.Rows = append(t.Rows, []any{"int8 beside fp32", shown.Int8Likeness})
-		}
-		return t
-	})
 }
 
 func newModelsVerify() *command {
@@ -105,20 +103,18 @@ func newModelsVerify() *command {
 		description: "Reads every file of the model, or of all models that can be named. Ends with status 4 if one is " +
 			"missing, damaged or not listed. For checking a copied folder.",
 		settings: []string{config.GroupEmbedding},
-		run:      verifyModels,
+		run: func(ctx context.Context, env *environment) error {
+			list, err := env.models().Verify(ctx, env.args)
+			if list == nil {
+				return err
+			}
+			return cmp.Or(env.out.Show(list, func() output.Table {
+				return output.Rows(list, []string{"model", "ok", "problems"}, func(v *folders.Verified) []any {
+					return []any{v.Path, yesNo(v.OK), strings.Join(v.Problems, "; ")}
+				})
+			}), err)
+		},
 	}
-}
-
-func verifyModels(ctx context.Context, env *environment) error {
-	list, err := env.models().Verify(ctx, env.args)
-	if list == nil {
-		return err
-	}
-	return cmp.Or(env.out.Show(list, func() output.Table {
-		return output.Rows(list, []string{"model", "ok", "problems"}, func(v *folders.Verified) []any {
-			return []any{v.Path, yesNo(v.OK), strings.Join(v.Problems, "; ")}
-		})
-	}), err)
 }
 
 func newModelsImport() *command {

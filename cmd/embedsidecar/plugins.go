@@ -22,19 +22,18 @@ func newPluginsList() *command {
 		description: "Lists the plugins of the configuration file and of the catalog, and the programs in the folder of " +
 			"plugins. STATE says whether the file is the pinned one; RUNNING counts the processes in the " +
 			"sidecars of this user on this machine. For finding out what runs.",
-		settings: []string{config.GroupEmbedding}, run: listPlugins,
+		settings: []string{config.GroupEmbedding},
+		run: func(ctx context.Context, env *environment) error {
+			list, err := env.plugins().List(ctx)
+			if err != nil {
+				return err
+			}
+			columns := []string{"plugin", "version", "pinned", "state", ">running", "circuit", "path"}
+			return output.List(env.out, "plugins", list, columns, func(k *registry.Known) []any {
+				return []any{k.Plugin, k.Version, k.Pinned, k.State, k.Running, k.Circuit, k.Path}
+			})
+		},
 	}
-}
-
-func listPlugins(ctx context.Context, env *environment) error {
-	list, err := env.plugins().List(ctx)
-	if err != nil {
-		return err
-	}
-	columns := []string{"plugin", "version", "pinned", "state", ">running", "circuit", "path"}
-	return output.List(env.out, "plugins", list, columns, func(k *registry.Known) []any {
-		return []any{k.Plugin, k.Version, k.Pinned, k.State, k.Running, k.Circuit, k.Path}
-	})
 }
 
 func newPluginsInfo() *command {
@@ -43,22 +42,21 @@ func newPluginsInfo() *command {
 		arguments: "PLUGIN [MODEL]", minArgs: 1, maxArgs: 2,
 		description: "PLUGIN is a name or the path of a program. Without MODEL it is the model that a pipeline would get, " +
 			"or the plugin's only one. For trying a plugin without a database.",
-		settings: []string{config.GroupEmbedding}, run: pluginInfo,
+		settings: []string{config.GroupEmbedding},
+		run: func(ctx context.Context, env *environment) error {
+			model := ""
+			if len(env.args) > 1 {
+				model = env.args[1]
+			}
+			d, err := env.plugins().Info(ctx, env.args[0], model)
+			if err != nil {
+				return err
+			}
+			return env.out.Show(d, func() output.Table {
+				return output.Table{Columns: []string{"property", "value"}, Rows: d.Properties()}
+			})
+		},
 	}
-}
-
-func pluginInfo(ctx context.Context, env *environment) error {
-	model := ""
-	if len(env.args) > 1 {
-		model = env.args[1]
-	}
-	d, err := env.plugins().Info(ctx, env.args[0], model)
-	if err != nil {
-		return err
-	}
-	return env.out.Show(d, func() output.Table {
-		return output.Table{Columns: []string{"property", "value"}, Rows: d.Properties()}
-	})
 }
 
 func newPluginsRegister() *command {
@@ -112,17 +110,16 @@ func newPluginsRemove() *command {
 		arguments: "PLUGIN...", minArgs: 1, maxArgs: -1,
 		description: "Running sidecars use it until plugins reload or their end. Ends with status 9 if the catalog does " +
 			"not have it. For plugins that are no longer used.",
-		settings: []string{config.GroupEmbedding}, acts: true, run: removePlugins,
+		settings: []string{config.GroupEmbedding}, acts: true,
+		run: func(_ context.Context, env *environment) error {
+			list, err := env.plugins().Remove(env.args, env.dryRun)
+			if list == nil {
+				return err
+			}
+			return errors.Join(output.List(env.out, "plugins", list, []string{"plugin", "result"},
+				func(r *registry.Removed) []any { return []any{r.Plugin, r.Result} }), err)
+		},
 	}
-}
-
-func removePlugins(_ context.Context, env *environment) error {
-	list, err := env.plugins().Remove(env.args, env.dryRun)
-	if list == nil {
-		return err
-	}
-	return errors.Join(output.List(env.out, "plugins", list, []string{"plugin", "result"},
-		func(r *registry.Removed) []any { return []any{r.Plugin, r.Result} }), err)
 }
 
 func newPluginsReload() *command {
@@ -135,7 +132,21 @@ func newPluginsReload() *command {
 			"changes and the reason is printed. Reaches the sidecars of this user on this machine; if a database " +
 			"is named, only those that work for it. Others reload at SIGHUP. For a new build of a plugin, or a " +
 			"new copy of a model.",
-		settings: []string{config.GroupDatabase, config.GroupEmbedding, config.GroupOps}, run: reloadPlugins,
+		settings: []string{config.GroupDatabase, config.GroupEmbedding, config.GroupOps},
+		run: func(ctx context.Context, env *environment) error {
+			which, err := env.which(ctx)
+			if err != nil {
+				return err
+			}
+			list, err := env.plugins().Reload(ctx, env.args, which)
+			if list == nil {
+				return err
+			}
+			columns := []string{"sidecar", ">pid", "plugin", "model", "result"}
+			return errors.Join(output.List(env.out, "plugins", list, columns, func(r *registry.Reloaded) []any {
+				return []any{r.Sidecar, r.Pid, r.Plugin, r.Model, r.Result}
+			}), err)
+		},
 		reach: allDatabases,
 	}
 }
@@ -149,21 +160,6 @@ func (e *environment) which(ctx context.Context) (which string, err error) {
 	return which, err
 }
 
-func reloadPlugins(ctx context.Context, env *environment) error {
-	which, err := env.which(ctx)
-	if err != nil {
-		return err
-	}
-	list, err := env.plugins().Reload(ctx, env.args, which)
-	if list == nil {
-		return err
-	}
-	columns := []string{"sidecar", ">pid", "plugin", "model", "result"}
-	return errors.Join(output.List(env.out, "plugins", list, columns, func(r *registry.Reloaded) []any {
-		return []any{r.Sidecar, r.Pid, r.Plugin, r.Model, r.Result}
-	}), err)
-}
-
 func newPluginsVerify() *command {
 	return &command{
 		name: "verify", group: groupPlugins,
@@ -171,20 +167,19 @@ func newPluginsVerify() *command {
 		maxArgs: -1,
 		description: "Without a name it checks every pinned plugin. Changes nothing. Ends with status 4 if something is " +
 			"wrong. For a plugin that is down.",
-		settings: []string{config.GroupEmbedding}, run: verifyPlugins,
+		settings: []string{config.GroupEmbedding},
+		run: func(ctx context.Context, env *environment) error {
+			list, err := env.plugins().Verify(ctx, env.args)
+			if list == nil {
+				return err
+			}
+			if len(list) == 0 {
+				env.say("no plugin is pinned: embedsidecar plugins register FILE")
+			}
+			columns := []string{"plugin", "result", "detail"}
+			return errors.Join(output.List(env.out, "plugins", list, columns, func(v *registry.Verdict) []any {
+				return []any{v.Plugin, v.Result, v.Detail}
+			}), err)
+		},
 	}
-}
-
-func verifyPlugins(ctx context.Context, env *environment) error {
-	list, err := env.plugins().Verify(ctx, env.args)
-	if list == nil {
-		return err
-	}
-	if len(list) == 0 {
-		env.say("no plugin is pinned: embedsidecar plugins register FILE")
-	}
-	columns := []string{"plugin", "result", "detail"}
-	return errors.Join(output.List(env.out, "plugins", list, columns, func(v *registry.Verdict) []any {
-		return []any{v.Plugin, v.Result, v.Detail}
-	}), err)
 }

@@ -184,7 +184,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errTimedOut) && (errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, errTimedOut)) {
-			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.path(), cc.Duration("timeout"), err),
+			return problem.New(problem.Timeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.path(), cc.Duration("timeout"), err),
 				problem.Hints(err)...)
 		}
 		return err
@@ -237,4 +237,19 @@ func (p *program) perDatabase(ctx context.Context, cc *cli.Context, env *environ
 		return misuse("%s is about one database at a time, and %d are meant: --database NAME", c.path(), len(list))
 	}
 	return errors.Join(env.eachOf(ctx, list, c.run), failed)
+}
+
+const (
+	// memoryShare is the share of the control group's memory that Go's memory limit gets. The rest is for plugins in the
+	// same group, and for memory that Go does not count.
+	memoryShare = 0.7
+	// leastMemory is the minimum limit: with less, Go would only collect garbage.
+	leastMemory = 40 << 20
+)
+
+// limitMemory sets Go's memory limit below the limit of the control group. It does not override GOMEMLIMIT.
+func limitMemory(group memlimit.Provider, log *slog.Logger) {
+	limit, err := memlimit.Set(memlimit.WithProvider(group), memlimit.WithRatio(memoryShare),
+		memlimit.WithMin(leastMemory))
+	log.Debug("limit of memory", "bytes", limit, "error", err) // there is no limit without control groups
 }

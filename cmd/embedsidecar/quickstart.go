@@ -107,13 +107,12 @@ func quickstartFlags(args []string, given map[string][]string) {
 
 func (e *environment) quickstart(ctx context.Context, o quickstart.Options) error {
 	f, is := e.stdin.(*os.File)
-	person := &quickstart.Person{In: e.stdin, Out: e.stderr, Answers: is && output.IsTerminal(f), Yes: e.yes}
+	o.Person = &quickstart.Person{In: e.stdin, Out: e.stderr, Answers: is && output.IsTerminal(f), Yes: e.yes}
 	o.Config, o.Log, o.Redact, o.DryRun, o.Node = e.config, e.log, e.redact.Text, e.dryRun, e.node()
-	o.Say, o.Steps, o.Lines, o.Prompt = e.say, e.tellSteps, person.Lines, person.Prompt
-	o.Agree, o.Ask, o.Whole = person.Agree, person.Ask, !person.Answers
+	o.Say, o.Steps = e.say, e.tellSteps
 	o.Show = func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, &search.Request{}) }
 	o.Waiting, o.Every = e.tellLine()
-	o.Program, o.Wait = called(), person.Answers && !e.yes && !e.dryRun
+	o.Program, o.Wait = called(), o.Answers && !e.yes && !e.dryRun
 	err := quickstart.Run(ctx, o)
 	if exitCode(ctx, err) == exitInterrupted { // quickstart has already reported the interrupt
 		return &child.EndedError{Status: exitInterrupted, What: "interrupted"}

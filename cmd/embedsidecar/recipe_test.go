@@ -59,7 +59,10 @@ func TestP3_AnotherTextIsMadeBesideTheOldOne(t *testing.T) {
 			stdout, _ := s.run(0, "plan", "--config", later)
 			s.has(stdout, "__next", "40 texts")
 			stdout, _ = s.run(0, "check", "--config", later)
-			s.has(stdout, "configured with another text, chunking or type, new to it", "what is set up serves until", "embedsidecar apply")
+			s.has(
+				stdout, "configured with another text, chunking or type, whose", "what is set up stays live until",
+				"embedsidecar apply",
+			)
 			s.rewrite(file, after)
 			s.texts(c.next, text)
 			s.texts(c.live, old)

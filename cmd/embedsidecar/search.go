@@ -155,7 +155,7 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 // bySQL searches with the SQL functions for applications, for roles that may not read the tables.
 func (c *searchCommand) bySQL(ctx context.Context, env *environment, request search.Request, refused error) error {
 	if c.key != "" || c.explain || request.Hybrid {
-		return fail(exitPermission, refused, append(problem.Hints(refused), "a member of embedsidecar_searcher searches "+
+		return problem.New(problem.Permission, refused, append(problem.Hints(refused), "a member of embedsidecar_searcher searches "+
 			"without --like, --hybrid and --explain: the first is embedsidecar.neighbours in SQL, and all three are there for "+
 			"the owner of the tables and, but for --explain, over HTTP")...)
 	}

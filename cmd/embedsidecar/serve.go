@@ -30,21 +30,19 @@ func newServe() *command {
 		},
 		daemon:  true,
 		endless: true,
-		run:     runServe,
+		run: func(ctx context.Context, env *environment) error {
+			n := app.NewServer(env.node(), env.config.NamesDatabase(env.environ))
+			defer env.supervise(ctx, n)()
+			return n.Serve(ctx, cmp.Or(env.config.Queries.Listen, serveListen))
+		},
 	}
-}
-
-func runServe(ctx context.Context, env *environment) error {
-	n := app.NewServer(env.node(), env.config.NamesDatabase(env.environ))
-	defer env.supervise(ctx, n)()
-	return n.Serve(ctx, cmp.Or(env.config.Queries.Listen, serveListen))
 }
 
 // dashboardListen is the default address of dashboard: a free port.
 const dashboardListen = "127.0.0.1:0"
 
 func newDashboard() *command {
-	c := &dashboardCommand{}
+	readOnly, rowText := false, false
 	return &command{
 		name: "dashboard", group: groupObserve, usage: "serve the dashboard on this machine and print its address",
 		description: "Listens on a loopback address, at a free port unless --admin-listen names one. The printed address " +
@@ -52,29 +50,24 @@ func newDashboard() *command {
 			"For one person; for a team, use run --admin-listen with tokens.",
 		settings: []string{config.GroupDatabase, config.GroupEmbedding, config.GroupAdmin},
 		flags: []cli.Flag{
-			own.toggle("read-only", &c.readOnly, "offer no action"),
-			own.toggle("row-text", &c.rowText, "show texts of rows on request"),
+			own.toggle("read-only", &readOnly, "offer no action"),
+			own.toggle("row-text", &rowText, "show texts of rows on request"),
 		},
 		endless: true,
-		run:     c.run,
+		run: func(ctx context.Context, env *environment) error {
+			admin := &env.config.Admin
+			admin.ReadOnly, admin.ShowRowText = admin.ReadOnly || readOnly, admin.ShowRowText || rowText
+			name := "you"
+			if u, err := user.Current(); err == nil && u.Username != "" {
+				name = u.Username
+			}
+			n := app.NewDashboard(env.node())
+			return n.Dashboard(ctx, cmp.Or(env.config.Admin.Listen, dashboardListen), name, func(url string) error {
+				env.say("open this in a browser; interrupt to end")
+				return env.printf("%s\n", url)
+			})
+		},
 	}
-}
-
-// dashboardCommand serves the dashboard to anyone with its URL.
-type dashboardCommand struct{ readOnly, rowText bool }
-
-func (c *dashboardCommand) run(ctx context.Context, env *environment) error {
-	admin := &env.config.Admin
-	admin.ReadOnly, admin.ShowRowText = admin.ReadOnly || c.readOnly, admin.ShowRowText || c.rowText
-	name := "you"
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		name = u.Username
-	}
-	n := app.NewDashboard(env.node())
-	return n.Dashboard(ctx, cmp.Or(env.config.Admin.Listen, dashboardListen), name, func(url string) error {
-		env.say("open this in a browser; interrupt to end")
-		return env.printf("%s\n", url)
-	})
 }
 
 func newMCP() *command {
@@ -85,20 +78,19 @@ func newMCP() *command {
 			"all. They only read, with the privileges of the connection, and see what a query over HTTP would. An " +
 			"agent's program starts this command by itself. Over HTTP the same tools are at /mcp of run --http and " +
 			"serve, with a token. For agents on this machine.",
-		settings: []string{config.GroupDatabase, config.GroupEmbedding}, endless: true, run: runMCP,
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, endless: true,
+		run: func(ctx context.Context, env *environment) error {
+			if len(env.args) > 0 { // report unknown names before the agent asks
+				if err := env.connected(ctx, func(pool *pgxpool.Pool) error {
+					_, err := lookup.Chosen(ctx, pool, env.args)
+					return err
+				}); err != nil {
+					return err
+				}
+			}
+			return app.NewServer(env.node(), true).Talk(ctx, env.args, io.NopCloser(env.stdin), writeCloser{env.stdout})
+		},
 	}
-}
-
-func runMCP(ctx context.Context, env *environment) error {
-	if len(env.args) > 0 { // report unknown names before the agent asks
-		if err := env.connected(ctx, func(pool *pgxpool.Pool) error {
-			_, err := lookup.Chosen(ctx, pool, env.args)
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	return app.NewServer(env.node(), true).Talk(ctx, env.args, io.NopCloser(env.stdin), writeCloser{env.stdout})
 }
 
 // writeCloser adds a Close that does nothing to standard output.

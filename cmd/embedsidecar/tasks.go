@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -45,7 +46,7 @@ func (f *taskFilter) checked() (report.TaskFilter, error) {
 	f.States, f.Keys = f.states.Value(), f.keys.Value()
 	for _, state := range f.States {
 		if !slices.Contains(report.TaskStates, state) {
-			return f.TaskFilter, fail(exitUsage, fmt.Errorf("--state: there is no state %q", state),
+			return f.TaskFilter, problem.New(problem.Usage, fmt.Errorf("--state: there is no state %q", state),
 				spelling.DidYouMean(state, report.TaskStates)...)
 		}
 	}
@@ -163,11 +164,8 @@ func (c *tasksCommand) read(ctx context.Context, env *environment,
 	return do(a, f)
 }
 
-// auditCommand lists the actions of users.
-type auditCommand struct{ limit int }
-
 func newAudit() *command {
-	c := &auditCommand{limit: 100}
+	limit := 100
 	return &command{
 		name: "audit", group: groupObserve, usage: "show who did what, and to how many rows",
 		arguments: "[PIPELINE...]", maxArgs: -1,
@@ -175,34 +173,33 @@ func newAudit() *command {
 			"change: while one is under way, result is its stage. The newest 100,000 of each role are kept for 400 " +
 			"days, and the sidecar writes each to its log. A dry run leaves no entry. For teams.",
 		flags: []cli.Flag{
-			own.number("limit", &c.limit, "`N` most entries to print"),
+			own.number("limit", &limit, "`N` most entries to print"),
 		},
-		settings: databaseGroups, run: c.run, reach: eachDatabase,
+		settings: databaseGroups, reach: eachDatabase,
+		run: func(ctx context.Context, env *environment) error {
+			if limit <= 0 {
+				return misuse("--limit: expected a number above 0")
+			}
+			a, done, err := env.actor(ctx)
+			if err != nil {
+				return err
+			}
+			defer done()
+			list, err := a.Audit(ctx, env.args, math.MaxInt64, limit)
+			if err != nil {
+				return err
+			}
+			columns := []string{"at", "role", "by", "from", "application", "action", "pipeline", "result", ">rows", ">took"}
+			return output.List(env.out, "actions", list, columns, func(e *report.Action) []any {
+				took := ""
+				if e.FinishedAt != nil {
+					took = wording.Age(e.FinishedAt.Sub(e.At).Seconds())
+				}
+				return []any{
+					moment(&e.At), e.Role, e.SaidBy, e.Address, e.Application, e.Action,
+					cmp.Or(e.Pipeline, everyPipeline), e.Result, e.Changed, took,
+				}
+			})
+		},
 	}
-}
-
-func (c *auditCommand) run(ctx context.Context, env *environment) error {
-	if c.limit <= 0 {
-		return misuse("--limit: expected a number above 0")
-	}
-	a, done, err := env.actor(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	list, err := a.Audit(ctx, env.args, math.MaxInt64, c.limit)
-	if err != nil {
-		return err
-	}
-	columns := []string{"at", "role", "by", "from", "application", "action", "pipeline", "result", ">rows", ">took"}
-	return output.List(env.out, "actions", list, columns, func(e *report.Action) []any {
-		took := ""
-		if e.FinishedAt != nil {
-			took = wording.Age(e.FinishedAt.Sub(e.At).Seconds())
-		}
-		return []any{
-			moment(&e.At), e.Role, e.SaidBy, e.Address, e.Application, e.Action,
-			cmp.Or(e.Pipeline, everyPipeline), e.Result, e.Changed, took,
-		}
-	})
 }

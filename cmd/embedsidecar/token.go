@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
 // onTokens returns the run function of a token command, which gets the path of the tokens file.
@@ -23,7 +24,7 @@ func onTokens(run func(env *environment, path string) error) func(context.Contex
 		if path := env.config.Queries.TokensFile; path != "" {
 			return run(env, path)
 		}
-		return fail(exitUsage, errors.New("which file? no tokens file was named"),
+		return problem.New(problem.Usage, errors.New("which file? no tokens file was named"),
 			"--tokens-file FILE, EMBEDSIDECAR_TOKENS_FILE, or auth.tokens_file in the configuration")
 	}
 }
@@ -113,11 +114,11 @@ func newTokenCreate() *command {
 			secret, about, err := gate.CreateToken(path, env.args[0], grant)
 			switch {
 			case errors.Is(err, gate.ErrTokenName):
-				return fail(exitConflict, fmt.Errorf("%s: %w: %q", path, err, env.args[0]),
+				return problem.New(problem.Conflict, fmt.Errorf("%s: %w: %q", path, err, env.args[0]),
 					"embedsidecar token revoke removes it",
 					"choose another name: two tokens may be valid while you replace one")
 			case err != nil:
-				return fail(exitUsage, err)
+				return problem.New(problem.Usage, err)
 			}
 			if env.out.ForPeople() {
 				until := ""
@@ -170,7 +171,7 @@ func newTokenRevoke() *command {
 				return tokenFailure(err)
 			}
 			if revoked == 0 {
-				return fail(exitNoMatch, fmt.Errorf("%s holds no token %q", path, env.args[0]),
+				return problem.New(problem.NoMatch, fmt.Errorf("%s holds no token %q", path, env.args[0]),
 					"embedsidecar token list shows those there are")
 			}
 			env.say("%s revoked", wording.Count(int64(revoked), "token"))
@@ -182,7 +183,7 @@ func newTokenRevoke() *command {
 // tokenFailure adds the exit status to an error of the tokens file.
 func tokenFailure(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fail(exitUsage, err, "embedsidecar token create makes it")
+		return problem.New(problem.Usage, err, "embedsidecar token create makes it")
 	}
-	return fail(exitUsage, err)
+	return problem.New(problem.Usage, err)
 }

@@ -12,13 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
-// uninstallCommand removes what init made.
-type uninstallCommand struct {
-	dropEmbeddings bool // remove the vectors, too
-}
-
 func newUninstall() *command {
-	c := &uninstallCommand{}
+	dropEmbeddings := false // remove the vectors, too
 	return &command{
 		name: "uninstall", group: groupAdmin,
 		usage:     "remove slot, publication and schema, or one pipeline; vectors stay by default",
@@ -26,28 +21,26 @@ func newUninstall() *command {
 		description: "Prints the SQL that it would run; --yes runs it. With the name of a pipeline, only that pipeline is " +
 			"removed. For leaving, and for pipelines that are no longer used.",
 		flags: []cli.Flag{
-			own.toggle("drop-embeddings", &c.dropEmbeddings,
+			own.toggle("drop-embeddings", &dropEmbeddings,
 				"remove embedding tables and columns that init made, with all vectors in them, and those that an earlier uninstall left"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, // batch jobs are cancelled with their models
 		acts:     true,
-		run:      c.run,
+		run: func(ctx context.Context, env *environment) error {
+			o := app.TakeAwayOptions{All: len(env.args) == 0, Embeddings: dropEmbeddings, DryRun: !env.yes}
+			if !o.All {
+				o.Pipeline = env.args[0]
+			}
+			done, err := app.TakeAway(ctx, env.node(), o, func(what string) { env.say("%s", what) })
+			if done == nil {
+				return err
+			}
+			return errors.Join(showRemoved(env, done, o.DryRun), err)
+		},
 	}
 }
 
-func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
-	o := app.TakeAwayOptions{All: len(env.args) == 0, Embeddings: c.dropEmbeddings, DryRun: !env.yes}
-	if !o.All {
-		o.Pipeline = env.args[0]
-	}
-	done, err := app.TakeAway(ctx, env.node(), o, func(what string) { env.say("%s", what) })
-	if done == nil {
-		return err
-	}
-	return errors.Join(c.show(env, done, o.DryRun), err)
-}
-
-func (c *uninstallCommand) show(env *environment, done []string, dry bool) error {
+func showRemoved(env *environment, done []string, dry bool) error {
 	if !env.out.ForPeople() {
 		type answer struct {
 			DryRun bool     `json:"dry_run"`

@@ -13,11 +13,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 )
 
-// verifyCommand checks that vectors match the texts of their rows.
-type verifyCommand struct{ o verbs.VerifyOptions }
-
 func newVerify() *command {
-	c := &verifyCommand{}
+	var o verbs.VerifyOptions
 	return &command{
 		name: "verify", group: groupObserve, usage: "prove that every vector is that of its row's text",
 		arguments: "[PIPELINE...]", maxArgs: -1,
@@ -27,38 +24,36 @@ func newVerify() *command {
 			"findings are queued for running sidecars, and only what they cannot repair counts; embedsidecar " +
 			"wait --caught-up waits for them. For proof after an incident or a roll-out.",
 		flags: []cli.Flag{
-			own.number("deep", &c.o.Deep, "`N` rows of each pipeline to embed again and compare", "0"),
-			own.toggle("repair", &c.o.Repair,
+			own.number("deep", &o.Deep, "`N` rows of each pipeline to embed again and compare", "0"),
+			own.toggle("repair", &o.Repair,
 				"queue the findings: rows to re-check, orphaned vectors to remove, and vectors that differ to compute again"),
 		},
 		reach:    eachDatabase,
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
-		run:      c.run,
+		run: func(ctx context.Context, env *environment) (err error) {
+			if o.Deep < 0 {
+				return misuse("--deep: expected a number that is not negative, not %d", o.Deep)
+			}
+			a, done, err := env.actor(ctx)
+			if err != nil {
+				return err
+			}
+			defer done()
+			o.Plugins, o.Log = embedders.New(env.embedders()), env.log
+			defer func() { err = errors.Join(err, o.Plugins.Close()) }()
+			list, err := a.Verify(ctx, env.args, o)
+			if err != nil {
+				return err
+			}
+			if err := showVerified(env, list); err != nil {
+				return err
+			}
+			return verbs.Bad(list)
+		},
 	}
 }
 
-func (c *verifyCommand) run(ctx context.Context, env *environment) (err error) {
-	if c.o.Deep < 0 {
-		return misuse("--deep: expected a number that is not negative, not %d", c.o.Deep)
-	}
-	a, done, err := env.actor(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	c.o.Plugins, c.o.Log = embedders.New(env.embedders()), env.log
-	defer func() { err = errors.Join(err, c.o.Plugins.Close()) }()
-	list, err := a.Verify(ctx, env.args, c.o)
-	if err != nil {
-		return err
-	}
-	if err := c.show(env, list); err != nil {
-		return err
-	}
-	return verbs.Bad(list)
-}
-
-func (c *verifyCommand) show(env *environment, list []verbs.Verified) error {
+func showVerified(env *environment, list []verbs.Verified) error {
 	columns := []string{
 		"pipeline", ">rows", ">with text", ">covered", ">ignored", ">skipped", ">missing", ">stale", ">orphans", ">refused",
 		">sampled", ">differ", "verdict",

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
@@ -51,10 +52,7 @@ func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []
 	if err != nil {
 		return nil, nil, err
 	}
-	list = make([]Backfilled, len(done))
-	for i := range done {
-		list[i].Outcome = done[i]
-	}
+	list = lists.Map(done, func(o verbs.Outcome) Backfilled { return Backfilled{Outcome: o} })
 	if !dry || len(keys) > 0 {
 		return list, nil, nil
 	}
@@ -65,11 +63,7 @@ func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []
 	plugins := embedders.New(n.source())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	for i := range found {
-		estimated := n.Rest
-		if v == verbs.Reembed {
-			estimated = n.whole
-		}
-		e, err := estimated(ctx, pool, plugins, &found[i])
+		e, err := n.Rest(ctx, pool, plugins, &found[i], v == verbs.Reembed)
 		if err != nil {
 			without = append(without, err)
 			continue
@@ -82,44 +76,31 @@ func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []
 	return list, without, ctx.Err()
 }
 
-// whole estimates embedding all rows of a pipeline.
-func (n *Options) whole(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
-) (estimate.Estimate, error) {
-	o, err := n.costs(ctx, pool, plugins, p)
-	if err != nil {
-		return estimate.Estimate{}, err
+// Rest estimates what is left to embed of a pipeline that is set up; all: embedding every row.
+func (n *Options) Rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline, all bool,
+) (e estimate.Estimate, err error) {
+	if p.Status != pipeline.Active {
+		return e, fmt.Errorf("pipeline %q is %s: %s", p.Name, p.Status, p.Detail)
 	}
-	return estimate.Make(ctx, o)
-}
-
-// Rest estimates what is left to embed of a pipeline that is set up.
-func (n *Options) Rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
-) (estimate.Estimate, error) {
-	o, err := n.costs(ctx, pool, plugins, p)
+	by, err := plugins.Matching(ctx, p)
 	if err != nil {
-		return estimate.Estimate{}, err
+		return e, err
+	}
+	about, err := by.Describe(ctx)
+	if err != nil {
+		return e, err
+	}
+	o := estimate.Options{DB: pool, Spec: p.Spec, About: about, By: by, Price: n.Config.PriceOf(p.Model)}
+	if all {
+		return estimate.Make(ctx, o)
 	}
 	due, err := worker.FindDue(ctx, worker.Options{
 		Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(nil, 0), Log: n.Log,
 	}, estimate.SampleRows, estimate.SampleBytes)
 	if err != nil {
-		return estimate.Estimate{}, err
+		return e, err
 	}
 	return estimate.Rest(ctx, o, estimate.Due{
 		Rows: due.Rows, Texts: due.Missing + due.Stale, Sample: due.Texts, Longer: due.Longer, Stored: p.Stored,
 	})
-}
-
-// costs returns the input for an estimate of a pipeline that is set up.
-func (n *Options) costs(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
-) (o estimate.Options, err error) {
-	if p.Status != pipeline.Active {
-		return o, fmt.Errorf("pipeline %q is %s: %s", p.Name, p.Status, p.Detail)
-	}
-	by, err := plugins.Matching(ctx, p)
-	if err != nil {
-		return o, err
-	}
-	about, err := by.Describe(ctx)
-	return estimate.Options{DB: pool, Spec: p.Spec, About: about, By: by, Price: n.Config.PriceOf(p.Model)}, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
@@ -20,7 +21,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/preflight"
 )
 
 // NewDashboard makes a Node that shows the dashboard to one user and does nothing else. Dashboard runs it.
@@ -97,4 +100,17 @@ func (n *Node) pages(service *admin.Service) (*dashboard.Dashboard, error) {
 	return dashboard.New(dashboard.Options{
 		Service: service, Log: n.o.Log, Version: n.Snapshot().Version, Base: n.o.Config.Admin.BasePath,
 	})
+}
+
+// check runs the checks of embedsidecar check with the embedders in use. A process that only answers queries starts new
+// ones, because an embedder that started long ago does not show what is installed now.
+func (n *Database) check(ctx context.Context, pool *pgxpool.Pool) []check.Finding {
+	if n.source.Snapshot().Phase != observe.Queries {
+		return preflight.With(ctx, pool, n.config(), n.plugins)
+	}
+	list, err := preflight.Check(ctx, pool, n.embedders())
+	if err != nil {
+		list = append(list, check.Finding{Name: "check", Status: check.Wrong, Detail: database.Words(err), Hint: problem.Hints(err)})
+	}
+	return list
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
-	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
@@ -30,15 +29,6 @@ type Node struct {
 }
 
 func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
-	if o.Working == nil {
-		o.Working = func(context.Context) {}
-	}
-	if o.Setup == nil {
-		o.Setup = func(setup.Report) {}
-	}
-	if o.Warn == nil {
-		o.Warn = func(string) {}
-	}
 	n := &Node{o: o, common: common{
 		plugins: embedders.New(o.source()), database: hasDatabase, inWork: limit.NewInWork(o.Config.Limits.InWork),
 	}}

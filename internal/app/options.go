@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/jackc/pglogrepl"
@@ -11,6 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -25,14 +28,10 @@ type Options struct {
 	Host   string          // the machine's name; "": not known
 	Trace  *trace.Provider // nil: nothing is traced
 
-	// Working is called when the start is complete. It may be nil.
-	Working func(ctx context.Context)
-	// Setup gets the report of each set-up. It may be nil.
-	Setup func(setup.Report)
-	// Warn gets warnings about set-ups that differ from the configuration. It may be nil.
-	Warn func(what string)
-	// Reread reads the configuration again. nil: it does not change.
-	Reread func() (*config.Config, error)
+	Working func(ctx context.Context)      // is called when the start is complete
+	Setup   func(setup.Report)             // gets the report of each set-up
+	Warn    func(what string)              // gets warnings about set-ups that differ from the configuration
+	Reread  func() (*config.Config, error) // reads the configuration again. nil: it does not change
 }
 
 // source returns where plugins and models are found.
@@ -67,4 +66,37 @@ type Reached struct {
 	LSN   pglogrepl.LSN // what was committed at its start
 	State report.CaughtUp
 	Err   error // why it stopped early
+}
+
+// equipment is the connections and embedders of a one-off command.
+type equipment struct {
+	pool    *pgxpool.Pool // of the configured URL
+	owner   *pgxpool.Pool // directly to the server, for what a pooler cannot do
+	plugins *embedders.Pool
+	left    config.Spread // schemas that were left out
+}
+
+// equip connects, and finds the schemas of the pipelines. The caller closes the result.
+func (n *Options) equip(ctx context.Context) (e equipment, err error) {
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	if e.pool, err = open.Pool(ctx, connection.Few); err != nil {
+		return e, err
+	}
+	if e.owner, err = open.Server(ctx, e.pool, connection.Few); err != nil {
+		e.pool.Close()
+		return e, err
+	}
+	e.plugins = embedders.New(n.source())
+	if n.Config, e.left, err = lookup.InSchemas(ctx, e.pool, n.Config); err != nil {
+		return e, errors.Join(err, e.close())
+	}
+	return e, nil
+}
+
+// close closes the embedders, then the connections.
+func (e *equipment) close() error {
+	err := e.plugins.Close()
+	e.owner.Close()
+	e.pool.Close()
+	return err
 }

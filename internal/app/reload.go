@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
@@ -26,27 +27,19 @@ type run struct {
 	again   chan struct{} // the sidecar must restart with the new configuration
 	quiet   chan *resting // the sidecar must stop for a rest
 
-	mu      sync.Mutex
-	sidecar *sidecar.Sidecar // nil: there is none now
-	leaving []func() error   // closes embedders that are no longer configured, once the sidecar has ended
-}
+	sidecar atomic.Pointer[sidecar.Sidecar] // nil: there is none now
 
-func (r *run) follows(s *sidecar.Sidecar) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sidecar = s
+	mu      sync.Mutex
+	leaving []func() error // closes embedders that are no longer configured, once the sidecar has ended
 }
 
 // reload makes the sidecar read its pipelines again. The next sidecar does that anyway.
 func (r *run) reload() {
-	r.mu.Lock()
-	s := r.sidecar
-	r.mu.Unlock()
-	if s == nil {
-		sleep.Wake(r.again)
+	if s := r.sidecar.Load(); s != nil {
+		s.Reload()
 		return
 	}
-	s.Reload()
+	sleep.Wake(r.again)
 }
 
 // leaves stores a function that closes embedders.
@@ -72,7 +65,7 @@ func (n *Database) work(ctx context.Context, r *run) (err error) {
 		s := n.sidecar(r.p, r.o.Role)
 		n.backend.Follow(s, r.p.queries)
 		n.source.Follow(s, r.p.work, r.p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
-		r.follows(s)
+		r.sidecar.Store(s)
 		again, err := n.workOnce(ctx, s, r)
 		if err != nil || !again {
 			return classified(err)
@@ -98,7 +91,7 @@ func (n *Database) workOnce(ctx context.Context, s *sidecar.Sidecar, r *run) (bo
 		return ctx.Err() == nil, <-ended
 	case rest := <-r.quiet:
 		s.LeaveQuiet(time.Until(rest.until), rest)
-		r.follows(nil)
+		r.sidecar.Store(nil)
 		cancel()
 		if err := <-ended; err != nil || ctx.Err() != nil {
 			return false, err
@@ -289,7 +282,7 @@ func (n *Database) costs(ctx context.Context, r *run, d *draft) (costs []control
 		if changes {
 			spec = next
 		}
-		e, err := estimated(ctx, r.p.work, d.by, spec, about, d.cfg.PriceOf(spec.Model))
+		e, err := Estimated(ctx, d.cfg, r.p.work, d.by, spec, about)
 		if err != nil {
 			warnings = append(warnings, n.o.Redact(database.Words(err)))
 			continue

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/setup/tenants"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -28,6 +29,10 @@ const (
 	passingFor = 2 * time.Second
 	// lookTimeout limits a query about resting databases.
 	lookTimeout = 10 * time.Second
+	// mostBehind is how many bytes of WAL the slot of a resting database may retain before the database is woken.
+	mostBehind = 64 << 20
+	// passingAtOnce is how many databases may be awake at a time only because their check is due.
+	passingAtOnce = 4
 )
 
 // mayRest reports whether a database may rest at all: its server reports changes, and no pooler keeps its sessions.
@@ -78,9 +83,7 @@ func (n *Database) keepQuiet(ctx context.Context, r *run) {
 // moves returns a counter that grows when rows of pipelines change or a query is asked, and whether the stream runs.
 // Transactions do not count: those before a restart come again, and before PostgreSQL 15 all are sent.
 func (r *run) moves() (n int64, streams bool) {
-	r.mu.Lock()
-	s := r.sidecar
-	r.mu.Unlock()
+	s := r.sidecar.Load()
 	if s == nil || s.Stream() == nil {
 		return 0, false
 	}
@@ -101,9 +104,7 @@ func (n *Database) quiet(ctx context.Context, r *run) (*resting, error) {
 	n.deployed.mu.Lock()
 	settled := n.deployed.told && len(n.deployed.problems)+len(n.deployed.leaving) == 0
 	n.deployed.mu.Unlock()
-	r.mu.Lock()
-	s := r.sidecar
-	r.mu.Unlock()
+	s := r.sidecar.Load()
 	if !settled || s == nil {
 		return nil, nil
 	}
@@ -192,4 +193,82 @@ func (n *Database) missed(ctx context.Context, r *run, rest *resting) (bool, err
 		return false, nil // another sidecar streams
 	}
 	return slices.ContainsFunc(results, func(r *pgconn.Result) bool { return len(r.Rows) > 0 }), err
+}
+
+// looks returns how long a database rests at most before it is checked.
+func (t *tenant) looks() time.Duration { return t.in.cfg.Load().Tenants.Look }
+
+// rest reports whether there are so many databases that quiet ones rest.
+func (s *several) rest() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list) > s.cfg.Load().Tenants.Awake
+}
+
+// look wakes the resting databases that have changes or whose check is due. It reports whether any rest.
+func (s *several) look(ctx context.Context) bool {
+	type group struct {
+		tenants          []*tenant
+		databases, slots []string
+	}
+	servers, on := map[string]*group{}, s.rest()
+	s.mu.Lock()
+	for _, t := range s.list {
+		if t.resting.Load() == nil {
+			continue
+		}
+		g := servers[t.Server]
+		if g == nil {
+			g = &group{}
+			servers[t.Server] = g
+		}
+		g.tenants, g.databases = append(g.tenants, t), append(g.databases, t.Local)
+		g.slots = append(g.slots, t.shown.Load().db.config().Slot.Name)
+	}
+	s.mu.Unlock()
+	for server, g := range servers {
+		asking, cancel := context.WithTimeout(ctx, lookTimeout)
+		list, err := s.finder.Activity(asking, server, g.databases, g.slots)
+		cancel()
+		if err != nil && ctx.Err() == nil { // Find reports it
+			s.n.o.Log.DebugContext(ctx, "could not check the resting databases", "error", err)
+		}
+		for _, t := range g.tenants {
+			at := slices.IndexFunc(list, func(a tenants.Activity) bool { return a.Database == t.Local })
+			if rest := t.resting.Load(); rest != nil && at >= 0 { // a database that is gone is skipped
+				s.judge(t, rest, list[at], on)
+			}
+		}
+	}
+	return len(servers) > 0
+}
+
+// judge wakes a database that has changes or whose check is due. on: quiet databases rest.
+func (s *several) judge(t *tenant, rest *resting, is tenants.Activity, on bool) {
+	switch {
+	case !on || is.Called || is.Behind == nil || is.Others == 0 && rest.base != nil && *rest.base != is.Changes:
+		sleep.Wake(rest.wake)
+	case time.Now().After(rest.until) || *is.Behind > mostBehind:
+		if s.passing() < passingAtOnce { // otherwise it waits for its turn
+			t.passing.Store(true)
+			sleep.Wake(rest.wake)
+		}
+	case is.Others > 0:
+		rest.base = nil // other sidecars process these changes
+	case rest.base == nil && is.Ours == 0:
+		rest.base = &is.Changes
+		sleep.Wake(rest.left)
+	}
+}
+
+// passing counts the databases that are awake because their check is due.
+func (s *several) passing() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.list {
+		if t.passing.Load() {
+			n++
+		}
+	}
+	return n
 }

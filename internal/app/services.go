@@ -2,6 +2,7 @@ package app
 
 import (
 	"sync"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/limit"
@@ -59,4 +60,10 @@ func (s *services) of(e embed.Embedder) *embed.Service {
 		s.list[e] = embed.NewService(e, s.config.Workers.CacheBytes).ShareOut(connection.Loops(s.config))
 	}
 	return s.list[e]
+}
+
+// limitOf returns the limit of rows and tokens a second; nil: none.
+func limitOf(c *config.Config) *limit.Limit {
+	return limit.New(limit.Rates{Rows: float64(c.Limits.Rows), Tokens: float64(c.Limits.Tokens)},
+		limit.Rates{Rows: float64(c.Limits.BackfillRows), Tokens: float64(c.Limits.BackfillTokens)}, time.Now())
 }

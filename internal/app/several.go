@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -44,6 +45,7 @@ type several struct {
 
 	starting chan struct{} // places for databases that are set up
 	service  *admin.Service
+	asks     serve.Options // of the query API
 
 	cfg      atomic.Pointer[config.Config] // in force
 	changing sync.Mutex                    // held while cfg changes
@@ -78,10 +80,9 @@ type shown struct {
 	db      *Database
 	service *admin.Service
 
-	mu      sync.Mutex
-	api     *gate.API // made on first use
-	pages   http.Handler
-	queries *gate.API
+	// made on first use
+	api, queries func() *gate.API
+	pages        func() (*dashboard.Dashboard, error)
 }
 
 func newSeveral(n *Node, o RunOptions) *several {
@@ -235,8 +236,14 @@ func (t *tenant) show(c *config.Config) {
 	o.Warn = func(what string) { n.o.Warn(t.Name + ": " + what) }
 	db := newDatabase(o, n.common, t.Name, observe.Starting)
 	db.among = t
-	is := &shown{db: db}
-	is.service = db.service(t.Name, t.in.states, n)
+	is := &shown{db: db, service: db.service(t.Name, t.in.states, n)}
+	is.api = sync.OnceValue(func() *gate.API { return admin.NewAPI(is.service) })
+	is.pages = sync.OnceValues(func() (*dashboard.Dashboard, error) { return n.pages(is.service) })
+	is.queries = sync.OnceValue(func() *gate.API {
+		o := t.in.asks
+		o.Backend = db.backend
+		return serve.NewAPI(o)
+	})
 	t.shown.Store(is)
 }
 
@@ -383,21 +390,17 @@ func (s *several) administers(base *admin.Service) choice {
 		if is == nil {
 			return nil, nil, p
 		}
-		is.mu.Lock()
-		defer is.mu.Unlock()
-		if is.api == nil {
-			made, err := s.n.pages(is.service)
-			if err != nil {
-				return nil, nil, base.ProblemOf(r.Context(), err)
-			}
-			is.api, is.pages = admin.NewAPI(is.service), made //nolint:contextcheck // requests bring their own
+		pages, err := is.pages()
+		if err != nil {
+			return nil, nil, base.ProblemOf(r.Context(), err)
 		}
-		return is.api, is.pages, nil
+		return is.api(), pages, nil
 	}
 }
 
 // queried chooses the query API of a database. Requests about pipelines must name a database.
-func (s *several) queried(base serve.Options) choice {
+func (s *several) queried(o serve.Options) choice {
+	s.asks = o
 	return func(r *http.Request, name string) (*gate.API, http.Handler, *gate.Problem) {
 		if name == "" && serve.AsksPipelines(r.URL.Path) {
 			who, _ := gate.CallerOf(r.Context())
@@ -410,13 +413,6 @@ func (s *several) queried(base serve.Options) choice {
 		if is == nil {
 			return nil, nil, p
 		}
-		is.mu.Lock()
-		defer is.mu.Unlock()
-		if is.queries == nil {
-			o := base
-			o.Backend = is.db.backend
-			is.queries = serve.NewAPI(o) //nolint:contextcheck // requests bring their own
-		}
-		return is.queries, nil, nil
+		return is.queries(), nil, nil
 	}
 }

@@ -33,8 +33,11 @@ const (
 	message     = 'M'           // a logical message of pgoutput
 	readAhead   = 64 << 10
 	mostDropped = 10_000 // messages per stub
-	mostHints   = 64     // hints per transaction that are passed on: each has a signature to check
 )
+
+// MostHints is how many hints of a transaction are read: each has a signature to check. One more is passed on, so that
+// the reader knows that some are missing.
+const MostHints = 64
 
 // frames shortens the server's side of a replication connection: see above. It changes nothing else.
 type frames struct {
@@ -167,7 +170,7 @@ func (f *frames) message(size int) (handled bool, err error) {
 		ours := ended && walmsg.Ours(h[flags] == 1, name, size-prefix-len(name)-1-4)
 		if ours && string(name) == walmsg.HintPrefix {
 			f.hints++
-			ours = f.hints <= mostHints
+			ours = f.hints <= MostHints+1
 		}
 		if ours && string(name) != walmsg.Wait {
 			return false, nil

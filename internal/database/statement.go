@@ -2,9 +2,11 @@ package database
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -115,6 +117,12 @@ func Literal(s string) string {
 		return " E'" + strings.ReplaceAll(strings.ReplaceAll(s, `\`, `\\`), "'", "''") + "'"
 	}
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+}
+
+// Within limits how long each further statement of a transaction may take.
+func Within(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", limit.Milliseconds()))
+	return err
 }
 
 // Extended runs one statement by the extended protocol. Exec without arguments would use the simple protocol, which

@@ -53,8 +53,8 @@ func (e *RoleError) Unwrap() error { return e.Err }
 
 // Hints returns the hints of the error.
 func (e *RoleError) Hints() []string {
-	return []string{"GRANT " + quote(e.Role) + " TO the role that this program connects as: it must be a member, from " +
-		"PostgreSQL 16 on WITH SET TRUE"}
+	return []string{"GRANT " + database.Quote(e.Role) + " TO the role that this program connects as: it must be a " +
+		"member, from PostgreSQL 16 on WITH SET TRUE"}
 }
 
 // Barred returns a *RowSecurityError if a search with such an access would bypass policies.
@@ -103,7 +103,7 @@ func (a *Access) become(ctx context.Context, tx pgx.Tx) error {
 	if a.Role == "" {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, "SET LOCAL ROLE "+quote(a.Role)); err != nil {
+	if _, err := tx.Exec(ctx, "SET LOCAL ROLE "+database.Quote(a.Role)); err != nil {
 		pg, ok := errors.AsType[*pgconn.PgError](err)
 		if ok && (pg.Code == pgerrcode.InsufficientPrivilege || pg.Code == pgerrcode.InvalidParameterValue) {
 			return &RoleError{a.Role, err}

@@ -326,7 +326,7 @@ func (s *statement) compare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline
 				not, is = "NOT ", " IS FALSE"
 			}
 			if o.Null {
-				conditions = append(conditions, quote(name)+" IS "+not+"NULL")
+				conditions = append(conditions, database.Quote(name)+" IS "+not+"NULL")
 			}
 			if len(o.Values) == 0 {
 				continue
@@ -335,7 +335,7 @@ func (s *statement) compare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline
 			fitting.Queue("SELECT CAST("+k.TypedList("$1")+" AS "+c.Type+"[]) IS NULL", list)
 			checked = append(checked, c)
 			s.args = append(s.args, list)
-			conditions = append(conditions, quote(name)+" "+c.Operators[operators[o.Operator]-1]+
+			conditions = append(conditions, database.Quote(name)+" "+c.Operators[operators[o.Operator]-1]+
 				fmt.Sprintf(" ANY (CAST(%s AS %s[]))", k.TypedList(fmt.Sprintf("$%d", len(s.args))), c.Type)+is)
 		}
 	}
@@ -386,7 +386,7 @@ func language(ctx context.Context, tx pgx.Tx, name string) (string, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", bad("there is no text search configuration %q: SELECT cfgname FROM pg_ts_config lists them", name)
 	}
-	return literal(quote(schema)+"."+quote(config)) + "::pg_catalog.regconfig",
+	return database.Literal(database.Quote(schema)+"."+database.Quote(config)) + "::pg_catalog.regconfig",
 		wrap.Errorf(err, "look up text search configuration")
 }
 

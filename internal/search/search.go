@@ -355,5 +355,3 @@ func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Exp
 
 // longVector matches the query vector in a plan: hundreds of numbers without interest to a reader.
 var longVector = regexp.MustCompile(`'[\[{]?[-+0-9.e:,]{100,}[\]}]?(/\d+)?'`)
-
-func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

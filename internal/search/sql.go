@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -27,7 +28,7 @@ func source(p *pipeline.Pipeline, alias string) string { return p.Rows() + " AS 
 func sameKey(p *pipeline.Pipeline, a, b string) string {
 	parts := make([]string, len(p.Key))
 	for i, k := range p.Key {
-		parts[i] = a + "." + quote(k.Name) + " " + k.Equal + " " + b + "." + quote(k.Name)
+		parts[i] = a + "." + database.Quote(k.Name) + " " + k.Equal + " " + b + "." + database.Quote(k.Name)
 	}
 	return strings.Join(parts, " AND ")
 }
@@ -91,10 +92,10 @@ func (s *statement) shownSQL(withText bool) string {
 		// column has.
 		names[i] = fmt.Sprintf("embedsidecar_key_%d", i+1)
 		keys[i] = "k." + names[i]
-		columns = append(columns, literal(k.Name)+", "+k.JSON("r."+quote(k.Name)))
+		columns = append(columns, database.Literal(k.Name)+", "+k.JSON("r."+database.Quote(k.Name)))
 	}
 	for _, c := range s.wanted {
-		columns = append(columns, literal(c.Name)+", "+returned(c))
+		columns = append(columns, database.Literal(c.Name)+", "+returned(c))
 	}
 	shown := strings.Join(columns, ", ")
 	text, long, chunk, piece := "''", "''", "NULL::jsonb", ""
@@ -148,7 +149,7 @@ func marked(passages string) string {
 
 // returned is the SQL for the value of a column of row r, cut if it is long.
 func returned(c filterable) string {
-	value := "r." + quote(c.Name)
+	value := "r." + database.Quote(c.Name)
 	printed := "pg_catalog.format('%s', " + value + ")"
 	return fmt.Sprintf("CASE WHEN pg_catalog.length(%[1]s) > %[2]d THEN pg_catalog.to_jsonb(pg_catalog.left(%[1]s, %[2]d))"+
 		" WHEN %[3]s IS NULL THEN NULL ELSE pg_catalog.to_jsonb(%[4]s) END", printed, mostCharacters, value,
@@ -170,7 +171,7 @@ func (s *statement) wording(in part) string {
 
 // keysOf lists the key columns of an alias.
 func keysOf(p *pipeline.Pipeline, alias string) string {
-	columns := lists.Map(p.Key, func(k pipeline.KeyColumn) string { return alias + "." + quote(k.Name) })
+	columns := lists.Map(p.Key, func(k pipeline.KeyColumn) string { return alias + "." + database.Quote(k.Name) })
 	return strings.Join(columns, ", ")
 }
 
@@ -205,7 +206,7 @@ func words(p *pipeline.Pipeline, language, alias string) string {
 	if p.Text == "" {
 		parts := make([]string, len(p.Columns))
 		for i, c := range p.Columns {
-			parts[i] = "coalesce(" + p.ColumnText(alias+quote(c), c) + ", '')"
+			parts[i] = "coalesce(" + p.ColumnText(alias+database.Quote(c), c) + ", '')"
 		}
 		text = strings.Join(parts, " || ' ' || ")
 	}
@@ -227,5 +228,3 @@ func vectorOf(p *pipeline.Pipeline, params, conditions []string) string {
 	return "SELECT " + p.KeyExpression("s") + ", " + vector + " FROM " + from + " WHERE " + p.MatchKey("s", params) +
 		and("s", conditions) + first
 }
-
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -93,6 +93,26 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 			t.Errorf("context %s: %v", expression, err)
 		}
 	}
+	// A literal beside an array of a domain's values is one of them, so the domain's constraints run while it is parsed.
+	b.as(pool, `CREATE DOMAIN lair.guarded AS text CHECK (lair.trap() IS NULL)`)
+	for expression, refused := range map[string]bool{
+		`(ARRAY[body] && '{draft}')::text`: true, `width_bucket(body, '{a,b}')::text`: true,
+		`array_to_string(array_remove(ARRAY[title, body], ''), ' ')`: true, `(ARRAY["body"::text] && '{draft}')::text`: false,
+		`array_to_string(array_remove(ARRAY[title, body::text], ''), ' ')`: false, `title || body || '{draft}'`: false,
+		`coalesce(nullif(body, 'draft'), '{}')`: false,
+	} {
+		if err := try("bigint", "lair.guarded"); err != nil {
+			t.Fatal(err)
+		}
+		spec := side()
+		spec.Columns, spec.Text = nil, expression
+		_, _, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
+		if refused {
+			wantError[*refusal.ConfigError](t, err, "body", "of a domain", "::text")
+		} else if err != nil {
+			t.Errorf("%s: %v", expression, err)
+		}
+	}
 	b.as(pool, `CREATE CAST (lair.mood AS text) WITH FUNCTION lair.cast(lair.mood) AS IMPLICIT`)
 	wantError[*refusal.ConfigError](t, try("bigint", "lair.mood"), "casts", name, "--trust-owner")
 	trusting, err := database.Connect(t.Context(), b.URL(testenv.Owner), database.Options{TrustedOwners: []string{name}})

@@ -1,7 +1,7 @@
 -- types_of_strangers: the types in columns of tables that belong to a role which this session does not trust (see
 -- strangers): casts of such a type, and the constraints of a domain, are code that runs with the rights of the role
--- whose statement needs them. A domain as the type of a column does not count: its values are read and compared as
--- those of its base type, whose owner counts.
+-- whose statement needs them. A domain as the type of a column (kind d, whole) is read and compared as its base type,
+-- whose owner counts: its constraints run only where an expression makes an array of the values.
 -- A column whose domain is over a type that is not built in is compared by the operators of that type, which are found
 -- by name: an untrusted role that may create operators in their schema could create one that fits the domain better.
 -- Rows: one for each column and type, or schema ('operator'), with the owner, or a role that may create operators there
@@ -31,7 +31,7 @@ SELECT u.attrelid AS "table", u.attname::text AS "column", format_type(t.oid, -1
                WHERE  t.oid IN (c.castsource, c.casttarget)
                    AND f.proowner NOT IN (SELECT r.oid FROM friend AS r)) AS casts
 FROM   used AS u JOIN pg_type AS t ON t.oid = u.typ
-WHERE  t.typowner NOT IN (SELECT r.oid FROM friend AS r) AND NOT (u.whole AND t.typtype = 'd')
+WHERE  t.typowner NOT IN (SELECT r.oid FROM friend AS r)
 UNION ALL
 SELECT u.attrelid, u.attname::text, quote_ident(n.nspname), 'operator', false,
        coalesce(pg_get_userbyid(nullif(m.role, 0))::text, ''), false

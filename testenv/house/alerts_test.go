@@ -46,11 +46,11 @@ func rules(t *testing.T) []rule {
 	return all
 }
 
-// metric is what the program shows under a name: the labels, and the values that each takes in the golden file.
+// metric maps the labels of a metric to their values in the golden file.
 type metric map[string][]string
 
-// metricNames returns all metrics, as package metrics keeps them in a golden file. Histograms are there by the names
-// that an expression asks for.
+// metricNames returns all metrics of the golden file of package metrics. A histogram has the names that expressions
+// use.
 func metricNames(t *testing.T) map[string]metric {
 	t.Helper()
 	known := map[string]metric{}
@@ -75,20 +75,20 @@ func metricNames(t *testing.T) map[string]metric {
 	return known
 }
 
-// Labels whose values are names that people give; all others have the values of the golden file alone.
+// Labels with values that users choose. All other labels have only the values of the golden file.
 var givenNames = []string{
 	"code", "handler", "instance", "job", "le", "method", "model", "pipeline", "plugin", "pool", "slot", "source",
 	"version",
 }
 
-// checkExpression reports names, labels and values of labels that the program does not show. It returns the labels that
-// the metrics of the expression have.
+// checkExpression reports metrics, labels and label values that the program does not have. It returns the labels of the
+// expression's metrics.
 func checkExpression(t *testing.T, where, expr string) []string {
 	t.Helper()
 	known := metricNames(t)
 	used := regexp.MustCompile(`(embedsidecar_\w+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(expr, -1)
 	if len(used) == 0 {
-		t.Errorf("%s: %q asks for no metric of ours", where, expr)
+		t.Errorf("%s: %q uses no metric of ours", where, expr)
 	}
 	var labels []string
 	for _, match := range used {
@@ -103,7 +103,7 @@ func checkExpression(t *testing.T, where, expr string) []string {
 		for _, m := range regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`).FindAllStringSubmatch(match[2], -1) {
 			values, ok := has[m[1]]
 			if !ok {
-				t.Errorf("%s asks for the label %s of %s, which it has not", where, m[1], match[1])
+				t.Errorf("%s uses the label %s of %s, which does not exist", where, m[1], match[1])
 			}
 			for value := range strings.SplitSeq(m[2], "|") {
 				if ok && !slices.Contains(givenNames, m[1]) && !slices.Contains(values, value) {
@@ -122,8 +122,8 @@ func checkExpression(t *testing.T, where, expr string) []string {
 	return labels
 }
 
-// TestAlerts checks each alert without Prometheus: it asks for what the program shows, says how bad it is and what to
-// do, and has a row in the manual and both kinds of test. Whether it fires is for make test-alerts.
+// TestAlerts checks each alert without Prometheus: it uses existing metrics, has a severity, a description and a
+// runbook, a row in the manual, and both kinds of test. make test-alerts checks whether it fires.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	manual := read(t, "docs/metrics.md")
@@ -143,7 +143,7 @@ func TestAlerts(t *testing.T) {
 		}
 		for _, match := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(r.Annotations["description"], -1) {
 			if !slices.Contains(labels, match[1]) {
-				t.Errorf("%s tells of the label %s, which it has not", r.Alert, match[1])
+				t.Errorf("%s uses the label %s, which does not exist", r.Alert, match[1])
 			}
 		}
 		const runbook = "https://github.com/embedsidecar/embedsidecar/blob/main/docs/operations.md#"
@@ -158,7 +158,7 @@ func TestAlerts(t *testing.T) {
 	}
 	for _, match := range regexp.MustCompile("`(Embedsidecar[A-Za-z]+)`").FindAllStringSubmatch(manual, -1) {
 		if !slices.Contains(names, match[1]) {
-			t.Errorf("docs/metrics.md tells of the alert %s, which does not exist", match[1])
+			t.Errorf("docs/metrics.md has the alert %s, which does not exist", match[1])
 		}
 	}
 	checkAlertTests(t, names)
@@ -200,12 +200,12 @@ func checkAlertTests(t *testing.T, names []string) {
 	}
 	for _, name := range names {
 		if !fires[name] || !quiet[name] {
-			t.Errorf("%s: tested to fire: %v, and not to: %v", name, fires[name], quiet[name])
+			t.Errorf("%s: tested to fire: %v, tested not to fire: %v", name, fires[name], quiet[name])
 		}
 	}
 }
 
-// TestDashboard checks what Grafana would show as an empty panel.
+// TestDashboard finds panels that would be empty in Grafana.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	var dashboard struct {
@@ -235,7 +235,7 @@ func TestDashboard(t *testing.T) {
 		variables = append(variables, v.Name)
 		if match := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(v.Definition); match != nil {
 			if labels := checkExpression(t, "the variable "+v.Name, match[1]); !slices.Contains(labels, match[2]) {
-				t.Errorf("the variable %s asks for the label %s, which its metric has not", v.Name, match[2])
+				t.Errorf("the variable %s uses the label %s, which its metric does not have", v.Name, match[2])
 			}
 		}
 	}
@@ -257,7 +257,7 @@ func TestDashboard(t *testing.T) {
 			labels := checkExpression(t, "the panel "+p.Title, target.Expr)
 			for _, match := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(target.Legend, -1) {
 				if !slices.Contains(labels, match[1]) {
-					t.Errorf("the panel %q names the label %s, which %s has not", p.Title, match[1], target.RefID)
+					t.Errorf("the panel %q uses the label %s, which %s does not have", p.Title, match[1], target.RefID)
 				}
 			}
 		}

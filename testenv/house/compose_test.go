@@ -16,7 +16,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// The part of the compose format that we use. Decoding is strict, so a misspelt key fails. What begins with x- is for
+// The part of the compose format that we use. Decoding is strict, so a misspelt key fails. Keys that begin with x- hold
 // anchors.
 type compose struct {
 	Name     string             `yaml:"name"`
@@ -73,7 +73,7 @@ func (s service) ours() bool {
 	return s.Image == "${EMBEDSIDECAR_IMAGE:-embedsidecar:onnx}" || s.Image == "embedsidecar:core"
 }
 
-// TestComposePaths checks every name that the compose files take from elsewhere: files, volumes, services, secrets.
+// TestComposePaths checks that all files, volumes, services and secrets that the compose files name exist.
 func TestComposePaths(t *testing.T) {
 	t.Parallel()
 	for _, paper := range []string{"docker-compose.yml", "docker-compose.existing.yml"} {
@@ -118,8 +118,8 @@ func TestComposePaths(t *testing.T) {
 	}
 }
 
-// TestComposeTrustsNobody checks what people copy: containers of ours without privileges, with a limit, as
-// least-privileged roles, passwords from files that a clone does not have, and sslmode said.
+// TestComposeTrustsNobody checks the security of the compose files, because users copy them: containers without
+// privileges and with a memory limit, least-privileged roles, passwords in files outside of the clone, and an sslmode.
 func TestComposeTrustsNobody(t *testing.T) {
 	t.Parallel()
 	for _, paper := range []string{"docker-compose.yml", "docker-compose.existing.yml"} {
@@ -133,7 +133,7 @@ func TestComposeTrustsNobody(t *testing.T) {
 				}
 				if strings.HasSuffix(variable, "_URL") && strings.HasPrefix(value, "postgres:") &&
 					!strings.Contains(value, "sslmode=") && s.Environment["PGSSLMODE"] == "" {
-					t.Errorf("%s: %s does not say what sslmode %s has", paper, name, variable)
+					t.Errorf("%s: %s lacks the sslmode of %s", paper, name, variable)
 				}
 			}
 			if !s.ours() {
@@ -162,7 +162,7 @@ func TestComposeTrustsNobody(t *testing.T) {
 	}
 }
 
-// sidecar returns what the compose file's sidecar would run with: the image's environment, its own and its flags.
+// sidecar returns the configuration of the compose file's sidecar: from the image's environment, its own and its flags.
 func sidecar(t *testing.T) *config.Config {
 	t.Helper()
 	s := composeFile(t, "docker-compose.yml").Services["sidecar"]
@@ -188,20 +188,20 @@ func sidecar(t *testing.T) *config.Config {
 	for _, entry := range environ {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "EMBEDSIDECAR_") && !settings[name] &&
 			!strings.HasPrefix(name, "EMBEDSIDECAR_PLUGIN_REMOTE_") {
-			t.Errorf("%s is no variable that the sidecar knows", name)
+			t.Errorf("the sidecar does not know the variable %s", name)
 		}
 	}
 	cfg, warnings, err := config.Load(config.Source{Environ: environ, Hostname: "sidecar"})
 	if err != nil {
-		t.Fatalf("the sidecar refuses what the compose file tells it: %v", err)
+		t.Fatalf("the sidecar refuses the configuration of the compose file: %v", err)
 	}
 	if len(warnings) > 0 {
-		t.Errorf("the sidecar warns of what the compose file tells it: %q", warnings)
+		t.Errorf("the sidecar warns of the configuration of the compose file: %q", warnings)
 	}
 	return cfg
 }
 
-// TestComposeTable checks that the sidecar is told of a table and columns that the server's first script makes.
+// TestComposeTable checks that the server's first script creates the table and columns of the sidecar's configuration.
 func TestComposeTable(t *testing.T) {
 	t.Parallel()
 	cfg := sidecar(t)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// instruction is one instruction of a Dockerfile, comments left out and continued lines joined.
+// instruction is one instruction of a Dockerfile, without comments and with continued lines joined.
 type instruction struct {
 	name  string
 	flags []string
@@ -52,12 +52,12 @@ func dockerfile(t *testing.T) []instruction {
 		all = append(all, found)
 	}
 	if pending != "" {
-		t.Fatalf("the Dockerfile ends in a line that is continued: %s", pending)
+		t.Fatalf("the Dockerfile ends with a continued line: %s", pending)
 	}
 	return all
 }
 
-// ignored reports whether .dockerignore keeps a path of the repository out of the build.
+// ignored reports whether .dockerignore excludes a path of the repository from the build.
 func ignored(t *testing.T, name string) (out bool) {
 	t.Helper()
 	for line := range strings.Lines(read(t, ".dockerignore")) {
@@ -84,7 +84,7 @@ func ignored(t *testing.T, name string) (out bool) {
 	return out
 }
 
-// embedded returns the files that a Go file takes into the program.
+// embedded returns the files that a Go file embeds.
 func embedded(t *testing.T, name string) (found []string) {
 	t.Helper()
 	for _, match := range regexp.MustCompile(`(?m)^//go:embed (.+)$`).FindAllStringSubmatch(read(t, name), -1) {
@@ -102,10 +102,10 @@ func embedded(t *testing.T, name string) (found []string) {
 	return found
 }
 
-// TestDockerfileCopies checks that every COPY finds what it names: in the repository, or in the stage before.
+// TestDockerfileCopies checks that the source of every COPY exists, in the repository or in an earlier stage.
 func TestDockerfileCopies(t *testing.T) {
 	t.Parallel()
-	// What the stages make: the Makefile's programs, and what the scripts put into the cache.
+	// The outputs of the stages: the Makefile's programs, and the scripts' files in the cache.
 	built := map[string][]string{
 		"build": {
 			"/src/bin/embedsidecar", "/src/bin/plugins/embedsidecar-remote",
@@ -150,7 +150,7 @@ func TestDockerfileCopies(t *testing.T) {
 		case "COPY", "ADD":
 			sources := i.args[:len(i.args)-1]
 			if i.name == "ADD" {
-				t.Errorf("ADD %s: COPY does no magic", i.text)
+				t.Errorf("ADD %s: use COPY", i.text)
 			}
 			if from := i.flag("from"); from != "" {
 				if !slices.Contains(stages, from) {
@@ -173,7 +173,7 @@ func TestDockerfileCopies(t *testing.T) {
 			}
 		}
 	}
-	// What `COPY . .` brings must be all that a build needs.
+	// `COPY . .` must copy all files that a build needs.
 	for _, name := range files(t) {
 		needed := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") &&
 			!strings.HasPrefix(name, "examples/") ||
@@ -194,7 +194,7 @@ func TestDockerfileCopies(t *testing.T) {
 	}
 }
 
-// TestDockerfileScripts checks that a stage has every script of ours that it runs, with all that the script sources.
+// TestDockerfileScripts checks that a stage copies every script of ours that it runs, and all files that it sources.
 func TestDockerfileScripts(t *testing.T) {
 	t.Parallel()
 	called := regexp.MustCompile(`tools/[a-z_-]+\.(sh|py)`)
@@ -235,7 +235,7 @@ func TestDockerfileHasTheTokenizersCrate(t *testing.T) {
 	t.Parallel()
 	const script = "tools/build-tokenizers.sh"
 	if !strings.Contains(read(t, "Makefile"), script) || !strings.Contains(read(t, script), "EMBEDSIDECAR_TOKENIZERS") {
-		t.Fatalf("make build-onnx does not run %s, or that does not read EMBEDSIDECAR_TOKENIZERS any more", script)
+		t.Fatalf("make build-onnx does not run %s, or the script does not read EMBEDSIDECAR_TOKENIZERS", script)
 	}
 	needs := []string{
 		"FROM --platform=$BUILDPLATFORM ${RUST_IMAGE} AS tokenizers", script,
@@ -251,7 +251,7 @@ func TestDockerfileHasTheTokenizersCrate(t *testing.T) {
 		}
 	}
 	if len(needs) > 0 {
-		t.Errorf("the Dockerfile lacks, after what comes before it: %q", needs)
+		t.Errorf("the Dockerfile lacks %q, or it is in the wrong order", needs)
 	}
 	release := regexp.MustCompile(`(?m)^ARG (GO|RUST)_IMAGE=\w+:[\d.]+-(\w+)$`).FindAllStringSubmatch(read(t,
 		"Dockerfile"), -1)
@@ -260,8 +260,8 @@ func TestDockerfileHasTheTokenizersCrate(t *testing.T) {
 	}
 }
 
-// TestDockerfileIsPinnedAndModest checks what an image should be: pinned bases, the Go of go.mod, no root, a health
-// check on the port that is exposed and listened on.
+// TestDockerfileIsPinnedAndModest checks that the image has pinned bases, the Go version of go.mod, a user other than
+// root, and a health check on the exposed port, on which the sidecar listens.
 func TestDockerfileIsPinnedAndModest(t *testing.T) {
 	t.Parallel()
 	all := dockerfile(t)
@@ -293,7 +293,7 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 		case stage == "core":
 			last[i.name] = i
 		case stage == "onnx" && i.name != "FROM" && i.name != "COPY":
-			t.Errorf("the stage onnx says %s: what an image is told, core is told", i.name)
+			t.Errorf("the stage onnx has %s: the stage core should have it", i.name)
 		}
 	}
 	if stage != "onnx" || !slices.Contains(stages, "core") {
@@ -320,7 +320,7 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 		t.Errorf("HEALTHCHECK %s: %v", command, err)
 	}
 	if !slices.Equal(words, []string{"/usr/bin/embedsidecar", "healthcheck"}) {
-		t.Errorf("HEALTHCHECK %s: there is no other program in the image to ask with", health)
+		t.Errorf("HEALTHCHECK %s: the image has no other program for it", health)
 	}
 	if entry := last["ENTRYPOINT"].text; entry != `["/usr/bin/embedsidecar"]` {
 		t.Errorf("ENTRYPOINT %s: signals must reach the program itself", entry)

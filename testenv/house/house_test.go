@@ -1,6 +1,5 @@
-// Package house checks what no compiler does: that the Makefile, the container files, the examples and the
-// documentation refer to things that exist. Without a container engine, these are the only checks of the Dockerfile and
-// the compose file.
+// Package house checks that the Makefile, the container files, the examples and the documentation refer to things that
+// exist. Without a container engine, these are the only checks of the Dockerfile and the compose file.
 package house
 
 import (
@@ -34,7 +33,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// files returns the paths of all files of the repository, without what .gitignore names and git's own.
+// files returns the paths of all files of the repository, except those that .gitignore excludes, and git's own.
 func files(t *testing.T) []string {
 	t.Helper()
 	skip := []string{".git"}
@@ -129,7 +128,7 @@ func TestHosts(t *testing.T) {
 				allowed = allowed || host == name || strings.HasSuffix(host, "."+name)
 			}
 			if !allowed {
-				t.Errorf("%s names the host %s in %s: if everybody may reach it, add it to this test", path, host, found)
+				t.Errorf("%s names the host %s in %s: if it is public, add it to this test", path, host, found)
 			}
 		}
 	}
@@ -149,7 +148,7 @@ func TestMachinePaths(t *testing.T) {
 		for line := range strings.Lines(content) {
 			number++
 			if match := personal.FindStringSubmatch(line); match != nil && !slices.Contains(anybody, match[1]) {
-				t.Errorf("%s:%d names a path in somebody's home: %s", path, number, strings.TrimSpace(line))
+				t.Errorf("%s:%d names a path in a home folder: %s", path, number, strings.TrimSpace(line))
 			}
 		}
 	}
@@ -193,7 +192,7 @@ func anchors(paper string) []string {
 	return names
 }
 
-// TestLicense checks the first and last words of the licence, which must be complete.
+// TestLicense checks the first and last words of the licence.
 func TestLicense(t *testing.T) {
 	t.Parallel()
 	text := read(t, "LICENSE")
@@ -240,7 +239,7 @@ func TestArchitecture_NamesFunctionsThatAreThere(t *testing.T) {
 	_, after, ok := strings.Cut(read(t, "docs/architecture.md"), "| step | read |")
 	table, _, ends := strings.Cut(after, "\n\n")
 	if !ok || !ends {
-		t.Fatal("docs/architecture.md does not say what to read")
+		t.Fatal("docs/architecture.md has no table of functions to read")
 	}
 	var (
 		code  strings.Builder
@@ -259,7 +258,7 @@ func TestArchitecture_NamesFunctionsThatAreThere(t *testing.T) {
 			there = slices.Contains(bases, filepath.Base(name))
 		}
 		if !there {
-			t.Errorf("docs/architecture.md names %s, which is not there", name)
+			t.Errorf("docs/architecture.md names %s, which does not exist", name)
 		}
 	}
 }

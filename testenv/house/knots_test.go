@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// largestKnot is the largest allowed dependency cycle of files in a package, by their functions, types, variables and
-// constants.
+// largestKnot is the largest allowed number of files in a dependency cycle within a package. Functions, types,
+// variables and constants count.
 const largestKnot = 6
 
 // TestPackages_AreNoKnots limits dependency cycles between the files of a package.
@@ -30,7 +30,7 @@ func TestPackages_AreNoKnots(t *testing.T) {
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
 		for _, knot := range knots(names(t, folder)) {
 			if len(knot) > largestKnot {
-				t.Errorf("%s: %d files name each other in a circle, more than %d: %s", folder, len(knot), largestKnot,
+				t.Errorf("%s: a dependency cycle of %d files, more than %d: %s", folder, len(knot), largestKnot,
 					strings.Join(knot, " "))
 			}
 		}

@@ -24,7 +24,7 @@ func targets(t *testing.T) map[string]string {
 	return found
 }
 
-// TestMakefileTargets checks that every target has its help line, and is declared as what it is: not a file.
+// TestMakefileTargets checks that every target has a help line and is declared .PHONY.
 func TestMakefileTargets(t *testing.T) {
 	t.Parallel()
 	documented := targets(t)
@@ -56,7 +56,7 @@ func TestMakefileTargets(t *testing.T) {
 	}
 }
 
-// TestNamedTargets checks that what papers and scripts call exists: targets of make, and our own scripts.
+// TestNamedTargets checks that the make targets and scripts that documentation and scripts call exist.
 func TestNamedTargets(t *testing.T) {
 	t.Parallel()
 	documented := targets(t)
@@ -77,8 +77,7 @@ func TestNamedTargets(t *testing.T) {
 	}
 }
 
-// TestScripts checks every shell script: it parses, stops at the first mistake, and can be started if it is meant to
-// be.
+// TestScripts checks that every shell script parses and stops at the first error, and that one with #! is executable.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	strict := regexp.MustCompile(`(?m)^set -(eu|E?euo pipefail)$`)
@@ -108,8 +107,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestExampleTexts checks the texts of the demo: enough of them, each once, in order, nothing a reader of CSV could
-// trip over.
+// TestExampleTexts checks the texts of the demo: enough of them, unique, in order, and valid CSV.
 func TestExampleTexts(t *testing.T) {
 	t.Parallel()
 	rows, err := csv.NewReader(strings.NewReader(read(t, "examples/debian-packages.csv"))).ReadAll()
@@ -148,7 +146,7 @@ func TestExampleTexts(t *testing.T) {
 	attribution := read(t, "examples/ATTRIBUTION.md")
 	for _, want := range []string{"debian-packages.csv", "make_csv.py", "Debian 12"} {
 		if !strings.Contains(attribution, want) {
-			t.Errorf("examples/ATTRIBUTION.md does not speak of %s", want)
+			t.Errorf("examples/ATTRIBUTION.md lacks %s", want)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestCore_KnowsNoPluginByName(t *testing.T) {
 			}
 			for _, m := range manifest.All() {
 				if text == m.Name || m.Prefix != "" && strings.Contains(text, m.Prefix) {
-					t.Errorf("%s: %q: what is known of a plugin belongs into its manifest", name, text)
+					t.Errorf("%s: %q: facts about a plugin belong in its manifest", name, text)
 				}
 			}
 			return true

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestArchitecture_NamesTheTestOfEachProperty: what is said to be proven is proven by a test that is there, and every
-// test of a property stands in the table.
+// TestArchitecture_NamesTheTestOfEachProperty: the table of properties names existing tests, and every test of a
+// property.
 func TestArchitecture_NamesTheTestOfEachProperty(t *testing.T) {
 	t.Parallel()
 	_, after, ok := strings.Cut(read(t, "docs/architecture.md"), "Properties that hold for every history")
@@ -36,7 +36,7 @@ func TestArchitecture_NamesTheTestOfEachProperty(t *testing.T) {
 	}
 }
 
-// TestLong_NamesTests: what make test leaves to make test-all is there, and is listed once.
+// TestLong_NamesTests: the tests that only make test-all runs exist, and are listed once.
 func TestLong_NamesTests(t *testing.T) {
 	t.Parallel()
 	const most = 340 // make test is what everybody runs

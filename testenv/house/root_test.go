@@ -16,8 +16,7 @@ var rootFiles = []string{
 	"go.sum",
 }
 
-// rootFolders are the folders allowed in the root. All packages that others need not import are internal, so that they
-// may change.
+// rootFolders are the folders allowed in the root. Packages that other modules need not import are internal.
 var rootFolders = []string{
 	".ci", "bench", "cmd", "deploy", "docs", "embed", "examples", "internal", "plugins", "queue", "replication", "sql",
 	"testenv", "tools",
@@ -27,15 +26,15 @@ func TestRoot_HoldsNothingElse(t *testing.T) {
 	for _, name := range files(t) {
 		folder, _, inside := strings.Cut(name, "/")
 		if inside && !slices.Contains(rootFolders, folder) {
-			t.Errorf("%s: the folder %s lies in the root: a package belongs under internal/", name, folder)
+			t.Errorf("%s: the folder %s is in the root: a package belongs under internal/", name, folder)
 		}
 		if name != ".git" && !inside && !slices.Contains(rootFiles, name) {
-			t.Errorf("%s lies in the root: put it where it belongs, or, if it belongs there, into the list of this test", name)
+			t.Errorf("%s is in the root: move it, or add it to the list of this test", name)
 		}
 	}
 	for _, name := range slices.Concat(rootFiles, rootFolders) {
 		if !exists(name) {
-			t.Errorf("there is no %s in the root any more: take it out of the list of this test", name)
+			t.Errorf("%s is no longer in the root: remove it from the list of this test", name)
 		}
 	}
 }
@@ -49,7 +48,7 @@ func TestFiles_AreSources(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info.Size() > most {
-			t.Errorf("%s has %d bytes: what is built, fetched or measured does not lie beside its sources", name, info.Size())
+			t.Errorf("%s has %d bytes: outputs and downloads do not belong beside the sources", name, info.Size())
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPackages_AreListedAndSigned: what a key has signed is told from what was changed after that, and so are packages.
+// TestPackages_AreListedAndSigned: the check detects a changed package and a changed list.
 func TestPackages_AreListedAndSigned(t *testing.T) {
 	t.Parallel()
 	script, err := filepath.Abs("../../tools/sums.sh")

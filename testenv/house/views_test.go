@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestQueries_ReadNoViews: sessions of the program refuse views, so a query that reads one fails at servers that can be
-// told to.
+// TestQueries_ReadNoViews: sessions of the program refuse views on servers that support this, so no query may read one.
 func TestQueries_ReadNoViews(t *testing.T) {
 	t.Parallel()
 	made, comment := regexp.MustCompile(`VIEW embedsidecar\.(\w+) AS`), regexp.MustCompile(`--[^\n]*`)

@@ -194,7 +194,7 @@ func (f *following) asks(ctx context.Context) string {
 
 // exampleOf returns an example question from rows that are embedded; "": none.
 func (q *quickstart) exampleOf(ctx context.Context, p *pipeline.Pipeline) string {
-	if q.Whole {
+	if !q.Answers {
 		return ""
 	}
 	const few = " LIMIT 20"
@@ -256,10 +256,10 @@ func (f *following) prompt(ctx context.Context, p *pipeline.Pipeline) error {
 				f.answer(ctx, p, strings.TrimSpace(line))
 				continue
 			}
-			if !q.Whole || f.done == nil {
+			if q.Answers || f.done == nil {
 				return nil
 			}
-			lines = nil // embed the other rows before the end
+			lines = nil // no user is there to end the command: embed the other rows first
 			f.asking.Store(false)
 		}
 	}

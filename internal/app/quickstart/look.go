@@ -315,15 +315,9 @@ func (q *quickstart) estimated(ctx context.Context, specs []pipeline.Spec, about
 // estimate estimates the work; for a pipeline that is set up, the rest of it.
 func (q *quickstart) estimate(ctx context.Context, spec pipeline.Spec, about described) (estimate.Estimate, error) {
 	if p := q.known; p != nil && p.Status == pipeline.Active && app.SameTexts(spec, p.Spec) {
-		return q.Node.Rest(ctx, q.pool, q.node.Plugins(), p)
+		return q.Node.Rest(ctx, q.pool, q.node.Plugins(), p, false)
 	}
-	by, err := q.node.Plugins().Get(spec.Plugin, spec.Model)
-	if err != nil {
-		return estimate.Estimate{}, err
-	}
-	return estimate.Make(ctx, estimate.Options{
-		DB: q.pool, Spec: spec, About: about[spec.Name], By: by, Price: q.Config.PriceOf(spec.Model),
-	})
+	return app.Estimated(ctx, q.Config, q.pool, q.node.Plugins(), spec, about[spec.Name])
 }
 
 // wantsChunks asks whether to split texts that are longer than the model reads into chunks, each with its own vector. A

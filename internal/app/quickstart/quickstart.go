@@ -33,6 +33,8 @@ import (
 
 // Options are the settings and callbacks of a quickstart.
 type Options struct {
+	*Person
+
 	Config *config.Config // with the wanted pipeline, or none
 	Table  string         // table to suggest columns of; "": the one with the most text
 	Log    *slog.Logger
@@ -49,19 +51,8 @@ type Options struct {
 	Steps   func(list []step.Step, verb string) // shows what is made, or would be
 	Waiting func(what string)                   // shows what is waited for
 	Every   time.Duration                       // interval of Waiting, which gets "" at the end; 0: long
-	// Agree asks whether to go on, and calls show, unless it is nil, as often as the user wants. It returns an error if no
-	// user can be asked.
-	Agree func(ctx context.Context, question string, show func()) (bool, error)
-	// Ask asks a question with a default, which is the answer without a user.
-	Ask func(ctx context.Context, question string) (bool, error)
 	// Chunks says whether to split texts that are longer than the model reads: "yes", "no", or "" to ask.
 	Chunks string
-	// Whole waits at the end of the input until all rows are embedded, because no user is there to end the command.
-	Whole bool
-	// Lines returns the questions, line by line. The channel is closed at the end of the input.
-	Lines func(ctx context.Context) <-chan string
-	// Prompt is called before the next line is read.
-	Prompt func()
 	Show   func(p *pipeline.Pipeline, hits []search.Hit) error
 }
 

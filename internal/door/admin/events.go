@@ -24,47 +24,36 @@ const ownWatchers = 8
 
 // hub tracks the watching clients.
 type hub struct {
-	ended chan struct{} // closed when the listener ends
-	own   httpserver.Shares
-
-	mu       sync.Mutex
-	watchers int
-	over     bool
+	places turn // one for each client
+	own    httpserver.Shares
+	ended  chan struct{} // closed when the listener ends
+	end    func()        // ends all watches
 }
 
 func newHub() *hub {
-	return &hub{ended: make(chan struct{}), own: httpserver.Shares{Most: ownWatchers}}
+	h := &hub{
+		places: make(turn, maxWatchers), own: httpserver.Shares{Most: ownWatchers}, ended: make(chan struct{}),
+	}
+	h.end = sync.OnceFunc(func() { close(h.ended) })
+	return h
 }
 
 func (h *hub) join(name string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	if !h.own.Take(name) {
 		return gate.Busy(fmt.Sprintf("this client already watches %d times, the most allowed", ownWatchers))
 	}
-	if h.watchers >= maxWatchers {
+	select {
+	case h.places <- struct{}{}:
+		return nil
+	default:
 		h.own.GiveBack(name)
 		return gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many clients watch").After(10 * time.Second)
 	}
-	h.watchers++
-	return nil
 }
 
 func (h *hub) leave(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.own.GiveBack(name)
-	h.watchers--
-}
-
-// end ends all watches.
-func (h *hub) end() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.over {
-		h.over = true
-		close(h.ended)
-	}
+	h.places.giveBack()
 }
 
 // Watch calls tell with the state at once and after each change, checked every two seconds; if the tables cannot be

@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/owned"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
@@ -27,6 +26,12 @@ type Token struct {
 	ID   string `json:"id"` // the first digits of its SHA-256, which distinguish tokens of the same name
 
 	Grant
+
+	hash [sha256.Size]byte
+}
+
+func tokenOf(name string, grant Grant, hash [sha256.Size]byte) Token {
+	return Token{Name: name, ID: hex.EncodeToString(hash[:6]), Grant: grant, hash: hash}
 }
 
 // ErrTokenName means that the name is in use.
@@ -60,7 +65,7 @@ func CreateToken(path, name string, grant Grant) (secret string, about Token, er
 		if err != nil && !errors.Is(err, errNobody) {
 			return nil, err
 		}
-		if slices.ContainsFunc(list, func(t token) bool { return t.name == name }) {
+		if slices.ContainsFunc(list, func(t Token) bool { return t.Name == name }) {
 			return nil, ErrTokenName
 		}
 		if len(list) >= maxTokens {
@@ -78,7 +83,7 @@ func CreateToken(path, name string, grant Grant) (secret string, about Token, er
 	if err != nil {
 		return "", about, fmt.Errorf("create token: %w", err)
 	}
-	return secret, Token{Name: name, ID: idOf(sum), Grant: grant}, nil
+	return secret, tokenOf(name, grant, sum), nil
 }
 
 // ListTokens returns the tokens of a file, in its order.
@@ -91,7 +96,7 @@ func ListTokens(path string) ([]Token, error) {
 	if err != nil && !errors.Is(err, errNobody) {
 		return nil, fmt.Errorf("list tokens: %s: %w", path, err)
 	}
-	return lists.Map(list, func(t token) Token { return t.about() }), nil
+	return append([]Token{}, list...), nil
 }
 
 // RevokeTokens removes the tokens with a name from a file and returns their number. It keeps comments.
@@ -118,8 +123,6 @@ func RevokeTokens(path, name string) (revoked int, err error) {
 	})
 	return revoked, wrap.Errorf(err, "revoke tokens")
 }
-
-func idOf(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:6]) }
 
 // editTokens replaces the content of a file atomically. The file keeps its owner and its permissions. An edit to nil
 // changes nothing.

@@ -28,14 +28,7 @@ import (
 // in a folder where other users may replace it. The file is read again when it changes. If the new content is invalid
 // or empty, the tokens before stay valid. A file with only comments, as after the last token was revoked, admits no
 // client.
-type Tokens struct{ file httpserver.Files[[]token] }
-
-type token struct {
-	Grant
-
-	name string
-	hash [sha256.Size]byte
-}
+type Tokens struct{ file httpserver.Files[[]Token] }
 
 // maxTokens limits the file: each request is compared with every token.
 const maxTokens = 1000
@@ -44,13 +37,13 @@ const maxTokens = 1000
 func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 	t := &Tokens{}
 	t.file.Paths, t.file.Log = []string{path}, log
-	t.file.Parse = func(content [][]byte) ([]token, error) {
+	t.file.Parse = func(content [][]byte) ([]Token, error) {
 		if err := checkWriters(path); err != nil {
 			return nil, err
 		}
 		list, err := parseTokens(content[0])
 		if errors.Is(err, errNobody) && len(bytes.TrimSpace(content[0])) > 0 {
-			if list, err = []token{}, nil; log != nil {
+			if list, err = []Token{}, nil; log != nil {
 				log.Warn("no token is left: no one may query until embedsidecar token create makes one",
 					"file", path)
 			}
@@ -71,8 +64,8 @@ func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 // OneToken returns a single token without a file.
 func OneToken(name, role, secret string) *Tokens {
 	t := &Tokens{}
-	t.file.Parse = func([][]byte) ([]token, error) {
-		return []token{{name: name, Grant: Grant{Role: role}, hash: sha256.Sum256([]byte(secret))}}, nil
+	t.file.Parse = func([][]byte) ([]Token, error) {
+		return []Token{tokenOf(name, Grant{Role: role}, sha256.Sum256([]byte(secret)))}, nil
 	}
 	_ = t.file.Load() // without a file it cannot fail
 	return t
@@ -80,8 +73,8 @@ func OneToken(name, role, secret string) *Tokens {
 
 var errNobody = errors.New("it has no token; embedsidecar token create makes one")
 
-func parseTokens(data []byte) ([]token, error) {
-	var list []token
+func parseTokens(data []byte) ([]Token, error) {
+	var list []Token
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
@@ -106,7 +99,7 @@ func parseTokens(data []byte) ([]token, error) {
 		if err != nil || len(sum) != sha256.Size {
 			return nil, fmt.Errorf("line %d: the hash is not 64 hexadecimal digits: it is the SHA-256 of the token, as printf %%s TOKEN | sha256sum prints it", n)
 		}
-		list = append(list, token{name: parts[0], Grant: grant, hash: [sha256.Size]byte(sum)})
+		list = append(list, tokenOf(parts[0], grant, [sha256.Size]byte(sum)))
 	}
 	switch err := lines.Err(); {
 	case err != nil:
@@ -122,11 +115,11 @@ func parseTokens(data []byte) ([]token, error) {
 // Still returns the current data of a token, if it is still valid.
 func (t *Tokens) Still(who Token) (now Token, ok bool) {
 	list := t.file.Now()
-	at := slices.IndexFunc(list, func(l token) bool { return l.name == who.Name && idOf(l.hash) == who.ID })
+	at := slices.IndexFunc(list, func(t Token) bool { return t.Name == who.Name && t.ID == who.ID })
 	if at < 0 || list[at].Expired() {
 		return now, false
 	}
-	return list[at].about(), true
+	return list[at], true
 }
 
 // Who returns the token with a secret; ok is false for an expired one, too. The comparison takes constant time.
@@ -135,13 +128,11 @@ func (t *Tokens) Who(secret string) (who Token, ok bool) {
 	hash := sha256.Sum256([]byte(secret))
 	for i := range list {
 		if subtle.ConstantTimeCompare(hash[:], list[i].hash[:]) == 1 {
-			who, ok = list[i].about(), true
+			who, ok = list[i], true
 		}
 	}
 	return who, ok && !who.Expired()
 }
-
-func (t *token) about() Token { return Token{Name: t.name, ID: idOf(t.hash), Grant: t.Grant} }
 
 // The roles of tokens. The first two query; the others administer, on another listener.
 const (

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -235,9 +236,9 @@ func (b *searchable) Ready(context.Context, *pipeline.Pipeline) (query.Model, er
 	return b.model, nil
 }
 
-func (b *searchable) Rules(name string) query.Rules {
+func (b *searchable) Rules(name string) config.Search {
 	b.ruled <- name
-	return query.Rules{}
+	return config.Search{}
 }
 
 func (b *searchable) DB() search.DB { return b }

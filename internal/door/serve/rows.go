@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgerrcode"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -174,7 +175,7 @@ func (a *api) explained(ctx context.Context, p *pipeline.Pipeline, access *searc
 }
 
 // accessOf returns what the holder of a grant may see of a pipeline.
-func accessOf(g *gate.Grant, p *pipeline.Pipeline, rules query.Rules) *search.Access {
+func accessOf(g *gate.Grant, p *pipeline.Pipeline, rules config.Search) *search.Access {
 	a := &search.Access{
 		Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{},
 		Fixed: search.Filters{},

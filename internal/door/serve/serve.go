@@ -14,6 +14,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -29,7 +30,7 @@ type Backend interface {
 	// PipelinesNow is Pipelines as the database has them now.
 	PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error)
 	Ready(ctx context.Context, p *pipeline.Pipeline) (query.Model, error)
-	Rules(name string) query.Rules
+	Rules(name string) config.Search
 	Score(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error)
 	ScoreBy(ctx context.Context, only []string, model, query string, texts []string) ([]float32, error)
 	DB() search.DB

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -129,7 +130,7 @@ func (*backend) Ready(context.Context, *pipeline.Pipeline) (query.Model, error) 
 	return nil, &search.UnavailableError{Problem: "its table is gone"}
 }
 
-func (*backend) Rules(string) query.Rules { return query.Rules{} }
+func (*backend) Rules(string) config.Search { return config.Search{} }
 
 func (*backend) DB() search.DB { return nil }
 

@@ -48,7 +48,7 @@ var chunkPlaces = []array{
 
 func newChunks(p *pipeline.Pipeline, db database.DB) *Chunks {
 	from := func(b *builder, more ...array) string {
-		return " FROM " + b.list(more...) + " JOIN " + p.Into() + " AS d ON " + b.match("d")
+		return " FROM " + b.list(more...) + " JOIN " + p.Into() + " AS d ON " + b.match("d") + sameInto(p)
 	}
 	text := "coalesce(k.chunk_text, d.chunk_text)"
 	if p.Chunking.NoText {
@@ -97,7 +97,7 @@ func newChunks(p *pipeline.Pipeline, db database.DB) *Chunks {
 		c.chunks.known = build(p, func(b *builder) string {
 			return "SELECT h.place, f.embedding FROM unnest(" + b.param(textHashes.name) + "::bytea[])" +
 				" WITH ORDINALITY AS h (text_hash, place) CROSS JOIN LATERAL (SELECT d.embedding FROM " + p.Into() +
-				" AS d WHERE d.text_hash = h.text_hash AND EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = " +
+				" AS d WHERE d.text_hash = h.text_hash" + sameInto(p) + " AND EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = " +
 				fmt.Sprint(p.ID) + " AND l.row_key = " + p.KeyExpression("d") +
 				" AND l.text_hash IS NOT NULL OFFSET 0) LIMIT 1) AS f"
 		})

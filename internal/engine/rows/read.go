@@ -175,7 +175,7 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 			" g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at"+
 			" FROM embedsidecar.ledger AS g"+
 			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key%s OFFSET 0) AS l ON true", p.ID, which) + l.join +
-		"\nWHERE true" + sameTables(p) + "\nORDER BY k.place"
+		"\nWHERE true" + sameTables(p) + sameInto(p) + "\nORDER BY k.place"
 }
 
 // Read reads the rows of keys with their ledger entries, in statements of as many rows as can be read in time. Each

@@ -176,19 +176,27 @@ func source(p *pipeline.Pipeline) string { return p.Rows() + " AS r" }
 // sameTables returns a condition that raises "undefined table" if a name means another table than when the pipeline was
 // loaded: names may be swapped, and swapped back unnoticed. If it holds, the planner removes it.
 func sameTables(p *pipeline.Pipeline) string {
-	same := func(schema, table string, oid uint32) string {
-		if oid == 0 {
-			return ""
-		}
-		return fmt.Sprintf(" AND CASE WHEN %s::pg_catalog.regclass::oid = %d THEN true"+
-			" ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END",
-			database.Literal(database.Quote(schema, table)), oid)
-	}
-	conditions := []string{same(p.Schema, p.Table, p.OID)}
+	conditions := []string{sameTable(p.Schema, p.Table, p.OID)}
 	for _, link := range p.Links() {
-		conditions = append(conditions, same(link.Table().Schema, link.Table().Table, link.Table().OID))
+		conditions = append(conditions, sameTable(link.Table().Schema, link.Table().Table, link.Table().OID))
 	}
 	return strings.Join(conditions, "")
+}
+
+// sameInto is sameTables for the embedding table: two generations may exchange the names of their tables, and exchange
+// them back before a write-back checks them.
+func sameInto(p *pipeline.Pipeline) string {
+	into := p.Destination()
+	return sameTable(into.Schema, into.Table, p.IntoOID)
+}
+
+func sameTable(schema, table string, oid uint32) string {
+	if oid == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" AND CASE WHEN %s::pg_catalog.regclass::oid = %d THEN true"+
+		" ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END",
+		database.Literal(database.Quote(schema, table)), oid)
 }
 
 // sourceHash returns the SQL expression of a row's pipeline.SourceHash.

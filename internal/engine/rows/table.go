@@ -53,7 +53,7 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 		remove: build(p, removeSQL),
 		reuse: build(p, func(b *builder) string {
 			return "SELECT k.place, d.embedding FROM " + b.list() + " JOIN " + p.Into() + " AS d ON " + b.match("d") +
-				" WHERE d.chunk_no = 0"
+				" WHERE d.chunk_no = 0" + sameInto(p)
 		}),
 		pages: newPageStatements(p, p.Into()+" AS r", "true", "",
 			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(same, " AND ")+" OFFSET 0)"),

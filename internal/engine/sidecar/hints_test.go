@@ -236,6 +236,35 @@ func TestHints_LanesAreThoseOfTheTransaction(t *testing.T) {
 	})
 }
 
+// TestP1_ASkipEndsWithTheLastHintThatIsRead: of each transaction 64 hints are read. A skip must not go on over the
+// changes after the hint that would have ended it.
+func TestP1_ASkipEndsWithTheLastHintThatIsRead(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs SELECT i, 'text ' || i FROM generate_series(1, 80) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.start()
+	r.settle()
+	h := &hints{t: t, conn: newWriter(t, db, true)}
+	h.exec(`BEGIN`)
+	for i := 1; i <= 80; i++ {
+		h.exec(`SELECT embedsidecar.hint($1)`, []string{"skip", "low"}[i%2])
+		h.exec(`UPDATE docs SET body = 'another ' || id WHERE id = $1`, i)
+	}
+	h.exec(`COMMIT`)
+	r.settle()
+	stale := `SELECT count(*) FROM docs AS d JOIN docs_embedding AS e USING (id)
+		WHERE e.text_hash <> sha256(convert_to(d.body, 'UTF8')) AND `
+	if n := r.count(stale + `id % 2 = 1`); n > 0 {
+		t.Errorf("%d rows without a skip have the vector of their text of before", n)
+	}
+	if n := r.count(stale + `id % 2 = 0`); n != 32 {
+		t.Errorf("%d rows were skipped, want those of the first 64 hints", n)
+	}
+	r.verify()
+}
+
 // TestTrust_HintsOfWhoMayNotAreIgnored: without the grant the function is refused, and what somebody writes into the
 // WAL himself, also a hint of another transaction that he has read, changes nothing, is counted and told.
 func TestTrust_HintsOfWhoMayNotAreIgnored(t *testing.T) {

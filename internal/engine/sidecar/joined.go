@@ -56,14 +56,18 @@ func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []q
 	values, seen, xids := map[group][]string{}, map[group]map[string]bool{}, map[uint32]bool{}
 	for i := range changes {
 		c := &changes[i]
+		if c.Join == 0 {
+			continue
+		}
 		g := group{c.PipelineID, c.Join}
-		if c.Join == 0 || seen[g][c.RowKey] {
+		xids[c.XID] = true // also of a second change of a row: the first may be visible before it
+		if seen[g][c.RowKey] {
 			continue
 		}
 		if seen[g] == nil {
 			seen[g], order = map[string]bool{}, append(order, g)
 		}
-		seen[g][c.RowKey], xids[c.XID] = true, true
+		seen[g][c.RowKey] = true
 		values[g] = append(values[g], c.RowKey)
 	}
 	visible, err := s.awaitVisible(ctx, xids)

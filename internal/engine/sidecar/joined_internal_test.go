@@ -3,6 +3,10 @@ package sidecar
 import (
 	"testing"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // TestP5_SlowJoinsDoNotHoldUpTheStream: rows that take long to be found are found by a scan for a while, and those of
@@ -17,6 +21,39 @@ func TestP5_SlowJoinsDoNotHoldUpTheStream(t *testing.T) {
 		at := began.Add(ownersTimeout + time.Duration(after*int64(ownersTimeout)))
 		if s.now(1, at) || s.now(2, at) != want {
 			t.Errorf("after %s: %t, and of the slow one %t, want %t", at.Sub(began), s.now(1, at), s.now(2, at), want)
+		}
+	}
+}
+
+// TestP1_TwoChangesOfAJoinedRowAreBothVisible: rows are found once the last of several changes of a joined row is
+// visible, not the first. Until then a scan finds them.
+func TestP1_TwoChangesOfAJoinedRowAreBothVisible(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	p := pipeline.Pipeline{ID: 1, Status: pipeline.Active, Key: []pipeline.KeyColumn{{Name: "id"}}}
+	p.Joins = pipeline.Joins{{On: []pipeline.On{{Column: "doc_id", Of: "id", Exact: true}}}}
+	s := &Sidecar{o: Options{Pool: db.Pool}}
+	s.loaded.Store(&[]pipeline.Pipeline{p})
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var xid int64
+	if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
+		t.Fatal(err)
+	}
+	changes := []queue.Change{{PipelineID: 1, RowKey: "7", Join: 1, XID: 3}, {PipelineID: 1, RowKey: "7", Join: 1}}
+	changes[1].XID = uint32(xid)
+	for _, visible := range []bool{false, true} {
+		found, scans, err := s.owners(t.Context(), changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (len(found) > 0) != visible || (len(scans[1]) > 0) == visible {
+			t.Errorf("visible %t: found %v, for a scan %v", visible, found, scans)
+		}
+		if err := tx.Commit(t.Context()); !visible && err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -65,12 +66,6 @@ type Model interface {
 	Describe(ctx context.Context) (embed.Description, error)
 	// Ask is like embed.Service.Ask.
 	Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error)
-}
-
-// Rules are the settings in a pipeline's configuration for searches by others.
-type Rules struct {
-	Filterable      []string // columns that filters may use in addition to those of key, text and filter
-	PastRowSecurity bool     // search even if policies of the table would not apply
 }
 
 // noReranker returns the error for a pipeline without a reranker.
@@ -125,10 +120,7 @@ func (b *Backend) DB() search.DB {
 }
 
 // Rules returns the search settings of a pipeline, by its full name.
-func (b *Backend) Rules(name string) Rules {
-	s := b.config().SearchOf(name)
-	return Rules{Filterable: s.Filterable, PastRowSecurity: s.PastRowSecurity}
-}
+func (b *Backend) Rules(name string) config.Search { return b.config().SearchOf(name) }
 
 // Pipelines lists the pipelines that serve searches; nil without a database.
 func (b *Backend) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
@@ -452,4 +444,29 @@ func (b *Backend) Service(ctx context.Context, key pipeline.ModelName) (*embed.S
 		b.services[key] = embed.NewService(e, b.config().Workers.CacheBytes)
 	}
 	return b.services[key], nil
+}
+
+// Explained is the short state of a row: why a search finds it or not.
+type Explained struct {
+	Pipeline string       `json:"pipeline"`
+	Key      string       `json:"key"`
+	Verdict  explain.Code `json:"verdict"`
+	Sentence string       `json:"sentence"`
+	Hints    []string     `json:"hints"`
+}
+
+// Explain returns the state of the row with a key. It does not return its text.
+func (b *Backend) Explain(ctx context.Context, p *pipeline.Pipeline, key string) (Explained, error) {
+	b.mu.Lock()
+	pool := b.pool
+	b.mu.Unlock()
+	if pool == nil {
+		return Explained{}, &search.UnavailableError{Problem: "the database is not connected yet"}
+	}
+	list, err := explain.Read(ctx, pool, p.Name, []string{key}, explain.Options{HideHashes: true})
+	if err != nil {
+		return Explained{}, err
+	}
+	s := &list[0]
+	return Explained{s.Pipeline, s.Key, s.Verdict.Code, s.Verdict.Sentence, append([]string{}, s.Verdict.Hints...)}, nil
 }

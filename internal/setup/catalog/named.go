@@ -39,6 +39,8 @@ func foreignName(alias, expression string) string {
 			// A literal continues on the next line, with or without escapes as it began.
 			strings.TrimSpace(between) == "" && strings.HasSuffix(last, "'") && strings.HasPrefix(word, "'"):
 			return "a comment, or a quotation other than '...', E'...' and \"...\""
+		case nameLength(word) > maxName: // the server cuts it off, and what is left may be a column
+			return "a name of more than 63 bytes"
 		case word != "" && word[0] >= '0' && word[0] <= '9' && !number.MatchString(word):
 			return word
 		case strings.HasPrefix(strings.TrimLeft(between, " \t\r\n\f\v"), ".") && last != "" && !number.MatchString(last) &&
@@ -50,6 +52,20 @@ func foreignName(alias, expression string) string {
 		last, end = word, at[1]
 	}
 	return ""
+}
+
+// maxName is the longest name: Postgres truncates longer ones.
+const maxName = 63
+
+// nameLength returns the bytes of a name; 0 for a literal.
+func nameLength(word string) int {
+	if inner, quoted := strings.CutPrefix(word, `"`); quoted {
+		return len(strings.ReplaceAll(strings.TrimSuffix(inner, `"`), `""`, `"`))
+	}
+	if strings.HasSuffix(word, "'") {
+		return 0
+	}
+	return len(word)
 }
 
 // typesNamed returns the schema-qualified names in an expression, which may be types: their schemas and names.

@@ -343,9 +343,6 @@ func (t *Table) Named() error {
 	}
 }
 
-// maxName is the longest name: Postgres truncates longer ones.
-const maxName = 63
-
 // Malformed returns mistakes that can be found without a database.
 func Malformed(spec pipeline.Spec) string {
 	for what, name := range map[string]string{

@@ -52,6 +52,19 @@ type strangersType struct {
 	Casts                     bool // it has casts that run an untrusted role's code
 }
 
+// isDomain reports whether the column itself is of the domain. Its values are then those of the base type.
+func (s strangersType) isDomain() bool { return s.Kind == "d" && s.Whole }
+
+// domains returns the columns of untrusted roles' domains.
+func (t *Table) domains() (columns []string) {
+	for _, s := range t.foreign {
+		if s.isDomain() {
+			columns = append(columns, s.Column)
+		}
+	}
+	return columns
+}
+
 // examine finds the owners of the tables and of the types in them.
 func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
 	const ofUsers = 16384
@@ -110,6 +123,9 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 	}
 	names := KeyNames(key)
 	for _, s := range t.foreign {
+		if s.isDomain() { // counts in expressions alone
+			continue
+		}
 		if s.Kind == operators {
 			if slices.Contains(names, s.Column) {
 				return nil, t.comparable(tx, s)
@@ -151,23 +167,58 @@ func (t *Table) comparable(tx pgx.Tx, s strangersType) error {
 		"or give the column the type that the domain is made of")
 }
 
+var (
+	escapes = regexp.MustCompile(`(?i)\bU&"`)
+	// arrays matches what makes an array of a column's values. The server reads a literal beside it as one of these.
+	arrays = regexp.MustCompile(`(?i)\barray|\bwidth_bucket\b|\bpercentile_disc\b`)
+)
+
 // MeantByStrangers returns *ConfigError when an expression names one of these columns, which StrangersTypes returned.
-// Each statement looks up what it calls with such a value, so the type's owner could add a cast later.
+// Each statement looks up what it calls with such a value, so the type's owner could add a cast later. A column of an
+// untrusted role's domain counts where an array is made of it, unless it is cast: constraints of the domain would run.
 func (t *Table) MeantByStrangers(tx pgx.Tx, columns []string, expressions ...string) error {
-	escapes := regexp.MustCompile(`(?i)\bU&"`)
-	for _, column := range columns {
-		quoted := regexp.QuoteMeta(strings.ReplaceAll(column, `"`, `""`))
-		named := regexp.MustCompile(`(?i)(?:^|[^\w$])` + quoted + `(?:[^\w$]|$)`)
-		for _, e := range expressions {
-			if named.MatchString(e) || escapes.MatchString(e) {
-				return notSafe(tx, "", fmt.Sprintf("evaluate an expression over column %q of %s: the owner of its type could "+
-					"make a cast that the expression calls", column, t.Quoted()),
-					"name the column in columns: instead, which needs no cast",
-					"or trust the owner of the type with all privileges of the role: --trust-owner")
-			}
+	for _, e := range expressions {
+		if column := mentioned(columns, e, ""); column != "" {
+			return t.meant(tx, column, "the owner of its type could make a cast, or a constraint, that the expression calls")
+		}
+		if !arrays.MatchString(e) && !escapes.MatchString(e) {
+			continue
+		}
+		if column := mentioned(t.domains(), e, "::"); column != "" {
+			return t.meant(tx, column, "it is of a domain, whose constraints would run where an array is made of its values",
+				"cast it to the type that the domain is made of, as in title::text")
 		}
 	}
 	return nil
+}
+
+func (t *Table) meant(tx pgx.Tx, column, why string, hints ...string) error {
+	return notSafe(tx, "", fmt.Sprintf("evaluate an expression over column %q of %s: %s", column, t.Quoted(), why),
+		append(hints, "name the column in columns: instead, which needs no cast",
+			"or trust the owner of the type with all privileges of the role: --trust-owner")...)
+}
+
+// mentioned returns the first of some columns that an expression seems to name, or "". Names that are followed by except
+// do not count.
+func mentioned(columns []string, expression, except string) string {
+	for _, column := range columns {
+		if escapes.MatchString(expression) {
+			return column
+		}
+		name := regexp.MustCompile(`(?i)(?:^|[^\w$])` + regexp.QuoteMeta(strings.ReplaceAll(column, `"`, `""`)) +
+			`("?\s*)(?:[^\w$]|$)`)
+		for rest := expression; ; {
+			at := name.FindStringSubmatchIndex(rest)
+			if at == nil {
+				break
+			}
+			if except == "" || !strings.HasPrefix(rest[at[3]:], except) {
+				return column
+			}
+			rest = rest[at[3]:]
+		}
+	}
+	return ""
 }
 
 // UnrulyIntoColumn returns why a superuser should not write to a column of the table, or nil: an untrusted role has
@@ -267,15 +318,8 @@ func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string)
 				"functions of PostgreSQL that compute",
 			"or declare the pipeline as a role that may, or in the file")
 	}
-	alias := cmp.Or(t.As, "r")
-	if _, column := t.Column(alias); column {
-		alias = ""
-	}
-	if name := foreignName(alias, expression); name != "" {
-		return refuse("names " + name)
-	}
 	return database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
-		// The lock keeps the types of its columns unchanged.
+		// The lock keeps its columns and their types unchanged.
 		if _, err := tx.Conn().PgConn().Prepare(ctx, "", "SELECT"+over(word, t), nil); err != nil {
 			return fmt.Errorf("lock %s: %w", t.Quoted(), err)
 		}
@@ -283,9 +327,16 @@ func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string)
 		if err != nil {
 			return err
 		}
+		alias := cmp.Or(t.As, "r")
+		if _, column := locked.Column(alias); column {
+			alias = ""
+		}
+		if name := foreignName(alias, expression); name != "" {
+			return refuse("names " + name)
+		}
 		foreign, err := locked.StrangersTypes(ctx, tx, nil)
 		if err == nil {
-			err = locked.MeantByStrangers(tx, foreign, expression)
+			err = locked.MeantByStrangers(tx, append(foreign, locked.domains()...), expression)
 		}
 		if err == nil {
 			err = ParseExpression(ctx, tx, locked, word, expression)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -143,7 +144,7 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		for i := range stored {
 			s := &stored[i]
 			if whole && l.Changed && s.Status == pipeline.Active && !changed[s.ID] {
-				pipelines[i], err = load(ctx, tx, s.Current(), tables, false)
+				pipelines[i], err = load(ctx, tx, s.Current(), tables, 0)
 				whole = err == nil
 			}
 			if pipelines[i].ID == 0 || !whole {
@@ -154,9 +155,18 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 	}); err != nil {
 		return nil, false, err
 	}
+	limit := planTime
 	for _, i := range rest {
-		if pipelines[i], err = look(ctx, db, &stored[i], tables); err != nil {
+		if l.overran(stored[i].ID) {
+			pipelines[i] = overrun(&stored[i])
+			continue
+		}
+		if pipelines[i], err = look(ctx, db, &stored[i], tables, limit); err != nil {
 			return nil, false, err
+		}
+		if pipelines[i].Detail == overrun(&stored[i]).Detail {
+			l.rest(stored[i].ID)
+			limit = max(limit/2, leastPlanTime)
 		}
 	}
 	if settled, err = stillSo(ctx, db, stored); err != nil || !settled {
@@ -170,12 +180,27 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 	return pipelines, true, nil
 }
 
+// planTime is how long the server may plan the statement of one pipeline: it evaluates functions that an owner declares
+// immutable, in an index or in an expression. All pipelines wait for it. After one that takes longer, the next ones of a
+// load have half the time, but at least leastPlanTime.
+const (
+	planTime      = 5 * time.Second
+	leastPlanTime = time.Second
+)
+
 // look confirms one stored pipeline in a transaction of its own: one that held locks on several tables, however weak,
-// could deadlock with a user's TRUNCATE.
-func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.Known) (p pipeline.Pipeline, err error) {
+// could deadlock with a user's TRUNCATE. limit is the time for the plan.
+func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.Known, limit time.Duration) (
+	p pipeline.Pipeline, err error,
+) {
 	err = database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
-		p, err = load(ctx, tx, s.Current(), known, true)
+		begun := time.Now()
+		p, err = load(ctx, tx, s.Current(), known, limit)
 		if ctx.Err() == nil && !tx.Conn().IsClosed() && database.OfStatement(err) {
+			if database.Judge(err) == database.Canceled && time.Since(begun) > limit {
+				p, err = overrun(s), nil
+				return nil
+			}
 			p, err = sick(s, err), nil
 		}
 		return err
@@ -245,9 +270,21 @@ func sick(s *Stored, err error) pipeline.Pipeline {
 	return p
 }
 
-// load confirms one stored pipeline. It returns an error only if it could not find out. Without run, it does not parse
-// the expressions, which would lock the table: they are known to be valid.
-func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run bool) (pipeline.Pipeline, error) {
+// overrun returns a stored pipeline whose statement the server plans for too long.
+func overrun(s *Stored) pipeline.Pipeline {
+	p := Off(s)
+	p.Detail = detail(fmt.Sprintf("the server takes more than %s to plan its statement: a function that is declared "+
+		"immutable takes too long, in an index of the table or in an expression", planTime), []string{
+		"drop the index, or make the function faster; the pipeline then continues within a minute",
+	})
+	return p
+}
+
+// load confirms one stored pipeline. It returns an error only if it could not find out. Without a limit, which is the
+// time for the plan, it does not parse the expressions, which would lock the table: they are known to be valid.
+func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, limit time.Duration) (pipeline.Pipeline,
+	error,
+) {
 	off := Off(s)
 	f, err := Inspect(ctx, tx, s.Spec, catalog.Vectors{Dims: s.Dims, Either: true, Known: known}, s)
 	var (
@@ -269,8 +306,8 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run b
 		err = catalog.LostFunctions(ctx, tx, s.Tables(), s.Functions)
 	}
 	switch {
-	case err == nil && run:
-		err = runnable(ctx, tx, f)
+	case err == nil && limit > 0:
+		err = runnable(ctx, tx, f, limit)
 	case err == nil:
 		err = f.Permitted()
 	}
@@ -336,11 +373,14 @@ func detail(problem string, hint []string) string {
 // runnable checks that the stored text, filter, context and priority are one expression each, whoever wrote them, and
 // runs them over no row. The server then looks up names and privileges as it does in real statements. All of it uses
 // the extended protocol, in which the server refuses several statements.
-func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
+func runnable(ctx context.Context, tx pgx.Tx, f *Findings, limit time.Duration) error {
 	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
 		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() + ", " + f.Pipeline.Normalised(f.Pipeline.TextExpression()) +
 		" FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
 	err := errors.Join(f.parseJoins(ctx, tx), parseStored(ctx, tx, f))
+	if err == nil {
+		err = database.Within(ctx, tx, limit)
+	}
 	if err == nil {
 		err = database.Extended(ctx, tx, sql)
 	}

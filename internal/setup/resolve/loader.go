@@ -32,7 +32,8 @@ type Loader struct {
 
 	mu      sync.Mutex
 	known   map[int32]looked
-	trusted time.Time // when the schema embedsidecar last passed the trust check
+	trusted time.Time           // when the schema embedsidecar last passed the trust check
+	resting map[int32]time.Time // pipelines that the server planned for too long, until when they are not looked at
 }
 
 // looked is a cached pipeline.
@@ -131,6 +132,25 @@ func (l *Loader) recall(marks map[int32]string) (known []pipeline.Pipeline, rest
 		return nil, l.Only
 	}
 	return known, rest
+}
+
+// resting is how long a pipeline is not looked at after the server planned its statement for too long.
+const resting = time.Minute
+
+func (l *Loader) overran(id int32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Before(l.resting[id])
+}
+
+// rest keeps a pipeline from being looked at for a while. Forget does not change that.
+func (l *Loader) rest(id int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.resting == nil {
+		l.resting = map[int32]time.Time{}
+	}
+	l.resting[id] = time.Now().Add(resting)
 }
 
 // remember caches a pipeline that can work.

@@ -66,14 +66,23 @@ type progress interface {
 	ask(ctx context.Context, lsn *string) (at pglogrepl.LSN, err error)
 }
 
+// at reads the queue, then the catalog if nothing is left, and then the queue again.
 func at(ctx context.Context, db progress, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	return ordered(
-		func() (CaughtUp, error) {
-			c, pipelines, err := db.caughtUp(ctx, slot, lsn)
-			return c, refused(slot, pipelines, err)
-		},
-		func() (int64, error) { return db.altered(ctx, slot) },
-	)
+	queue := func() (CaughtUp, error) {
+		c, pipelines, err := db.caughtUp(ctx, slot, lsn)
+		return c, refused(slot, pipelines, err)
+	}
+	c, err := queue()
+	if err != nil || !c.Yes() {
+		return c, err
+	}
+	altered, err := db.altered(ctx, slot)
+	if err != nil {
+		return c, err
+	}
+	c, err = queue()
+	c.Altered = altered
+	return c, err
 }
 
 // differs reports whether the catalog entries of a pipeline differ from what the streamer has seen.
@@ -95,21 +104,6 @@ func refused(slot string, pipelines bool, err error) error {
 		return ErrNoPipeline
 	}
 	return nil
-}
-
-// ordered reads the queue, then the catalog if nothing is left, and then the queue again.
-func ordered(at func() (CaughtUp, error), altered func() (int64, error)) (CaughtUp, error) {
-	c, err := at()
-	if err != nil || !c.Yes() {
-		return c, err
-	}
-	n, err := altered()
-	if err != nil {
-		return c, err
-	}
-	c, err = at()
-	c.Altered = n
-	return c, err
 }
 
 // Now returns an LSN above everything committed before this call. It makes the streamer persist its position as soon as

@@ -94,7 +94,8 @@ func (s *settings) readRouter(f *folder.Folder) error {
 	}
 	documents, queries := router.Structure["document"], router.Structure["query"]
 	made := strings.TrimPrefix(strings.Join(kinds(documents), " "), "MLM")
-	if made != "Transformer SpladePooling" || !slices.Equal(kinds(queries), []string{"SparseStaticEmbedding"}) {
+	if len(documents) != 2 || made != "Transformer SpladePooling" ||
+		!slices.Equal(kinds(queries), []string{"SparseStaticEmbedding"}) {
 		return fmt.Errorf("%s: Router %s", name, otherNetwork)
 	}
 	if path.Clean(documents[0]) != "." {

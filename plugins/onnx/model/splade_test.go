@@ -237,6 +237,10 @@ func TestSplade_QueriesAreWeighedByATable(t *testing.T) {
 		{func(f map[string]string) {
 			f["router_config.json"] = strings.Replace(f["router_config.json"], "SparseStaticEmbedding", "MLMTransformer", 1)
 		}, "router_config.json: Router gives queries another network"},
+		{func(f map[string]string) { // two words for the type of one path
+			f["router_config.json"] = `{"types": {"": "x.Transformer SpladePooling", "q": "x.SparseStaticEmbedding"},
+				"structure": {"query": ["q"], "document": [""]}}`
+		}, "router_config.json: Router gives queries another network"},
 	} {
 		changed := maps.Clone(files)
 		test.change(changed)

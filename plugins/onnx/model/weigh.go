@@ -80,7 +80,7 @@ func (m *Model) weigh(ctx context.Context, texts []string) ([]embed.Result, erro
 		if prefix := m.settings.prefixes[embed.Query]; prefix != "" && len(tokens) > 0 && err == nil {
 			tokens, err = m.tokenizer.bare(prefix+text, most)
 		}
-		if err == nil && slices.Max(append(slices.Clip(tokens), 0)) > m.last {
+		if err == nil && int(slices.Max(append(slices.Clip(tokens), 0))) >= min(int(m.last)+1, len(m.settings.weights)) {
 			err = errors.New("the text contains a special token that the model does not know")
 		}
 		if err != nil {
