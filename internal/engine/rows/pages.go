@@ -71,18 +71,30 @@ func newPageStatements(p *pipeline.Pipeline, table, which, met, question string)
 	} else {
 		question += " AS answer"
 	}
-	page := func(after func(b *builder) string) statement {
-		return build(p, func(b *builder) string {
-			limit := b.param("max")
-			return "SELECT g.row_key, g.answer FROM (SELECT " + p.KeyExpression("f") + " AS row_key, " + question +
-				", row_number() OVER () AS place" +
-				" FROM (SELECT " + columns + " FROM " + table + " WHERE " + which + after(b) + " ORDER BY " +
-				strings.Join(order, ", ") + " LIMIT " + limit + ") AS f) AS g" + told + " ORDER BY g.place"
-		})
+	page := func(b *builder, where func() string) string {
+		limit := b.param("max")
+		return "SELECT g.row_key, g.answer FROM (SELECT " + p.KeyExpression("f") + " AS row_key, " + question +
+			", row_number() OVER () AS place" +
+			" FROM (SELECT " + columns + " FROM " + table + where() + " ORDER BY " +
+			strings.Join(order, ", ") + " LIMIT " + limit + ") AS f) AS g" + told + " ORDER BY g.place"
 	}
 	return pageStatements{
-		first: page(func(*builder) string { return "" }),
-		next:  page(func(b *builder) string { return " AND " + b.below(keys) }),
+		first: build(p, func(b *builder) string {
+			return page(b, func() string {
+				if which == "" {
+					return ""
+				}
+				return " WHERE (" + which + ")"
+			})
+		}),
+		next: build(p, func(b *builder) string {
+			return page(b, func() string {
+				if which == "" {
+					return " WHERE " + b.below(keys)
+				}
+				return " WHERE (" + which + ") AND " + b.below(keys)
+			})
+		}),
 	}
 }
 

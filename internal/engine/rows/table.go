@@ -55,7 +55,7 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 			return "SELECT k.place, d.embedding FROM " + b.list() + " JOIN " + p.Into() + " AS d ON " + b.match("d") +
 				" WHERE d.chunk_no = 0" + sameInto(p)
 		}),
-		pages: newPageStatements(p, p.Into()+" AS r", "true", "",
+		pages: newPageStatements(p, p.Into()+" AS r", "", "",
 			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(same, " AND ")+" OFFSET 0)"),
 	}}
 	if !p.IntoParts { // the statement locks a partition only when it gets to it, after the guard

@@ -108,7 +108,6 @@ FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, NOT EXIST
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM "public"."docs_embedding" AS r
-    WHERE true
     ORDER BY r."id" USING OPERATOR("pg_catalog".>)
     LIMIT $1) AS f) AS g
 ORDER BY g.place;
@@ -120,7 +119,7 @@ FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, NOT EXIST
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM "public"."docs_embedding" AS r
-    WHERE true AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")
+    WHERE (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")
     ORDER BY r."id" USING OPERATOR("pg_catalog".>)
     LIMIT $1) AS f) AS g
 ORDER BY g.place;
@@ -132,7 +131,7 @@ FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, EXISTS (S
     WHERE l.pipeline_id = 7 AND l.row_key = (format('%s', f."id") COLLATE pg_catalog."C") OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM ONLY "public"."docs" AS r
-    WHERE (true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
+    WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END)
     ORDER BY r."id" USING OPERATOR("pg_catalog".>)
     LIMIT $1) AS f) AS g
 ORDER BY g.place;
@@ -144,7 +143,7 @@ FROM (SELECT (format('%s', f."id") COLLATE pg_catalog."C") AS row_key, EXISTS (S
     WHERE l.pipeline_id = 7 AND l.row_key = (format('%s', f."id") COLLATE pg_catalog."C") OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id"
     FROM ONLY "public"."docs" AS r
-    WHERE (true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")
+    WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END) AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")
     ORDER BY r."id" USING OPERATOR("pg_catalog".>)
     LIMIT $1) AS f) AS g
 ORDER BY g.place;

@@ -135,7 +135,6 @@ FROM (SELECT replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" AND r."a ""b""" OPERATOR("ext".=) f."a ""b""" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id", r."a ""b"""
     FROM "public"."docs_embedding" AS r
-    WHERE true
     ORDER BY r."id" USING OPERATOR("pg_catalog".>), r."a ""b""" USING OPERATOR("ext".>)
     LIMIT $1) AS f) AS g
 ORDER BY g.place;
@@ -147,7 +146,7 @@ FROM (SELECT replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '
     WHERE r."id" OPERATOR("pg_catalog".=) f."id" AND r."a ""b""" OPERATOR("ext".=) f."a ""b""" OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id", r."a ""b"""
     FROM "public"."docs_embedding" AS r
-    WHERE true AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id" OR CAST($2::text AS bigint) OPERATOR("pg_catalog".=) r."id" AND (CAST($3::text AS "ext"."citext") COLLATE "pg_catalog"."default") OPERATOR("ext".>) r."a ""b""")
+    WHERE (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id" OR CAST($2::text AS bigint) OPERATOR("pg_catalog".=) r."id" AND (CAST($3::text AS "ext"."citext") COLLATE "pg_catalog"."default") OPERATOR("ext".>) r."a ""b""")
     ORDER BY r."id" USING OPERATOR("pg_catalog".>), r."a ""b""" USING OPERATOR("ext".>)
     LIMIT $1) AS f) AS g
 ORDER BY g.place;
@@ -159,7 +158,7 @@ FROM (SELECT replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '
     WHERE l.pipeline_id = 7 AND l.row_key = replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id", r."a ""b"""
     FROM ONLY "public"."docs" AS r
-    WHERE (true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
+    WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END)
     ORDER BY r."id" USING OPERATOR("pg_catalog".>), r."a ""b""" USING OPERATOR("ext".>)
     LIMIT $1) AS f) AS g
 ORDER BY g.place;
@@ -171,7 +170,7 @@ FROM (SELECT replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '
     WHERE l.pipeline_id = 7 AND l.row_key = replace(replace(format('%s', f."id") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', f."a ""b""") COLLATE pg_catalog."C", '\', '\\'), '|', '\|') OFFSET 0) AS answer, row_number() OVER () AS place
   FROM (SELECT r."id", r."a ""b"""
     FROM ONLY "public"."docs" AS r
-    WHERE (true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id" OR CAST($2::text AS bigint) OPERATOR("pg_catalog".=) r."id" AND (CAST($3::text AS "ext"."citext") COLLATE "pg_catalog"."default") OPERATOR("ext".>) r."a ""b""")
+    WHERE ((true) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END) AND (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id" OR CAST($2::text AS bigint) OPERATOR("pg_catalog".=) r."id" AND (CAST($3::text AS "ext"."citext") COLLATE "pg_catalog"."default") OPERATOR("ext".>) r."a ""b""")
     ORDER BY r."id" USING OPERATOR("pg_catalog".>), r."a ""b""" USING OPERATOR("ext".>)
     LIMIT $1) AS f) AS g
 ORDER BY g.place;
