@@ -153,7 +153,7 @@ demo: build runtime model ## run a demo on a throw-away server; KEEP=1 keeps it 
 test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## get everything the tests need, then run all but the long ones; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	@mkdir -p $(CANARY)
-	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(skip) $(if $(COVER),$(cover)) $(TEST)
+	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(skip) $(if $(COVER),-count=1 $(cover)) $(TEST)
 	@$(if $(COVER),$(covered))
 	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) $(go_test) $(TEST_FLAGS) ./...))
 	@$(if $(filter ./...,$(TEST)),tools/canary.sh $(CANARY))
@@ -222,7 +222,7 @@ test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.comple
 
 comma := ,
 space := $(subst ,, )
-# Coverage is written to cover.out; below COVER_MIN percent it is an error.
+# Coverage is written to cover.out; below COVER_MIN percent it is an error. Tests that go has cached would not count.
 cover   = -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE)))
 covered = awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
 cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## measure the coverage of the core packages; fails below COVER_MIN percent
