@@ -538,6 +538,39 @@ func TestTrust_ASuperuserAndTriggersOfSomebodyElse(t *testing.T) {
 	b.init(o)
 }
 
+// TestTrust_ASuperuserAndFunctionsOfSomebodyElse: an UPDATE evaluates constraints, indexes and generated columns of its
+// table with the privileges of its role, so a superuser writes into no column beside a function of another role there.
+func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	tenant, pool := b.tenant()
+	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser)
+	b.as(pool, `CREATE FUNCTION lair.same(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'`,
+		`CREATE FUNCTION lair.equal(text, text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT $1 = $2'`,
+		`CREATE OPERATOR lair.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = lair.equal)`)
+	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), trustsOwner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	for _, hung := range []struct{ make, drop, what, function string }{
+		{`ALTER TABLE docs ADD CONSTRAINT hung CHECK (lair.same(body) <> 'x')`, `ALTER TABLE docs DROP CONSTRAINT hung`, "constraint hung of public.docs", "lair.same(text)"},
+		{`ALTER TABLE docs ADD CONSTRAINT hung CHECK (body OPERATOR(lair.===) body)`, `ALTER TABLE docs DROP CONSTRAINT hung`, "constraint hung of public.docs", "lair.equal(text,text)"},
+		{`CREATE INDEX hung ON docs (lair.same(body))`, `DROP INDEX hung`, "index public.hung of public.docs", "lair.same(text)"},
+		{`ALTER TABLE docs ADD hung text GENERATED ALWAYS AS (lair.same(body)) STORED`, `ALTER TABLE docs DROP hung`, "generated column hung of public.docs", "lair.same(text)"},
+	} {
+		b.MustExecSuper(hung.make)
+		o := b.options(b.SlotName(), docs())
+		o.Pool = plain
+		_, err = setup.Init(t.Context(), o)
+		wantError[*refusal.ConfigError](t, err, hung.what, tenant, "superuser", "ALTER FUNCTION "+hung.function+" OWNER TO", "embedding table")
+		b.MustExecSuper(hung.drop)
+	}
+	o := b.options(b.SlotName(), docs())
+	o.Pool = plain
+	b.init(o)
+}
+
 // TestTrust_APublicationOfSomebodyElse: its owner could remove changes from it.
 func TestTrust_APublicationOfSomebodyElse(t *testing.T) {
 	t.Parallel()
