@@ -43,8 +43,8 @@ finding (rank, root, problem, who, fires, remedy) AS (
            JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
                WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
     UNION ALL
-    SELECT 6, p.root, h.thing || ' of ' || p.oid::regclass::text || ' runs a function that belongs to', f.proowner, true,
-           format('ALTER FUNCTION %s OWNER TO %I;', f.oid::regprocedure, pg_get_userbyid(p.relowner))
+    SELECT 6, p.root, h.thing || ' of ' || p.oid::regclass::text || ' runs a function that belongs to', f.proowner,
+           true, format('ALTER FUNCTION %s OWNER TO %I;', f.oid::regprocedure, pg_get_userbyid(p.relowner))
     FROM   part AS p
            CROSS JOIN LATERAL (
                SELECT 'constraint ' || quote_ident(k.conname), 'pg_constraint'::regclass, k.oid
