@@ -538,8 +538,8 @@ func TestTrust_ASuperuserAndTriggersOfSomebodyElse(t *testing.T) {
 	b.init(o)
 }
 
-// TestTrust_ASuperuserAndFunctionsOfSomebodyElse: an UPDATE evaluates constraints, indexes and generated columns of its
-// table with the privileges of its role, so a superuser writes into no column beside a function of another role there.
+// TestTrust_ASuperuserAndFunctionsOfSomebodyElse: a plan may evaluate functions in constraints, indexes and statistics of
+// its table with the privileges of its role, and a write those in generated columns.
 func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
@@ -553,22 +553,55 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	for _, hung := range []struct{ make, drop, what, function string }{
-		{`ALTER TABLE docs ADD CONSTRAINT hung CHECK (lair.same(body) <> 'x')`, `ALTER TABLE docs DROP CONSTRAINT hung`, "constraint hung of public.docs", "lair.same(text)"},
-		{`ALTER TABLE docs ADD CONSTRAINT hung CHECK (body OPERATOR(lair.===) body)`, `ALTER TABLE docs DROP CONSTRAINT hung`, "constraint hung of public.docs", "lair.equal(text,text)"},
-		{`CREATE INDEX hung ON docs (lair.same(body))`, `DROP INDEX hung`, "index public.hung of public.docs", "lair.same(text)"},
-		{`ALTER TABLE docs ADD hung text GENERATED ALWAYS AS (lair.same(body)) STORED`, `ALTER TABLE docs DROP hung`, "generated column hung of public.docs", "lair.same(text)"},
+	table := docs()
+	table.Name, table.IntoColumn, table.IntoTable = "beside", "", "docs_embedding"
+	alter := `ALTER TABLE docs `
+	for _, hung := range []struct {
+		make, drop, what, function string
+		written                    bool
+	}{
+		{
+			alter + `ADD CONSTRAINT hung CHECK (lair.same(body) <> 'x')`, alter + `DROP CONSTRAINT hung`,
+			"constraint hung of public.docs", "lair.same(text)", false,
+		},
+		{
+			alter + `ADD CONSTRAINT hung CHECK (body OPERATOR(lair.===) body)`, alter + `DROP CONSTRAINT hung`,
+			"constraint hung of public.docs", "lair.equal(text,text)", false,
+		},
+		{
+			`CREATE INDEX hung ON docs (lair.same(body))`, `DROP INDEX hung`, "index public.hung of public.docs",
+			"lair.same(text)", false,
+		},
+		{
+			`CREATE STATISTICS hung ON title, (lair.same(body)) FROM docs`, `DROP STATISTICS hung`,
+			"statistics hung of public.docs", "lair.same(text)", false,
+		},
+		{
+			alter + `ADD hung text GENERATED ALWAYS AS (lair.same(body)) STORED`, alter + `DROP hung`,
+			"generated column hung of public.docs", "lair.same(text)", true,
+		},
 	} {
 		b.MustExecSuper(hung.make)
-		o := b.options(b.SlotName(), docs())
-		o.Pool = plain
-		_, err = setup.Init(t.Context(), o)
-		wantError[*refusal.ConfigError](t, err, hung.what, tenant, "superuser", "ALTER FUNCTION "+hung.function+" OWNER TO", "embedding table")
-		b.MustExecSuper(hung.drop)
+		for _, spec := range []pipeline.Spec{docs(), table} {
+			if hung.written && !spec.InSource() {
+				continue
+			}
+			o := b.options(b.SlotName(), spec)
+			o.Pool = plain
+			_, err = setup.Init(t.Context(), o)
+			wantError[*refusal.ConfigError](t, err, hung.what, tenant, "superuser", "ALTER FUNCTION "+hung.function+" OWNER TO")
+		}
+		if !hung.written {
+			b.MustExecSuper(hung.drop)
+		}
 	}
-	o := b.options(b.SlotName(), docs())
+	o := b.options(b.SlotName(), table)
 	o.Pool = plain
 	b.init(o)
+	b.MustExecSuper(`CREATE INDEX hung ON docs (lair.same(body))`)
+	if got, err := resolve.Load(t.Context(), plain, o.Slot); err != nil || got[0].Status != pipeline.Misconfigured {
+		t.Errorf("a superuser may work on it: %v %+v", err, got)
+	}
 }
 
 // TestTrust_APublicationOfSomebodyElse: its owner could remove changes from it.
