@@ -66,7 +66,7 @@ func TestSearching(t *testing.T) {
 	if err := os.WriteFile(client, []byte("import os\ntoken = os.environ['TOKEN']\n"+script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.sh(testenv.OpenAI(t)+" client.py", "TOKEN="+token)
+	r.sh(testenv.Python(t, "openai")+" client.py", "TOKEN="+token)
 	r.agents(url, token)
 
 	r.has(r.sh("embedsidecar token list --tokens-file tokens"), "app")

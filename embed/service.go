@@ -163,18 +163,11 @@ func (s *Service) Anew(ctx context.Context, texts []string) ([]Result, error) {
 		return nil, err
 	}
 	defer leave()
-	batch := make([]*flight, len(texts))
-	for i, text := range texts {
-		batch[i] = &flight{text: text}
-	}
+	batch := lists.Map(texts, func(text string) *flight { return &flight{text: text} })
 	if err := s.call(ctx, Document, batch, func(f *flight, r Result) { f.answer = r }); err != nil {
 		return nil, err
 	}
-	results := make([]Result, len(texts))
-	for i, f := range batch {
-		results[i] = f.answer
-	}
-	return results, nil
+	return lists.Map(batch, func(f *flight) Result { return f.answer }), nil
 }
 
 // call sends texts. It halves a batch with a Data error until the bad text is alone. Each answer lands immediately, so

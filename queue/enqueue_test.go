@@ -105,6 +105,33 @@ func TestEnqueue_DropsOnlyWhatTheLedgerKnowsAndNoTaskWaitsFor(t *testing.T) {
 	}
 }
 
+// TestP1_ASkipCoversNoChangeThatWasSetAside: the row needs a vector because of that one.
+func TestP1_ASkipCoversNoChangeThatWasSetAside(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	skipped := change("1", 20)
+	skipped.Seen, skipped.Later = pipeline.NewSeen(false).Append(make([]byte, pipeline.ColumnHashSize)), true
+	for _, aside := range []bool{false, true} {
+		if aside {
+			other := change("1", 10)
+			other.PipelineID, other.XID, other.CommittedAt = f.id, 3, time.Now()
+			if _, err := f.q.Enqueue(t.Context(), direct{f.db.Pool}, queue.Batch{
+				Slot: slot, Changes: []queue.Change{other}, Aside: true,
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := f.enqueue(t.Context(), skipped); err != nil {
+			t.Fatal(err)
+		}
+		tasks := f.lease(t, 1)
+		if len(tasks) != 1 || (tasks[0].Seen == nil) != aside {
+			t.Errorf("set aside %t: leased %+v", aside, tasks)
+		}
+		f.finish(t, tasks, queue.Done)
+	}
+}
+
 // TestP6_OurOwnWriteReadLateMovesNoTask: what a write-back changed comes back through the stream when its row was
 // meanwhile put off, cancelled or given up. It is as the ledger says, so it moves nothing. A change of somebody else
 // that leaves the row like that does: what a worker has in hand may be of the time between.

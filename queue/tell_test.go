@@ -65,8 +65,8 @@ func TestP10_SQLTellsOfRows(t *testing.T) {
 	reader.sees(story("verdict", "e.facts ->> 'verdict'"), verdicts...)
 	reader.sees(`SELECT topic FROM embedsidecar.explain('docs', '3')`, "pipeline", "changes", "queue", "ledger", "history", "verdict", "next step", "next step", "next step")
 	reader.sees(`SELECT regexp_replace(sentence, '[0-9]+ s ago', '0 s ago', 'g') FROM embedsidecar.explain('docs', '3') WHERE topic IN ('queue', 'verdict', 'next step')`,
-		"A task stands for a change that was committed 0 s ago (LSN 0/6). It is a dead letter: data bad: it is bad. The task was made 0 s ago.",
-		"the row is a dead letter: data bad: it is bad", "mend the cause; a change of the row tries it again, and so do these",
+		"It has a task because of a change that was committed 0 s ago (LSN 0/6). The task is a dead letter: data bad: it is bad. The task was created 0 s ago.",
+		"the row is a dead letter: data bad: it is bad", "fix the cause; any change of the row retries it, and so do these",
 		"embedsidecar tasks retry docs 3", "SELECT * FROM embedsidecar.retry_failed('docs', keys => ARRAY['3']);")
 	reader.sees(`SELECT count(*) FROM docs AS d, embedsidecar.explain('docs', d.id::text) AS e WHERE e::text LIKE '%secret%' OR sentence IS NULL`, "0")
 	reader.sees(`SELECT facts ->> 'state', sentence LIKE '%it is not at work: copied: this server is not%' FROM embedsidecar.explain('docs', '4')

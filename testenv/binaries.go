@@ -139,13 +139,8 @@ func majorOfPrograms(ctx context.Context, bin string) (int, error) {
 		return 0, fmt.Errorf("ask %s/postgres for its version: %w", bin, err)
 	}
 	// "postgres (PostgreSQL) 15.19 (Debian ...)", "postgres (PostgreSQL) 19devel"
-	_, version, _ := strings.Cut(out, "(PostgreSQL) ")
-	digits := version
-	if end := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
-		digits = version[:end]
-	}
-	major, err := strconv.Atoi(digits)
-	if err != nil {
+	var major int
+	if _, err := fmt.Sscanf(out, "postgres (PostgreSQL) %d", &major); err != nil {
 		return 0, fmt.Errorf("read the version of %s/postgres: %q", bin, out)
 	}
 	return major, nil

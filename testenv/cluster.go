@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -35,19 +36,9 @@ func execWithRetry(ctx context.Context, conn *pgx.Conn, statement string, args .
 			!strings.Contains(err.Error(), "concurrently") {
 			return err
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !sleep.For(ctx, 20*time.Millisecond) {
 			return err
 		}
-	}
-}
-
-// pause waits. It returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }
 
@@ -259,7 +250,7 @@ func (s *Server) DropDatabase(ctx context.Context, name string) error {
 			if left == 0 {
 				break
 			}
-			if !pause(ctx, 5*time.Millisecond) {
+			if !sleep.For(ctx, 5*time.Millisecond) {
 				return fmt.Errorf("%d slots are still active: %w", left, ctx.Err())
 			}
 		}

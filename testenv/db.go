@@ -104,15 +104,11 @@ func (d *Database) pool(user string) *pgxpool.Pool {
 
 func (d *Database) drop() {
 	d.t.Helper()
-	if d.Pool != nil {
-		d.Pool.Close()
-	}
 	d.mu.Lock()
 	super, roles := d.super, d.roles
 	d.mu.Unlock()
-	if super != nil {
-		super.Close()
-	}
+	d.closePool(d.Pool)
+	d.closePool(super)
 	if d.Server.bin != "" && d.Server.running() == nil {
 		return // its server is stopped, and will be removed
 	}
@@ -133,6 +129,24 @@ func (d *Database) drop() {
 	})
 	if err != nil {
 		d.t.Errorf("drop roles: %v", err)
+	}
+}
+
+// closePool closes a pool. It does not wait for ever for a transaction that a failed test has left open.
+func (d *Database) closePool(pool *pgxpool.Pool) {
+	d.t.Helper()
+	if pool == nil {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(stopTimeout):
+		d.t.Errorf("the test still uses a connection to database %s", d.Name)
 	}
 }
 

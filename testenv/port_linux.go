@@ -3,9 +3,8 @@ package testenv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -38,7 +37,6 @@ func firstEphemeral() (port int, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	first, _, _ := strings.Cut(strings.Join(strings.Fields(string(b)), " "), " ")
-	port, err = strconv.Atoi(first)
+	_, err = fmt.Sscan(string(b), &port)
 	return port, err == nil
 }

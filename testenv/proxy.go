@@ -36,7 +36,6 @@ type Proxy struct {
 	delay    time.Duration
 	most     int      // limit of bytes passed on at a time
 	left     [2]int64 // bytes until all connections are cut; negative: no limit
-	passed   [2]int64
 	accepted int64
 	closed   bool
 }
@@ -92,13 +91,6 @@ func (p *Proxy) Connections() (open int, ever int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.links), p.accepted
-}
-
-// Passed returns how many bytes went through in a direction.
-func (p *Proxy) Passed(d Direction) int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.passed[d]
 }
 
 // SetTarget sends new connections to another server, as after a failover. Open ones stay.
@@ -339,7 +331,6 @@ func (p *Proxy) count(d Direction, n int) (pass int, cut bool) {
 			p.left[d] -= int64(n)
 		}
 	}
-	p.passed[d] += int64(n)
 	return n, cut
 }
 

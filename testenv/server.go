@@ -23,6 +23,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
 )
 
@@ -183,14 +184,6 @@ func (s *Server) Configure(config map[string]string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Crash kills a server and restarts it. Unflushed data is lost.
-func (s *Server) Crash(ctx context.Context) error {
-	if err := s.Stop(Killed); err != nil {
-		return err
-	}
-	return s.Resume(ctx)
-}
-
 // Resume starts a stopped server on its former port, and waits until it accepts connections.
 func (s *Server) Resume(ctx context.Context) error {
 	if s.bin == "" {
@@ -215,7 +208,7 @@ func (s *Server) Resume(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || !mayPass(err, first) {
 			return err
 		}
-		pause(ctx, 50*time.Millisecond)
+		sleep.For(ctx, 50*time.Millisecond)
 	}
 }
 
@@ -290,7 +283,7 @@ func (s *Server) Stop(mode Mode) error {
 	}
 }
 
-// Restart restarts the server.
+// Restart stops the server and starts it again. If it was Killed, unflushed data is lost.
 func (s *Server) Restart(ctx context.Context, mode Mode) error {
 	if err := s.Stop(mode); err != nil {
 		return err

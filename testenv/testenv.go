@@ -219,12 +219,6 @@ func Eventually(t testing.TB, timeout time.Duration, condition func() (done bool
 	}
 }
 
-// OpenAI returns a Python with OpenAI's client, which make test puts into the cache.
-func OpenAI(tb testing.TB) string {
-	tb.Helper()
-	return Python(tb, "openai")
-}
-
 // Python returns a Python with a client, which make test puts into the cache.
 func Python(tb testing.TB, client string) string {
 	tb.Helper()

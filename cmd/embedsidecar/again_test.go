@@ -164,13 +164,13 @@ func TestStatus_OfATableWhoseNameAnotherHas(t *testing.T) {
 	s.once(0)
 	s.db.MustExec("ALTER TABLE docs RENAME TO docs_before")
 	stdout, _ := s.run(0, "status")
-	if strings.Contains(stdout, "another one") {
+	if strings.Contains(stdout, "another table") {
 		t.Errorf("a table that was renamed and nothing else:\n%s", stdout)
 	}
 	s.db.MustExec("CREATE TABLE docs (LIKE docs_before INCLUDING ALL)")
 	s.db.MustExec("INSERT INTO docs (id, title) SELECT generate_series(1, 7), 'new'")
 	stdout, _ = s.run(0, "status")
-	s.has(stdout, `its table is called public.docs_before now, and what is called public.docs is another one`)
+	s.has(stdout, `its table is now called public.docs_before, and public.docs is now another table`)
 	stdout, _ = s.run(0, "status", "-o", "json")
 	if p := decoded[observe.Database](t, stdout).Pipelines[0]; p.Table != "docs_before" || p.ReplacedBy != "public.docs" ||
 		p.Rows != 3 {

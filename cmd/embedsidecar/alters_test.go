@@ -83,7 +83,7 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	// Rows that are compared again are counted once, and earlier counts stay.
 	s.run(0, "backfill", "notes")
 	costs("a comparison", 0, nil)
-	if p := s.state("public.notes"); p.ScanReason != "asked for" || p.ScanSeen != 50 || p.ScanExpected <= 0 {
+	if p := s.state("public.notes"); p.ScanReason != "requested" || p.ScanSeen != 50 || p.ScanExpected <= 0 {
 		t.Errorf("%+v", p)
 	}
 	if n := s.figure(base, "embedsidecar_backfill_rows_seen", `"public.notes"`); n > 50 {
@@ -112,7 +112,7 @@ func (s *stage) getsAPlugin(running *daemon) (next *daemon) {
 	file, _ := s.toys()
 	s.run(0, "init", "--config", file)
 	s.becomes("toys", health.PluginUnknown, `plugin "toy"`,
-		"name it in the configuration of the sidecar, or install it, and start the sidecar again")
+		"add it to the configuration of the sidecar, or install it, then restart the sidecar")
 	running.end(syscall.SIGTERM, 0)
 	next = s.start("--config", file)
 	s.becomes("toys", health.UpToDate)

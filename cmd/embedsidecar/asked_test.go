@@ -153,12 +153,12 @@ func TestAsked_BySQL(t *testing.T) {
 	if _, state, _ := s.asks(create(askTitles)); state != "done" {
 		t.Errorf("what is there already is %s", state)
 	}
-	s.fails(s.db.Pool, create(strings.Replace(askTitles, "title\"", "body\"", 1)), "is there already, with another definition")
+	s.fails(s.db.Pool, create(strings.Replace(askTitles, "title\"", "body\"", 1)), "already exists, with another definition")
 	s.fails(s.db.Pool, create(strings.ReplaceAll(askTitles, "titles", "docs")), "it comes from the file "+file)
 	s.fails(s.db.Pool, "change_pipeline('docs', '{}')", "it comes from the file "+file)
 	s.fails(s.db.Pool, "drop_pipeline('docs')", "it comes from the file "+file)
 	s.fails(s.db.Pool, "drop_pipeline('nobody')", `there is no pipeline "nobody"`)
-	s.fails(s.db.Pool, "change_pipeline('titles', '{\"name\": \"x\"}')", "keeps its name")
+	s.fails(s.db.Pool, "change_pipeline('titles', '{\"name\": \"x\"}')", "cannot be changed")
 	for _, bad := range []string{"'[]'", "'3'", "NULL", "'{}'", `'{"name": 3}'`, `'{"name": ""}'`} {
 		_, err := s.db.Pool.Exec(t.Context(), "SELECT embedsidecar.create_pipeline("+bad+")")
 		if err == nil && bad != `'{"name": 3}'` {
@@ -291,7 +291,7 @@ func TestAsked_ADryRunOnlyTells(t *testing.T) {
 			t.Errorf("%s: %+v", call, same)
 		}
 	}
-	s.fails(s.db.Pool, dry(create(strings.Replace(askBodies, "[\"body", "[\"title", 1))), "is there already, with another definition")
+	s.fails(s.db.Pool, dry(create(strings.Replace(askBodies, "[\"body", "[\"title", 1))), "already exists, with another definition")
 	drop := s.plans(dry("drop_pipeline('bodies')"))
 	if len(drop.Removed) != 1 || !strings.Contains(strings.Join(drop.Lost, "\n"), "bodies_embedding") {
 		t.Errorf("a drop: %+v", drop)

@@ -356,11 +356,11 @@ func TestTrust_WhoAsksForAPipelineAsksHimself(t *testing.T) {
 	for _, sql := range []string{"ANALYZE mine", "REINDEX TABLE mine", "VACUUM FULL mine"} {
 		s.db.MustExecSuper(sql)
 	}
-	if n := told("code of a table asks"); n < 3 {
+	if n := told("code of a table calls this"); n < 3 {
 		t.Errorf("%d were refused in the sessions of others", n)
 	}
 	s.db.MustExecSuper("DELETE FROM others")
-	if n := told("create_pipeline: a trigger may not ask"); n != 1 {
+	if n := told("create_pipeline: a trigger may not call this"); n != 1 {
 		t.Errorf("%d were refused in a trigger of a foreign key", n)
 	}
 	if n := told("create_pipeline("); n > 0 {

@@ -91,8 +91,8 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	}
 	s.sameStoryBySQL()
 	stdout, stderr := s.run(exitNoMatch, "explain", "docs", "2", "nobody", "99")
-	s.has(stdout, "docs, row 2\n", "its text has 15 characters", "the vector is that of the row's text as it is now.",
-		"docs, row nobody\n", "there is no such row, and nothing is left of it.")
+	s.has(stdout, "docs, row 2\n", "its text has 15 characters", "the vector matches the row's current text.",
+		"docs, row nobody\n", "the row does not exist, and nothing is left of it.")
 	s.has(stderr, `knows no row with the key "nobody", "99"`)
 	s.ends(s.explained(exitNoMatch, "events", "1"), explain.Gone)
 
@@ -102,7 +102,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	list = s.explained(0, "docs", "2", "5")
 	s.ends(list, explain.NotAtWork, explain.NotAtWork)
 	s.has(list[0].Verdict.String(), "text has changed since its vector was made", "no sidecar runs", "embedsidecar run")
-	s.has(list[1].Verdict.String(), "the row is gone")
+	s.has(list[1].Verdict.String(), "the row is deleted")
 	if list[0].State.Code != health.NoSidecar || list[0].State.Checkpoint == "" {
 		t.Errorf("%+v", list[0].State)
 	}

@@ -217,7 +217,7 @@ func TestTasks_TimesAndHistory(t *testing.T) { //nolint:funlen // one story
 			'started_at', started_at, 'finished_at', finished_at)::text FROM embedsidecar.`+view+` WHERE row_key = '1'`)))
 	}
 	stdout, _ = s.run(0, "explain", "docs", "1")
-	s.has(stdout, "The task was made ", "; its last try began ", ", and ended ")
+	s.has(stdout, "The task was created ", "; its last attempt began ", ", and ended ")
 
 	// Counts and ages match the view.
 	stdout, _ = s.run(0, "status", "--lanes", "-o", "json")

@@ -144,7 +144,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 		s.run(0, strings.Split(command, "|")...)
 	}
 	list = append(list, mistake{exitUsage, "uninstall|docs|--dry-run", []string{"did you mean public.docs?"}})
-	list = append(list, mistake{0, "check", []string{"FOR UPDATE NOWAIT", "SKIP LOCKED leaves it out"}})
+	list = append(list, mistake{0, "check", []string{"FOR UPDATE NOWAIT", "SKIP LOCKED skips it"}})
 	s.mistakes(append(list, []mistake{
 		{exitUsage, "search|public.docs|x|--filter|nosuch=1", []string{`no column "nosuch"`, "there are: id, title, body"}},
 		{exitUsage, "search|public.docs|x|--filter|id", []string{"expected COLUMN=VALUE"}},

@@ -92,7 +92,7 @@ func (s *stage) backfillEmbedsNone() {
 	stdout, _ := s.run(0, "backfill", "docs")
 	s.has(stdout, "scan_requested")
 	s.run(0, "wait", "--caught-up")
-	if p := s.state("public.docs"); p.ScanSeen != 6 || p.ScanReason != "asked for" || s.embedded() != before {
+	if p := s.state("public.docs"); p.ScanSeen != 6 || p.ScanReason != "requested" || s.embedded() != before {
 		s.t.Errorf("%+v", p)
 	}
 }

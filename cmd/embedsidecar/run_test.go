@@ -102,7 +102,7 @@ func TestRun_AsksBeforeALostSlotIsMadeAnew(t *testing.T) {
 		s.has(stderr, "error ES0301", "does not exist, and on_lost is stop", "embedsidecar run --set slot.on_lost=reconcile")
 	}
 	stdout, _ := s.run(0, "status")
-	s.has(stdout, "slot lost", "where on_lost is stop: embedsidecar run --set slot.on_lost=reconcile, once")
+	s.has(stdout, "slot lost", "if on_lost is stop: embedsidecar run --set slot.on_lost=reconcile, once")
 	_, stderr := s.once(0, "--set", "slot.on_lost=reconcile")
 	s.has(stderr, "gap found: creating a new slot")
 	s.once(0, "--set", "slot.on_lost=stop")

@@ -74,8 +74,8 @@ var stories = []struct {
 	{trouble(health.Failing) + ";" + queued("todo"), health.Failing, false},
 	{trouble("odd"), health.Misconfigured, false},
 	{`UPDATE embedsidecar.route SET generation = 0`, health.Unacknowledged, false},
-	{`UPDATE embedsidecar.scan SET phase = 'rows', reason = 'asked for', rows_seen = 0, finished_at = NULL`, health.Backfill, false},
-	{`UPDATE embedsidecar.scan SET phase = 'orphans', reason = 'asked for', rows_seen = 4, gap = true`, health.Comparing, false},
+	{`UPDATE embedsidecar.scan SET phase = 'rows', reason = 'requested', rows_seen = 0, finished_at = NULL`, health.Backfill, false},
+	{`UPDATE embedsidecar.scan SET phase = 'orphans', reason = 'requested', rows_seen = 4, gap = true`, health.Comparing, false},
 	{`INSERT INTO embedsidecar.aside (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at, reason)
 		SELECT pipeline_id, '1', 1, 3, '0/1', '0/1', now(), '' FROM embedsidecar.pipeline`, health.QueueHeld, false},
 	{queued("todo"), health.Working, false},

@@ -38,8 +38,8 @@ var damages = map[string]damage{
 	"the table is dropped and made anew": {
 		change: anew, state: health.Missing, texts: true,
 		words: []string{
-			"the source table was dropped, and what is called public.docs is another one",
-			"embedsidecar init with the pipeline configured, or the next run, takes it over",
+			"the source table was dropped, and public.docs is now another table",
+			"embedsidecar init with the pipeline configured, or the next run, moves the pipeline to it",
 		}, way: []string{"init"},
 		flags: asBefore,
 	},
@@ -56,7 +56,7 @@ var damages = map[string]damage{
 	"another table has the name": {
 		change: `ALTER TABLE docs RENAME TO old; CREATE TABLE docs (LIKE old INCLUDING ALL); INSERT INTO docs VALUES (1, 'title 1', 'body 1'), (2, 'x', 'y')`, state: health.Replaced, texts: true,
 		words: []string{
-			"is another one, whose rows get no vectors",
+			"is now another table, whose rows get no vectors",
 			"embedsidecar init with the pipeline configured, or the next run",
 		}, way: []string{"init"}, flags: asBefore,
 	},
@@ -68,7 +68,7 @@ var damages = map[string]damage{
 		change: `UPDATE embedsidecar.lsn_checkpoint SET system_id = '42'`, state: health.Copied,
 		words: []string{
 			"this server is not the one that was set up",
-			"embedsidecar init --adopt, with its pipelines configured, makes a new slot",
+			"embedsidecar init --adopt with its pipelines configured: it creates a new slot",
 		}, way: []string{"init", "--adopt"},
 		flags: asBefore,
 	},
@@ -76,15 +76,15 @@ var damages = map[string]damage{
 		older: true, state: health.Missing,
 		change: `UPDATE docs SET body = 'newer ' || id WHERE id <= 5; DELETE FROM docs WHERE id IN (6, 7); INSERT INTO docs VALUES (21, 'new', 'new')`,
 		words: []string{
-			"the source table was dropped, and what is called public.docs is another one",
-			"embedsidecar init with the pipeline configured, or the next run, takes it over",
+			"the source table was dropped, and public.docs is now another table",
+			"embedsidecar init with the pipeline configured, or the next run, moves the pipeline to it",
 		}, way: []string{"init"},
 		flags: asBefore,
 	},
 	"a dump restored beside the original": {
 		copied: true, state: health.Copied,
 		words: []string{
-			"all databases of a server share the names of slots",
+			"slot names are unique per server",
 			"embedsidecar init --adopt --slot embedsidecar_",
 		}, way: []string{"init", "--adopt", "--slot", "{own}"}, flags: asBefore,
 	},

@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -25,7 +26,9 @@ func byCharacters(s Settings, text, title string) []Chunk {
 	c := &splitter{text: text, size: s.Characters, repeat: s.Overlap}
 	joined := ""
 	if s.Strategy == Character {
-		joined = first(s.Separators)
+		if len(s.Separators) > 0 {
+			joined = s.Separators[0]
+		}
 		c.fill(c.split(0, len(text), joined, false), utf8.RuneCountInString(joined))
 	} else {
 		c.recurse(0, len(text), s.Separators)
@@ -34,13 +37,6 @@ func byCharacters(s Settings, text, title string) []Chunk {
 		c.chunks[i].Context, c.chunks[i].Between, c.chunks[i].Joined = title, s.Between, joined
 	}
 	return c.chunks
-}
-
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
 }
 
 // split returns the non-empty parts of a range; with keep, each begins with the separator before it. The empty
@@ -146,15 +142,6 @@ func blank(r rune) bool { return unicode.IsSpace(r) || '\x1c' <= r && r <= '\x1f
 
 // collapse replaces each run of separators by one.
 func collapse(text, separator string) string {
-	var b strings.Builder
-	for i, part := range strings.Split(text, separator) {
-		if part == "" {
-			continue
-		}
-		if i > 0 && b.Len() > 0 {
-			b.WriteString(separator)
-		}
-		b.WriteString(part)
-	}
-	return b.String()
+	parts := slices.DeleteFunc(strings.Split(text, separator), func(part string) bool { return part == "" })
+	return strings.Join(parts, separator)
 }

@@ -133,13 +133,7 @@ func (c *cutter) divide(w way, start, end int, b border) {
 			c.divide(byWord, s, e, b)
 		})
 	case byWord:
-		c.each(start, end, b, word, nextWord, func(s, e int, b border) {
-			if c.whole(s, e, b) {
-				c.emit(s, e, b)
-				return
-			}
-			c.divide(byToken, s, e, b)
-		})
+		c.each(start, end, b, word, nextWord, func(s, e int, b border) { c.divide(byToken, s, e, b) })
 	case byToken:
 		c.eachToken(start, end, b)
 	}

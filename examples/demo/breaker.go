@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -32,7 +33,7 @@ var faults = []struct {
 func (d *demo) suffer(ctx context.Context) error {
 	const shortest, spread = 2 * time.Second, 2 * time.Second
 	for i := range d.o.faults {
-		if !pause(ctx, shortest+rand.N(spread)) {
+		if !sleep.For(ctx, shortest+rand.N(spread)) {
 			return ctx.Err()
 		}
 		one := faults[i%len(faults)]
@@ -53,7 +54,7 @@ func (d *demo) killPlugin(ctx context.Context) error {
 				return nil
 			}
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !sleep.For(ctx, 20*time.Millisecond) {
 			return ctx.Err()
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -200,7 +201,7 @@ func (d *demo) follow(ctx context.Context) error {
 		if err == nil && open == 0 {
 			return nil
 		}
-		if !pause(ctx, every) {
+		if !sleep.For(ctx, every) {
 			return ctx.Err()
 		}
 	}
@@ -253,16 +254,4 @@ func withConn(ctx context.Context, dsn string, f func(conn *pgx.Conn) error) err
 		return err
 	}
 	return errors.Join(f(conn), conn.Close(context.WithoutCancel(ctx)))
-}
-
-// pause waits. It returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
 // editor changes rows as an application does, one transaction at a time, and measures the time from each commit until
@@ -40,7 +42,7 @@ func newEditor(dsn string, loaded, reserve []pkg, tough bool) *editor {
 // run repeatedly makes a change and waits for its vector, until it has made enough changes (0: no limit) or ctx ends,
 // which is not an error.
 func (e *editor) run(ctx context.Context, every time.Duration, enough int) error {
-	for done := 0; (enough == 0 || done < enough) && pause(ctx, every); done++ {
+	for done := 0; (enough == 0 || done < enough) && sleep.For(ctx, every); done++ {
 		err := withConn(ctx, e.dsn, func(conn *pgx.Conn) error { return e.change(ctx, conn) })
 		if err != nil && ctx.Err() == nil && !e.tough {
 			return fmt.Errorf("change a row: %w", err)
@@ -93,7 +95,7 @@ func (e *editor) measured(ctx context.Context, conn *pgx.Conn, id int32, sql str
 		case there:
 			e.took = append(e.took, time.Since(since))
 			return nil
-		case !pause(ctx, every):
+		case !sleep.For(ctx, every):
 			return ctx.Err()
 		}
 	}

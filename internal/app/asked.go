@@ -92,7 +92,7 @@ func (a *asked) in(list []config.Declared) ([]config.Declared, error) {
 	case a.Action == "drop":
 		return list, nil
 	case a.Action == "create" && at >= 0 && list[at].Definition != a.Definition:
-		return nil, refusal.Coded(code.Taken, fmt.Sprintf("pipeline %q is there already, with another definition", a.Pipeline),
+		return nil, refusal.Coded(code.Taken, fmt.Sprintf("pipeline %q already exists, with another definition", a.Pipeline),
 			"change_pipeline changes it")
 	case a.Action == "change" && at < 0:
 		return nil, refusal.UnknownPipeline(a.Pipeline, lists.Map(list, func(d config.Declared) string { return d.Name }))

@@ -202,7 +202,7 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 	at := slices.IndexFunc(all, func(p pipeline.Pipeline) bool { return p.Beside == live[0].ID })
 	if at < 0 {
 		return r, problem.New(problem.Failed, fmt.Errorf("pipeline %q has no other generation to compare with", live[0].Name),
-			"embedsidecar model change "+live[0].Name+" --to MODEL makes one")
+			"embedsidecar model change "+live[0].Name+" --to MODEL creates one")
 	}
 	both := [2]*pipeline.Pipeline{&live[0], &all[at]}
 	for _, p := range both {

@@ -23,8 +23,7 @@ import (
 // Embedder has all that is needed to start the plugin of a pipeline.
 type Embedder struct {
 	Plugin       string        // as configured, or the name of its program
-	PluginPath   string        // absolute; "" if the plugin is not a program
-	Transport    string        // from its manifest; "": a process of the program
+	PluginPath   string        // of its program; absolute
 	PluginSHA256 string        // "": not checked
 	Model        string        // as configured; "": the plugin's default
 	ModelPath    string        // absolute folder; "" if the model is only a name
@@ -130,12 +129,9 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if e.Threads == 0 && e.Processes > 1 { // each would use all CPUs
 		e.Threads = max(1, runtime.GOMAXPROCS(0)/e.Processes)
 	}
-	e.Transport = manifest.For(pluginName(e.Plugin)).Transport
-	if e.Transport == "" {
-		var err error
-		if e.PluginPath, err = c.PluginProgram(find, program); err != nil {
-			return e, err
-		}
+	var err error
+	if e.PluginPath, err = c.PluginProgram(find, program); err != nil {
+		return e, err
 	}
 	e.Plugin = pluginName(e.Plugin)
 	if err := c.fillEnv(&e, find, m, folder); err != nil {

@@ -130,7 +130,7 @@ func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) { //nolint:funlen // e
 			}
 			return pgx.CollectRows(rows, pgx.RowToStructByPos[ranked])
 		}
-		if _, err := find(0); err == nil || !strings.Contains(err.Error(), `may not read what pipeline "cards"`) {
+		if _, err := find(0); err == nil || !strings.Contains(err.Error(), `lacks privileges to search pipeline "cards"`) {
 			t.Errorf("a pipeline that may not be read: %v", err)
 		}
 		db.MustExec(`GRANT SELECT ON cards TO ` + role)

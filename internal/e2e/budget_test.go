@@ -89,7 +89,7 @@ func TestBudget_SurvivesKillsAndRestarts(t *testing.T) {
 		sent := r.sent()
 		change()
 		if out := r.do(0, "status"); !strings.Contains(out, "is spent") ||
-			!strings.Contains(out, "goes on when the budget is raised") {
+			!strings.Contains(out, "continues when the budget is raised") {
 			t.Errorf("status says\n%s", out)
 		}
 		if out := r.do(4, "wait", "--caught-up", "--timeout", "60s"); !strings.Contains(out, "is spent") {

@@ -111,7 +111,7 @@ func onnx(t *testing.T) []string {
 // unchanged.
 func TestQueries_OpenAIClient(t *testing.T) {
 	t.Parallel()
-	python, lines := testenv.OpenAI(t), onnxtest.Lines[referenceText](t,
+	python, lines := testenv.Python(t, "openai"), onnxtest.Lines[referenceText](t,
 		"../../plugins/onnx/model/testdata/embeddings.jsonl.gz")
 	line := lines[0]
 	for _, l := range lines { // one that an environment variable can hold

@@ -226,7 +226,7 @@ func TestP1_AScanThatACrashMadeForget(t *testing.T) {
 			t.Fatal(err)
 		}
 		stopped(c) // with a page on which nothing differs
-		if err := server.Crash(t.Context()); err != nil {
+		if err := server.Restart(t.Context(), testenv.Killed); err != nil {
 			t.Fatal(err)
 		}
 		db.Pool.Reset()

@@ -136,7 +136,7 @@ type DeniedError struct {
 }
 
 func (e *DeniedError) Error() string {
-	return fmt.Sprintf("role %q may not read what pipeline %q is searched by", e.Role, e.Pipeline)
+	return fmt.Sprintf("role %q lacks privileges to search pipeline %q", e.Role, e.Pipeline)
 }
 
 func (e *DeniedError) Unwrap() error { return e.Err }

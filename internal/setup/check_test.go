@@ -96,7 +96,7 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 	}
 
 	o.Specs[0].Columns = []string{"title"}
-	if len(find(b.check(o), check.Warn, "it is configured otherwise than it is set up: columns (it was: ")) != 1 {
+	if len(find(b.check(o), check.Warn, "its configuration differs from its set-up: columns (it was: ")) != 1 {
 		t.Error("nothing says that the configuration differs")
 	}
 	d := o.Descriptions["docs"]
@@ -145,7 +145,7 @@ func TestCheck_NamesWhoHoldsTheSlot(t *testing.T) {
 	o := b.options(b.SlotName(), docs())
 	b.init(o)
 	b.stream(o.Slot)
-	if len(find(b.check(o), check.Wrong, "held by a sidecar, and no sidecar is known to run")) != 1 {
+	if len(find(b.check(o), check.Wrong, "held by a sidecar, and no sidecar runs")) != 1 {
 		t.Errorf("slot: %+v", find(b.check(o), check.OK, "slot"))
 	}
 	_, err := uninstall.All(t.Context(), uninstall.Options{Pool: b.pool})

@@ -37,7 +37,7 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 		asked.Descriptions["titles"] = d
 		hint, found := "embedsidecar init renames it", "if this is its new name"
 		if what == "model" {
-			hint, found = "leave the model as it is", "which is another"
+			hint, found = "leave the model as it is", "another pipeline, \"docs\""
 			_, err := setup.Init(t.Context(), asked)
 			wantError[*refusal.ConfigError](t, err, `also that of pipeline "docs"`, hint)
 		}

@@ -20,7 +20,7 @@ func (t *tester) together(ctx context.Context, kind embed.Kind, texts []string) 
 	return list, nil
 }
 
-func checkOrder(ctx context.Context, t *tester) finding {
+func checkOrder(ctx context.Context, t *tester) Check {
 	alone := must(t.alone(ctx))
 	// In reverse and with each text twice, to detect sorting and deduplication.
 	texts := slices.Concat(usualTexts, usualTexts)
@@ -66,7 +66,7 @@ func (t *tester) compared(a, b [][]float32) (farthest float64, identical bool) {
 }
 
 // judge makes a finding of the difference between vectors of the same texts.
-func (t *tester) judge(where string, a, b [][]float32, advice string) finding {
+func (t *tester) judge(where string, a, b [][]float32, advice string) Check {
 	farthest, identical := t.compared(a, b)
 	switch {
 	case identical:
@@ -83,11 +83,11 @@ func (t *tester) judge(where string, a, b [][]float32, advice string) finding {
 	return pass("%s: rounding only, %.2g of the length", where, farthest)
 }
 
-func checkDeterminism(ctx context.Context, t *tester) finding {
+func checkDeterminism(ctx context.Context, t *tester) Check {
 	first := must(t.together(ctx, embed.Document, usualTexts))
 	second := must(t.together(ctx, embed.Document, usualTexts))
 	if f := t.judge("the same call twice", first, second,
-		"switch off dropout and sampling (evaluation mode), set seeds, fix the number of threads"); f.verdict != Pass {
+		"switch off dropout and sampling (evaluation mode), set seeds, fix the number of threads"); f.Verdict != Pass {
 		return f
 	}
 	t.stop()
@@ -96,7 +96,7 @@ func checkDeterminism(ctx context.Context, t *tester) finding {
 		"nothing that changes with each start (weights, seeds, hash seeds of the language) may reach a vector")
 }
 
-func checkBatchInvariance(ctx context.Context, t *tester) finding {
+func checkBatchInvariance(ctx context.Context, t *tester) Check {
 	alone := must(t.alone(ctx))
 	const advice = "padding must not reach the result: pass the attention mask, pool over real tokens only; int8 models with one scale per batch need one text a run"
 	texts := append(slices.Clone(usualTexts), sentence(77, 300)) // one is much longer, so the others are padded
@@ -107,7 +107,7 @@ func checkBatchInvariance(ctx context.Context, t *tester) finding {
 	return t.judge("alone and beside longer texts", alone, got[:len(alone)], advice)
 }
 
-func checkKinds(ctx context.Context, t *tester) finding {
+func checkKinds(ctx context.Context, t *tester) Check {
 	documents := must(t.alone(ctx))
 	var queries [][]float32
 	for _, text := range usualTexts {

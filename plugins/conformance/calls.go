@@ -148,11 +148,11 @@ func ordinary(results []embed.Result) ([][]float32, error) {
 
 // refusal checks that an invalid call was refused with one of the good codes; the finding is then empty. The first good
 // code is the recommended one.
-func (t *tester) refusal(of string, err error, good ...codes.Code) finding {
+func (t *tester) refusal(of string, err error, good ...codes.Code) Check {
 	t.said.heard("the refusal of "+of, status.Convert(err).Message())
 	switch code := status.Code(err); {
 	case slices.Contains(good, code):
-		return finding{}
+		return Check{}
 	case code == codes.OK:
 		return fail(fmt.Sprintf("refuse %s with %s: a wrong answer is worse than none", of, good[0]),
 			"%s was served", of)
@@ -243,15 +243,7 @@ func (t *tester) distance(a, b []float32) float64 {
 }
 
 func same(a, b []float32) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
 
 func size(texts, bytes int) string {

@@ -22,7 +22,7 @@ const (
 	healthTimeout = 2 * time.Second
 )
 
-func checkDescribe(ctx context.Context, t *tester) finding {
+func checkDescribe(ctx context.Context, t *tester) Check {
 	first := t.describe(ctx, must(t.plugin(ctx)), "Describe")
 	second := t.describe(ctx, t.run, "the second Describe")
 	if !proto.Equal(first, second) {
@@ -70,7 +70,7 @@ func (t *tester) describe(ctx context.Context, p *host.Inspection, what string) 
 	return answer
 }
 
-func checkHealth(ctx context.Context, t *tester) finding {
+func checkHealth(ctx context.Context, t *tester) Check {
 	p := must(t.plugin(ctx))
 	working, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -107,25 +107,25 @@ func checkHealth(ctx context.Context, t *tester) finding {
 	return pass("at most %s while a call was under way", milliseconds(longest))
 }
 
-func checkUnknown(ctx context.Context, t *tester) finding {
+func checkUnknown(ctx context.Context, t *tester) Check {
 	p := must(t.plugin(ctx))
 	texts := usualTexts[:1]
 	_, err := p.Client().Embed(ctx, &pluginpb.EmbedRequest{
 		Model: "no-such-" + t.about.Model,
 		Kind:  pluginpb.Kind_KIND_DOCUMENT, Texts: texts,
 	})
-	if f := t.refusal(strangeModel, err, modelCodes...); f.verdict != "" {
+	if f := t.refusal(strangeModel, err, modelCodes...); f.Verdict != "" {
 		return f
 	}
 	_, err = p.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: t.about.Model, Kind: 99, Texts: texts})
-	if f := t.refusal("a kind that does not exist", err, codes.InvalidArgument, codes.Unimplemented); f.verdict != "" {
-		f.verdict = Warn
+	if f := t.refusal("a kind that does not exist", err, codes.InvalidArgument, codes.Unimplemented); f.Verdict != "" {
+		f.Verdict = Warn
 		return f
 	}
 	return pass("a model and a kind that do not exist are refused")
 }
 
-func checkFuture(ctx context.Context, t *tester) finding {
+func checkFuture(ctx context.Context, t *tester) Check {
 	p := must(t.plugin(ctx))
 	req := t.request(embed.Document, usualTexts[:1])
 	extra := protowire.AppendTag(nil, 1000, protowire.BytesType)

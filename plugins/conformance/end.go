@@ -13,7 +13,7 @@ import (
 // endGracePeriod is how long a plugin may take to exit, as in the sidecar.
 const endGracePeriod = 3 * time.Second
 
-func checkShutdown(ctx context.Context, t *tester) finding {
+func checkShutdown(ctx context.Context, t *tester) Check {
 	p := must(t.plugin(ctx))
 	began := time.Now()
 	gracePeriod := t.patience(endGracePeriod)
@@ -25,7 +25,7 @@ func checkShutdown(ctx context.Context, t *tester) finding {
 	return pass("gone %s after Shutdown", milliseconds(time.Since(began)))
 }
 
-func checkLifeline(ctx context.Context, t *tester) finding {
+func checkLifeline(ctx context.Context, t *tester) Check {
 	p := must(t.plugin(ctx))
 	began := time.Now()
 	if err := p.CutLifeline(); err != nil {
@@ -46,7 +46,7 @@ func checkLifeline(ctx context.Context, t *tester) finding {
 }
 
 // checkSecrecy is the last check: it examines the output of all others, and provokes one more error.
-func checkSecrecy(ctx context.Context, t *tester) finding {
+func checkSecrecy(ctx context.Context, t *tester) Check {
 	for _, kind := range []embed.Kind{embed.Document, embed.Query} {
 		must(t.together(ctx, kind, usualTexts[:2]))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-func checkUnicode(ctx context.Context, t *tester) finding {
+func checkUnicode(ctx context.Context, t *tester) Check {
 	var results []embed.Result
 	for _, call := range t.split(strangeTexts) {
 		r, err := t.ask(ctx, embed.Document, call)
@@ -34,7 +34,7 @@ func checkUnicode(ctx context.Context, t *tester) finding {
 	return pass("%d kinds of strange text", len(strange))
 }
 
-func checkEmpty(ctx context.Context, t *tester) finding {
+func checkEmpty(ctx context.Context, t *tester) Check {
 	alone := must(t.alone(ctx))
 	for _, text := range nothing {
 		if _, err := t.ask(ctx, embed.Document, []string{text}); err != nil {
@@ -75,7 +75,7 @@ func checkEmpty(ctx context.Context, t *tester) finding {
 	return pass("%d of %d texts without content are called empty", empties, len(nothing))
 }
 
-func checkHuge(ctx context.Context, t *tester) finding {
+func checkHuge(ctx context.Context, t *tester) Check {
 	bytes := t.bytes(math.MaxInt)
 	results := must(t.ask(ctx, embed.Document, []string{long(bytes)}))
 	how := "embedded"
@@ -100,7 +100,7 @@ func checkHuge(ctx context.Context, t *tester) finding {
 	return pass("%s was %s, %d texts in one call were embedded", size(1, bytes), how, len(texts))
 }
 
-func checkTruncation(ctx context.Context, t *tester) finding {
+func checkTruncation(ctx context.Context, t *tester) Check {
 	most := t.about.MaxTokens
 	if most == 0 {
 		return pass("max_tokens is not described")

@@ -22,7 +22,7 @@ const (
 	comeBack    = 5 * time.Second        // time limit of the next call
 )
 
-func checkConcurrency(ctx context.Context, t *tester) finding {
+func checkConcurrency(ctx context.Context, t *tester) Check {
 	type job struct {
 		kind  embed.Kind
 		texts []string
@@ -97,7 +97,7 @@ func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []s
 	return ordinary(results)
 }
 
-func checkCancellation(ctx context.Context, t *tester) finding {
+func checkCancellation(ctx context.Context, t *tester) Check {
 	return t.interrupted(ctx, "cancelled", func(ctx context.Context, after time.Duration) (context.Context,
 		context.CancelFunc,
 	) {
@@ -107,14 +107,14 @@ func checkCancellation(ctx context.Context, t *tester) finding {
 	})
 }
 
-func checkDeadline(ctx context.Context, t *tester) finding {
+func checkDeadline(ctx context.Context, t *tester) Check {
 	return t.interrupted(ctx, "given up at their deadline", context.WithTimeout)
 }
 
 // interrupted gives up several large calls at once and measures how long the plugin takes to answer the next small one.
 func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context,
 	time.Duration) (context.Context, context.CancelFunc),
-) finding {
+) Check {
 	p := must(t.plugin(ctx))
 	texts := t.split(sentences(7, t.batch(256)))[0]
 	whole := time.Now()
@@ -154,7 +154,7 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 		n, how, milliseconds(took))
 }
 
-func checkThroughput(ctx context.Context, t *tester) finding {
+func checkThroughput(ctx context.Context, t *tester) Check {
 	texts := t.split(sentences(8, t.batch(64)))[0]
 	_, limit := t.allowed(texts)
 	done := 0
@@ -189,7 +189,7 @@ const (
 
 // checkMemory embeds new texts for the whole soak and compares memory in the second and the last quarter. Caches and
 // heaps fill up in the first.
-func checkMemory(ctx context.Context, t *tester) finding {
+func checkMemory(ctx context.Context, t *tester) Check {
 	t.stop() // the heap that the largest calls left could hide a leak, or look like one
 	texts := t.split(sentences(9, t.batch(64)))[0]
 	began := time.Now()
@@ -215,7 +215,7 @@ func checkMemory(ctx context.Context, t *tester) finding {
 		median(samples[3*quarter:])
 	growth := last - second
 	const advice = "something keeps memory for each call: look for lists that grow, caches without a limit, tensors that are never freed"
-	report := func(as func(string, string, ...any) finding) finding {
+	report := func(as func(string, string, ...any) Check) Check {
 		return as(advice, "%d MiB grew to %d MiB in the second half of %d texts", second/mib, last/mib, done)
 	}
 	steady := third-second > growth/4 // not a single late step

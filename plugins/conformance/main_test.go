@@ -13,7 +13,6 @@ import (
 	"math/big"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,6 +23,7 @@ import (
 
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // fake is the path of the fake plugin, built once for all tests.
@@ -40,20 +40,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "conf-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		fake = filepath.Join(dir, "embedsidecar-fake")
-		if out, err := exec.Command("go", "build", "-o", fake, "../fake").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the fake plugin: %s\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
+	os.Exit(program.Build("../fake", "embedsidecar-fake", func(path string) int { fake = path; return m.Run() }))
 }
 
 // lengths is an embedder in four lines.

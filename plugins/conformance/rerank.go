@@ -52,7 +52,7 @@ func (t *tester) scores(ctx context.Context, texts []string) (all []float32, err
 	return all, nil
 }
 
-func checkRerank(ctx context.Context, t *tester) finding {
+func checkRerank(ctx context.Context, t *tester) Check {
 	if !t.about.Reranks {
 		return refusesToRerank(ctx, t)
 	}
@@ -83,29 +83,29 @@ func checkRerank(ctx context.Context, t *tester) finding {
 }
 
 // refusesOthers checks that a reranker refuses an unknown model, and calls for vectors.
-func (t *tester) refusesOthers(ctx context.Context, scored int) finding {
+func (t *tester) refusesOthers(ctx context.Context, scored int) Check {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
 	defer cancel()
 	_, err := t.run.Client().Rerank(ctx, &pluginpb.RerankRequest{
 		Model: "no-such-" + t.about.Model, Query: "q", Texts: usualTexts[:1],
 	})
-	if f := t.refusal(strangeModel, err, codes.NotFound, codes.FailedPrecondition); f.verdict != "" {
+	if f := t.refusal(strangeModel, err, codes.NotFound, codes.FailedPrecondition); f.Verdict != "" {
 		return f
 	}
 	_, err = t.run.Client().Embed(ctx, t.request(embed.Document, usualTexts[:1]))
-	if f := t.refusal("a call for vectors", err, otherCodes...); f.verdict != "" {
+	if f := t.refusal("a call for vectors", err, otherCodes...); f.Verdict != "" {
 		return f
 	}
 	return pass("%d texts, the same in the opposite order and alone", scored)
 }
 
 // refusesToRerank checks that an embedder refuses Rerank.
-func refusesToRerank(ctx context.Context, t *tester) finding {
+func refusesToRerank(ctx context.Context, t *tester) Check {
 	p := must(t.plugin(ctx))
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0]))+time.Second)
 	defer cancel()
 	_, err := p.Client().Rerank(ctx, &pluginpb.RerankRequest{Model: t.about.Model, Query: "q", Texts: usualTexts[:1]})
-	if f := t.refusal("Rerank of a model that is no reranker", err, otherCodes...); f.verdict != "" {
+	if f := t.refusal("Rerank of a model that is no reranker", err, otherCodes...); f.Verdict != "" {
 		return f
 	}
 	return pass("no reranker: it is refused with %s", status.Code(err))
@@ -118,7 +118,7 @@ func sameScore(a, b float32) bool {
 }
 
 // checkBatches makes no job, which would cost money and take hours.
-func checkBatches(ctx context.Context, t *tester) finding {
+func checkBatches(ctx context.Context, t *tester) Check {
 	p := must(t.plugin(ctx))
 	const patience = time.Minute
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -127,7 +127,7 @@ func checkBatches(ctx context.Context, t *tester) finding {
 	for _, by := range []struct{ what, job string }{{"nonce", ""}, {"name", nobodys}} {
 		job, err := p.Client().PollBatch(ctx, &pluginpb.PollBatchRequest{Model: t.about.Model, Nonce: nobodys, Job: by.job})
 		if !t.about.Batches {
-			if f := t.refusal("PollBatch of a model without batch jobs", err, otherCodes...); f.verdict != "" {
+			if f := t.refusal("PollBatch of a model without batch jobs", err, otherCodes...); f.Verdict != "" {
 				return f
 			}
 			return pass("no batch jobs: it is refused with %s", status.Code(err))

@@ -32,7 +32,7 @@ const (
 	unknownVersion = "1000"
 )
 
-func checkStart(ctx context.Context, t *tester) finding {
+func checkStart(ctx context.Context, t *tester) Check {
 	began := time.Now()
 	p, err := t.plugin(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (t *tester) bare(ctx context.Context, environ ...string) (bareRun, error) {
 	return run, nil
 }
 
-func checkCookie(ctx context.Context, t *tester) finding {
+func checkCookie(ctx context.Context, t *tester) Check {
 	run := must(t.bare(ctx))
 	advice := fmt.Sprintf("at start, unless the variable %s is %s, print to standard error that this is a plugin of embedsidecar and end with status 1",
 		pluginpb.MagicCookieKey, pluginpb.MagicCookieValue)
@@ -131,7 +131,7 @@ func checkCookie(ctx context.Context, t *tester) finding {
 	return pass("started without the cookie it ended with status %d and said why", run.status)
 }
 
-func checkVersion(ctx context.Context, t *tester) finding {
+func checkVersion(ctx context.Context, t *tester) Check {
 	_, cert, err := host.NewCertificate()
 	if err != nil {
 		abandon(err)
@@ -158,7 +158,7 @@ func checkVersion(ctx context.Context, t *tester) finding {
 	return pass("offered version %s only, it ended with status %d and said why", unknownVersion, run.status)
 }
 
-func checkStrangers(ctx context.Context, t *tester) finding {
+func checkStrangers(ctx context.Context, t *tester) Check {
 	p := must(t.plugin(ctx))
 	certificate, _, err := host.NewCertificate()
 	if err != nil {

@@ -32,15 +32,13 @@ type tester struct {
 // check runs one check and returns its outcome.
 func (t *tester) check(ctx context.Context, c check) Check {
 	began := time.Now()
-	f := t.finding(ctx, c)
-	return Check{
-		ID: c.id, Title: c.title, Verdict: f.verdict, Measured: f.measured, Advice: f.advice,
-		Seconds: time.Since(began).Seconds(),
-	}
+	f := t.outcome(ctx, c)
+	f.ID, f.Title, f.Seconds = c.id, c.title, time.Since(began).Seconds()
+	return f
 }
 
-// finding runs a check and returns its finding, or why it was abandoned.
-func (t *tester) finding(ctx context.Context, c check) (f finding) {
+// outcome runs a check and returns its outcome, or why it was abandoned.
+func (t *tester) outcome(ctx context.Context, c check) (f Check) {
 	defer func() {
 		switch why := recover().(type) {
 		case nil:
@@ -126,28 +124,23 @@ type Check struct {
 	Seconds  float64 `json:"seconds"`
 }
 
-type finding struct {
-	verdict          Verdict
-	measured, advice string
+func pass(measured string, args ...any) Check {
+	return Check{Verdict: Pass, Measured: fmt.Sprintf(measured, args...)}
 }
 
-func pass(measured string, args ...any) finding {
-	return finding{verdict: Pass, measured: fmt.Sprintf(measured, args...)}
+func warn(advice, measured string, args ...any) Check {
+	return Check{Verdict: Warn, Measured: fmt.Sprintf(measured, args...), Advice: advice}
 }
 
-func warn(advice, measured string, args ...any) finding {
-	return finding{verdict: Warn, measured: fmt.Sprintf(measured, args...), advice: advice}
-}
-
-func fail(advice, measured string, args ...any) finding {
-	return finding{verdict: Fail, measured: fmt.Sprintf(measured, args...), advice: advice}
+func fail(advice, measured string, args ...any) Check {
+	return Check{Verdict: Fail, Measured: fmt.Sprintf(measured, args...), Advice: advice}
 }
 
 // check is one rule of the contract.
 type check struct {
 	id    string
 	scope scope
-	run   func(context.Context, *tester) finding
+	run   func(context.Context, *tester) Check
 	title string
 	// advice is used if a call fails during the check.
 	advice string

@@ -76,7 +76,7 @@ func (t *tester) askTokens(ctx context.Context, texts []string) (embed.Tokens, e
 	return told, nil
 }
 
-func checkTokens(ctx context.Context, t *tester) finding {
+func checkTokens(ctx context.Context, t *tester) Check {
 	texts := slices.Concat(usualTexts, nothing, strangeTexts)
 	told, err := t.tokens(ctx, texts)
 	if errors.Is(err, errNotOffered) {
@@ -88,10 +88,10 @@ func checkTokens(ctx context.Context, t *tester) finding {
 			return err
 		}))
 	}
-	for _, test := range []func(context.Context, *tester, []string, embed.Tokens) finding{
+	for _, test := range []func(context.Context, *tester, []string, embed.Tokens) Check{
 		tokensAgain, tokensOfAll, tokensOfModel, tokensAsEmbedded, tokensUpToLimit,
 	} {
-		if f := test(ctx, t, texts, told); f.verdict != "" {
+		if f := test(ctx, t, texts, told); f.Verdict != "" {
 			return f
 		}
 	}
@@ -103,7 +103,7 @@ func checkTokens(ctx context.Context, t *tester) finding {
 }
 
 // tokensAgain checks that a second call, in reverse, and calls with one text return the same tokens.
-func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Tokens) finding {
+func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Tokens) Check {
 	const advice = "tokens depend on the text alone, not on what else is in the call or was before"
 	backwards := slices.Clone(texts)
 	slices.Reverse(backwards)
@@ -121,11 +121,11 @@ func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Toke
 			return fail(advice, "text %d has other tokens when it is alone in its call", i+1)
 		}
 	}
-	return finding{}
+	return Check{}
 }
 
 // tokensOfAll checks that tokens cover the whole text, of any length, and that an empty text has none.
-func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Tokens) finding {
+func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Tokens) Check {
 	for i, text := range texts {
 		if text == "" && len(told.Ends[i]) > 0 {
 			return fail("leave out the tokens that the model puts around a text: their number is around",
@@ -145,11 +145,11 @@ func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Toke
 				"the last words of %s are in no token", size(1, len(text)))
 		}
 	}
-	return finding{}
+	return Check{}
 }
 
 // tokensOfModel checks that an unknown model is refused.
-func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) finding {
+func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) Check {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
 	defer cancel()
 	_, err := t.run.Client().Tokenize(ctx, &pluginpb.TokenizeRequest{Model: "no-such-" + t.about.Model, Texts: usualTexts[:1]})
@@ -157,7 +157,7 @@ func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) f
 }
 
 // tokensAsEmbedded checks that Embed reports the same number of tokens, if any.
-func tokensAsEmbedded(ctx context.Context, t *tester, _ []string, told embed.Tokens) finding {
+func tokensAsEmbedded(ctx context.Context, t *tester, _ []string, told embed.Tokens) Check {
 	at := 0
 	for _, call := range t.split(usualTexts) {
 		results := must(t.ask(ctx, embed.Document, call))
@@ -170,14 +170,14 @@ func tokensAsEmbedded(ctx context.Context, t *tester, _ []string, told embed.Tok
 			}
 		}
 	}
-	return finding{}
+	return Check{}
 }
 
 // tokensUpToLimit checks that Embed cuts a text if and only if its tokens exceed the limit.
-func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Tokens) finding {
+func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Tokens) Check {
 	most := t.about.MaxTokens
 	if most == 0 {
-		return finding{}
+		return Check{}
 	}
 	room := most - told.Around
 	if room < 1 {
@@ -188,7 +188,7 @@ func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Toke
 	whole := must(t.tokens(ctx, []string{text}))
 	ends := whole.Ends[0]
 	if len(ends) <= room {
-		return finding{} // the sidecar never sends a text of that length
+		return Check{} // the sidecar never sends a text of that length
 	}
 	for _, n := range []int{room, room + 1} {
 		piece := text[:ends[n-1]]
@@ -201,5 +201,5 @@ func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Toke
 				"a text of %d tokens, with %d around it, %s at max_tokens %d", tokens, told.Around, is, most)
 		}
 	}
-	return finding{}
+	return Check{}
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
@@ -256,18 +257,10 @@ func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 	if f.does["burn"] {
 		burning.Do(burn)
 	}
-	cost := f.perCall + time.Duration(len(texts))*f.perText
-	if cost == 0 {
-		return nil
-	}
-	timer := time.NewTimer(cost)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if cost := f.perCall + time.Duration(len(texts))*f.perText; cost > 0 && !sleep.For(ctx, cost) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 var burning sync.Once

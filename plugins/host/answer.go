@@ -86,8 +86,8 @@ func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, res
 	return nil
 }
 
-func sum(tokens []uint32) (all uint64) {
-	for _, n := range tokens {
+func sum(counts []uint32) (all uint64) {
+	for _, n := range counts {
 		all += uint64(n)
 	}
 	return all
@@ -144,7 +144,7 @@ func decode(raw []byte) []float32 {
 
 // textError converts a plugin's error of one text.
 func textError(e *pluginpb.Error, text string) error {
-	out := &embed.TextError{Class: embed.Data, Message: withoutTexts(e.GetMessage(), []string{text})}
+	out := &embed.TextError{Class: embed.Data, Code: "invalid", Message: withoutTexts(e.GetMessage(), []string{text})}
 	switch e.GetClass() {
 	case pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER:
 		out.Class, out.Code = embed.Transient, "retry_later"
@@ -154,9 +154,6 @@ func textError(e *pluginpb.Error, text string) error {
 	case pluginpb.ErrorClass_ERROR_CLASS_REFUSED:
 		out.Code = "refused"
 	case pluginpb.ErrorClass_ERROR_CLASS_INVALID, pluginpb.ErrorClass_ERROR_CLASS_UNSPECIFIED:
-		out.Code = "invalid"
-	default:
-		out.Code = "invalid"
 	}
 	return out
 }
@@ -166,10 +163,7 @@ func textError(e *pluginpb.Error, text string) error {
 func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Outcome) ([][]float32, error) {
 	sparse := resp.GetSparse()
 	counts, raw := sparse.GetCounts(), sparse.GetIndices()
-	var sum uint64
-	for _, n := range counts {
-		sum += uint64(n)
-	}
+	numbers := sum(counts)
 	switch {
 	case len(resp.GetVectors()) != 0:
 		return nil, badAnswer("bad_answer",
@@ -178,12 +172,12 @@ func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Out
 	case len(counts) != len(outcomes):
 		return nil, badAnswer("wrong_count", "the plugin answered %d texts with %d sparse vectors", len(outcomes),
 			len(counts))
-	case uint64(len(raw)) != 4*sum || uint64(len(sparse.GetValues())) != 4*sum:
+	case uint64(len(raw)) != 4*numbers || uint64(len(sparse.GetValues())) != 4*numbers:
 		return nil, badAnswer("wrong_count",
 			"the plugin answered with %d bytes of indices and %d of values, want 4 for each of %d numbers", len(raw),
-			len(sparse.GetValues()), sum)
+			len(sparse.GetValues()), numbers)
 	}
-	values, pairs := decode(sparse.GetValues()), make([]float32, 0, 2*sum)
+	values, pairs := decode(sparse.GetValues()), make([]float32, 0, 2*numbers)
 	vectors := make([][]float32, len(counts))
 	for i, n := range counts {
 		if o := outcomes[i]; n > 0 && (o.GetEmpty() || o.GetError() != nil) {

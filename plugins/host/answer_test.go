@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,12 +32,21 @@ func packed(xs ...float32) []byte {
 	return b
 }
 
-func batchOf(texts ...string) *batch {
-	b := &batch{}
-	for i, text := range texts {
-		b.add(i, text)
+// answerTo reads an answer to n texts.
+func answerTo(n int, d embed.Description, resp *pluginpb.EmbedResponse) ([]embed.Result, error) {
+	results := make([]embed.Result, n)
+	return results, readAnswer(resp, d, batchOf(slices.Repeat([]string{"text"}, n)), results)
+}
+
+// checkCode checks that an error has the class and the code; code "" means no error.
+func checkCode(t *testing.T, name string, err error, class embed.Class, code string) {
+	t.Helper()
+	if code == "" && err == nil {
+		return
 	}
-	return b
+	if gotClass, gotCode := embed.Classify(err); err == nil || gotClass != class || gotCode != code {
+		t.Errorf("%s: %v, want %s %q", name, err, class, code)
+	}
 }
 
 func TestReadAnswer_RefusesWhatBreaksTheContract(t *testing.T) {
@@ -77,16 +87,10 @@ func TestReadAnswer_RefusesWhatBreaksTheContract(t *testing.T) {
 	} {
 		resp := good()
 		tt.spoil(resp)
-		results := make([]embed.Result, 2)
-		err := readAnswer(resp, embed.Description{Dims: 2}, batchOf("a", "b"), results)
-		if tt.code == "" {
-			if err != nil || !cmp.Equal(results[0].Vector, []float32{1, 2}) || !cmp.Equal(results[1].Vector, []float32{3, 4}) {
-				t.Errorf("%s: %v, %v", name, results, err)
-			}
-			continue
-		}
-		if class, code := embed.Classify(err); err == nil || class != embed.Data || code != tt.code {
-			t.Errorf("%s: %v, want data %s", name, err, tt.code)
+		results, err := answerTo(2, embed.Description{Dims: 2}, resp)
+		checkCode(t, name, err, embed.Data, tt.code)
+		if err == nil && (!cmp.Equal(results[0].Vector, []float32{1, 2}) || !cmp.Equal(results[1].Vector, []float32{3, 4})) {
+			t.Errorf("%s: %v", name, results)
 		}
 	}
 }
@@ -109,20 +113,27 @@ func TestReadAnswer_JudgesEachVector(t *testing.T) {
 		{[]float32{inf, -inf}, "not_finite"},
 		{[]float32{0, nan}, "not_finite"},
 	} {
-		results := make([]embed.Result, 1)
-		if err := readAnswer(&pluginpb.EmbedResponse{Dims: 2, Vectors: packed(tt.v...)}, embed.Description{Dims: 2},
-			batchOf("a"), results); err != nil {
+		results, err := answerTo(1, embed.Description{Dims: 2}, &pluginpb.EmbedResponse{Dims: 2, Vectors: packed(tt.v...)})
+		if err != nil {
 			t.Errorf("%v: %v", tt.v, err)
 			continue
 		}
-		var text *embed.TextError
-		switch {
-		case tt.code == "" && (results[0].Err != nil || len(results[0].Vector) != 2):
-			t.Errorf("%v: %+v, want it as it is", tt.v, results[0])
-		case tt.code != "" && (!errors.As(results[0].Err, &text) || text.Code != tt.code || text.Class != embed.Data ||
-			results[0].Vector != nil):
-			t.Errorf("%v: %+v, want %s", tt.v, results[0], tt.code)
-		}
+		checkVectorOrCode(t, fmt.Sprint(tt.v), results[0], tt.v, tt.code)
+	}
+}
+
+// checkVectorOrCode checks that a result has the vector, or, with a code, no vector and a data error of that code.
+func checkVectorOrCode(t *testing.T, name string, r embed.Result, vector []float32, code string) {
+	t.Helper()
+	if code != "" {
+		vector = nil
+	}
+	if _, ofText := errors.AsType[*embed.TextError](r.Err); r.Err != nil && !ofText {
+		t.Errorf("%s: the error %T is not that of a text", name, r.Err)
+	}
+	checkCode(t, name, r.Err, embed.Data, code)
+	if !cmp.Equal(r.Vector, vector) {
+		t.Errorf("%s: another vector of %d numbers, want %d", name, len(r.Vector), len(vector))
 	}
 }
 
@@ -157,11 +168,11 @@ func FuzzReadAnswer(f *testing.F) {
 			return
 		}
 		d := embed.Description{Dims: 2, Sparse: resp.Sparse != nil}
-		results := make([]embed.Result, 3)
-		if readAnswer(resp, d, batchOf("aaaa", "bbbb", "cccc"), results) != nil {
+		results, err := answerTo(3, d, resp)
+		if err != nil {
 			return
 		}
-		results, err := allLater(results)
+		results, err = allLater(results)
 		if err != nil {
 			return
 		}
@@ -183,66 +194,45 @@ func FuzzReadAnswer(f *testing.F) {
 
 func TestDescribe_RefusesWhatBreaksTheContract(t *testing.T) {
 	t.Parallel()
-	model := func(spoil func(*pluginpb.Model)) []*pluginpb.Model {
+	model := func(spoil func(*pluginpb.Model)) *pluginpb.Model {
 		m := &pluginpb.Model{Name: "m", Fingerprint: "f", Dims: 3}
 		spoil(m)
-		return []*pluginpb.Model{m}
+		return m
 	}
 	fine := model(func(*pluginpb.Model) {})
+	other := model(func(m *pluginpb.Model) { m.Name = "n" })
+	offering := func(models ...*pluginpb.Model) *pluginpb.DescribeResponse {
+		return &pluginpb.DescribeResponse{Name: "p", Models: models}
+	}
+	spoiled := func(spoil func(*pluginpb.Model)) *pluginpb.DescribeResponse { return offering(model(spoil)) }
 	for name, tt := range map[string]struct {
 		resp  *pluginpb.DescribeResponse
 		model string
 		code  string
 	}{
-		"good": {&pluginpb.DescribeResponse{Name: "p", Models: fine}, "", ""},
-		"by name": {&pluginpb.DescribeResponse{
-			Name:   "p",
-			Models: append(model(func(m *pluginpb.Model) { m.Name = "n" }), fine...),
-		}, "m", ""},
-		"several": {&pluginpb.DescribeResponse{
-			Name:   "p",
-			Models: append(model(func(m *pluginpb.Model) { m.Name = "n" }), fine...),
-		}, "", "unknown_model"},
-		"other":   {&pluginpb.DescribeResponse{Name: "p", Models: fine}, "n", "unknown_model"},
-		"no name": {&pluginpb.DescribeResponse{Models: fine}, "", "describe"},
-		"control": {&pluginpb.DescribeResponse{Name: "a\nb", Models: fine}, "", "describe"},
+		"good":    {offering(fine), "", ""},
+		"by name": {offering(other, fine), "m", ""},
+		"several": {offering(other, fine), "", "unknown_model"},
+		"other":   {offering(fine), "n", "unknown_model"},
+		"no name": {&pluginpb.DescribeResponse{Models: []*pluginpb.Model{fine}}, "", "describe"},
+		"control": {&pluginpb.DescribeResponse{Name: "a\nb", Models: []*pluginpb.Model{fine}}, "", "describe"},
 		"long version": {
-			&pluginpb.DescribeResponse{Name: "p", Version: strings.Repeat("1", 65), Models: fine}, "",
+			&pluginpb.DescribeResponse{Name: "p", Version: strings.Repeat("1", 65), Models: []*pluginpb.Model{fine}}, "",
 			"describe",
 		},
-		"no models": {&pluginpb.DescribeResponse{Name: "p"}, "", "describe"},
-		"too many":  {&pluginpb.DescribeResponse{Name: "p", Models: make([]*pluginpb.Model, 1001)}, "", "describe"},
-		"twice":     {&pluginpb.DescribeResponse{Name: "p", Models: append(fine, fine...)}, "m", "describe"},
-		"no fingerprint": {&pluginpb.DescribeResponse{
-			Name:   "p",
-			Models: model(func(m *pluginpb.Model) { m.Fingerprint = "" }),
-		}, "", "describe"},
-		"long fingerprint": {&pluginpb.DescribeResponse{
-			Name:   "p",
-			Models: model(func(m *pluginpb.Model) { m.Fingerprint = strings.Repeat("f", 257) }),
-		}, "", "describe"},
-		"no dims": {
-			&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Dims = 0 })}, "",
-			"describe",
-		},
-		"wide": {
-			&pluginpb.DescribeResponse{Name: "p", Models: model(func(m *pluginpb.Model) { m.Dims = 16001 })},
-			"", "describe",
-		},
-		"limit": {&pluginpb.DescribeResponse{
-			Name:   "p",
-			Models: model(func(m *pluginpb.Model) { m.MaxBatch = 1 << 31 }),
-		}, "", "describe"},
+		"no models":        {offering(), "", "describe"},
+		"too many":         {offering(make([]*pluginpb.Model, 1001)...), "", "describe"},
+		"twice":            {offering(fine, fine), "m", "describe"},
+		"no fingerprint":   {spoiled(func(m *pluginpb.Model) { m.Fingerprint = "" }), "", "describe"},
+		"long fingerprint": {spoiled(func(m *pluginpb.Model) { m.Fingerprint = strings.Repeat("f", 257) }), "", "describe"},
+		"no dims":          {spoiled(func(m *pluginpb.Model) { m.Dims = 0 }), "", "describe"},
+		"wide":             {spoiled(func(m *pluginpb.Model) { m.Dims = 16001 }), "", "describe"},
+		"limit":            {spoiled(func(m *pluginpb.Model) { m.MaxBatch = 1 << 31 }), "", "describe"},
 	} {
 		got, err := describe(tt.resp, tt.model)
-		if tt.code == "" {
-			if err != nil || got.Model != "m" || got.Dims != 3 {
-				t.Errorf("%s: %+v, %v", name, got, err)
-			}
-			continue
-		}
-		if class, code := embed.Classify(err); err == nil || class != embed.Configuration || code != tt.code {
-			t.Errorf("%s: %v, want configuration %s", name, err, tt.code)
+		checkCode(t, name, err, embed.Configuration, tt.code)
+		if err == nil && (got.Model != "m" || got.Dims != 3) {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

@@ -171,9 +171,7 @@ func readPart(part *pluginpb.FetchBatchResponse, d embed.Description) ([]embed.R
 	if n > pluginpb.MaxFetched {
 		return nil, badAnswer("bad_answer", "the plugin returned %d results in one message, want %d", n, pluginpb.MaxFetched)
 	}
-	b, results := &batch{bytes: embed.MaxJobBytes}, make([]embed.Result, n)
-	for i := range n {
-		b.add(i, "")
-	}
+	b, results := batchOf(make([]string, n)), make([]embed.Result, n) // of texts that are not known here
+	b.bytes = embed.MaxJobBytes
 	return results, readAnswer(part.GetAnswer(), d, b, results)
 }

@@ -109,6 +109,14 @@ func (b *batch) add(at int, text string) {
 	b.texts, b.at, b.bytes = append(b.texts, text), append(b.at, at), b.bytes+len(text)
 }
 
+func batchOf(texts []string) *batch {
+	b := &batch{}
+	for at, text := range texts {
+		b.add(at, text)
+	}
+	return b
+}
+
 // limits bound one call to a plugin.
 type limits struct{ texts, bytes int }
 
@@ -306,7 +314,7 @@ func (h *Host) explainCall(ctx context.Context, inst *instance, texts []string, 
 			h.stats.hangs.Add(1)
 		}
 		p.kill(fmt.Sprintf("no answer within %s", call.limit))
-		waitExit(p)
+		waitExit(p, exitTimeout)
 		h.retire(inst)
 		return &embed.Error{
 			Class: embed.Crash, Code: "deadline",
@@ -355,13 +363,9 @@ func (i *instance) alive(ctx context.Context) bool {
 	default:
 		return true // any answer proves that it runs
 	}
-	timer := time.NewTimer(healthTimeout)
-	defer timer.Stop()
-	select {
-	case <-i.process.exited:
-	case <-timer.C:
+	if !waitExit(i.process, healthTimeout) {
 		i.process.kill("it could no longer be reached")
-		waitExit(i.process)
+		waitExit(i.process, exitTimeout)
 	}
 	return false
 }

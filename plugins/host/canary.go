@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -82,7 +83,6 @@ func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
 	}
 	h := i.slot.host
 	h.mu.Lock()
-	known := h.canary
 	h.rounds++
 	turn := h.rounds
 	h.mu.Unlock()
@@ -95,13 +95,7 @@ func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
 	var got [][]float32
 	var together sync.WaitGroup
 	together.Go(func() { got = i.ask(ctx, order, timeout) })
-	if known == nil {
-		if known = i.alone(ctx, timeout); known != nil {
-			h.mu.Lock()
-			h.canary = known
-			h.mu.Unlock()
-		}
-	}
+	known := i.known(ctx, timeout)
 	together.Wait()
 	if got == nil || known == nil {
 		return nil
@@ -140,10 +134,17 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 	return nil
 }
 
-// alone returns the vectors of the canaries, each from its own call, or nil if a call fails. A text without a vector
-// has an empty one.
-func (i *instance) alone(ctx context.Context, timeout time.Duration) [][]float32 {
-	vectors := make([][]float32, len(canaries))
+// known returns the host's vectors of the canaries. The first process that is asked makes them, each in a call of its
+// own; if a call fails, the result is nil. A text without a vector has an empty one.
+func (i *instance) known(ctx context.Context, timeout time.Duration) [][]float32 {
+	h := i.slot.host
+	h.mu.Lock()
+	vectors := h.canary
+	h.mu.Unlock()
+	if vectors != nil {
+		return vectors
+	}
+	vectors = make([][]float32, len(canaries))
 	var failed atomic.Bool
 	var asked sync.WaitGroup
 	for at := range canaries {
@@ -159,6 +160,9 @@ func (i *instance) alone(ctx context.Context, timeout time.Duration) [][]float32
 	if failed.Load() {
 		return nil
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.canary = vectors
 	return vectors
 }
 
@@ -166,32 +170,20 @@ func (i *instance) alone(ctx context.Context, timeout time.Duration) [][]float32
 func (i *instance) ask(ctx context.Context, order []int, timeout time.Duration) [][]float32 {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var vectors [][]float32
-	l := limitsOf(i.desc)
-	for len(order) > 0 {
-		n := min(len(order), l.texts)
-		b := &batch{}
-		for _, which := range order[:n] {
-			if l.refuse(canaries[which]) != nil || !l.fits(b, canaries[which]) {
-				return nil
-			}
-			b.add(len(b.texts), canaries[which])
-		}
+	texts := lists.Map(order, func(which int) string { return canaries[which] })
+	results := make([]embed.Result, len(texts))
+	err := limitsOf(i.desc).inBatches(texts, invalid, func(b *batch) error {
 		req := &pluginpb.EmbedRequest{Model: i.desc.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: b.texts}
-		resp, err := i.rpc.Embed(ctx, req, grpc.MaxCallRecvMsgSize(answerLimit(n, i.desc)))
-		results := make([]embed.Result, n)
-		if err == nil {
-			err = readAnswer(resp, i.desc, b, results)
-		}
+		resp, err := i.rpc.Embed(ctx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), i.desc)))
 		if err != nil {
-			_, code := embed.Classify(err)
-			i.slot.opts.Log.Debug("canaries not answered", "pid", i.process.pid, "code", code)
-			return nil
+			return err
 		}
-		for _, r := range results {
-			vectors = append(vectors, r.Vector)
-		}
-		order = order[n:]
+		return readAnswer(resp, i.desc, b, results)
+	})
+	if err != nil {
+		_, code := embed.Classify(err)
+		i.slot.opts.Log.Debug("canaries not answered", "pid", i.process.pid, "code", code)
+		return nil
 	}
-	return vectors
+	return lists.Map(results, func(r embed.Result) []float32 { return r.Vector })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -56,15 +57,10 @@ func badAnswer(code, format string, args ...any) *embed.Error {
 
 // isResource reports whether a system error means that a resource is exhausted.
 func isResource(err error) bool {
-	for _, e := range []error{
-		syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC,
-		syscall.EDQUOT,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
+	exhausted := []error{
+		syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EDQUOT,
 	}
-	return false
+	return slices.ContainsFunc(exhausted, func(e error) bool { return errors.Is(err, e) })
 }
 
 // fromStatus converts a plugin's status error to the class that the contract assigns to its code.

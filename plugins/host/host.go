@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -231,12 +232,7 @@ func (h *Host) startOneLocked(ctx context.Context, probe bool) {
 }
 
 func (h *Host) startingLocked() bool {
-	for _, s := range h.slots {
-		if s.starting {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.slots, func(s *processSlot) bool { return s.starting })
 }
 
 // downLocked is the error of calls while no process runs and none may be started yet.
@@ -251,23 +247,30 @@ func (h *Host) downLocked() error {
 			failed = s.failed
 		}
 	}
-	if whole, ok := errors.AsType[*embed.Error](failed); ok {
-		again := *whole
-		again.RetryAfter = max(wait, whole.RetryAfter)
-		return &again
+	if err := later(failed, wait); err != nil {
+		return err
 	}
 	return unavailable(wait, fmt.Errorf("plugin %q has ended and starts again in %s", h.opts.Name,
 		wait.Round(time.Millisecond)))
+}
+
+// later returns the error of a failed start, with at least this retry delay; nil: it did not fail.
+func later(failed error, wait time.Duration) error {
+	whole, ok := errors.AsType[*embed.Error](failed)
+	if !ok {
+		return nil
+	}
+	again := *whole
+	again.RetryAfter = max(wait, whole.RetryAfter)
+	return &again
 }
 
 // restingLocked is the error of calls while the circuit is open.
 func (h *Host) restingLocked(wait time.Duration) error {
 	if h.leastBusyLocked() == nil {
 		for _, s := range h.slots {
-			if whole, ok := errors.AsType[*embed.Error](s.failed); ok {
-				again := *whole
-				again.RetryAfter = max(wait, whole.RetryAfter)
-				return &again
+			if err := later(s.failed, wait); err != nil {
+				return err
 			}
 		}
 	}

@@ -33,16 +33,7 @@ func hostile(t *testing.T, how string, more ...string) *host.Host {
 		o.Env[more[i]] = more[i+1]
 	}
 	o.Path = os.Args[0]
-	h, err := host.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	return open(t, o)
 }
 
 // harm is the service of a hostile plugin.

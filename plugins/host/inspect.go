@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -26,7 +25,6 @@ import (
 type Inspection struct {
 	host *Host
 	inst *instance
-	conn grpc.ClientConnInterface
 }
 
 // Inspect starts a plugin. The errors are those of Host.Describe.
@@ -39,20 +37,14 @@ func Inspect(ctx context.Context, opts Options) (*Inspection, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	i := &Inspection{host: h, inst: inst}
-	if protocol, err := inst.client.Client(); err == nil {
-		if c, ok := protocol.(*goplugin.GRPCClient); ok {
-			i.conn = c.Conn
-		}
-	}
-	return i, nil
+	return &Inspection{host: h, inst: inst}, nil
 }
 
 // Client is the plugin's service. Its answers are not checked and its calls have no limits.
 func (i *Inspection) Client() pluginpb.EmbedderClient { return i.inst.rpc }
 
 // Conn is the connection under Client.
-func (i *Inspection) Conn() grpc.ClientConnInterface { return i.conn }
+func (i *Inspection) Conn() grpc.ClientConnInterface { return i.inst.conn }
 
 // Description is the plugin's description, as a Host reads it.
 func (i *Inspection) Description() embed.Description { return i.inst.desc }
@@ -87,10 +79,7 @@ func (i *Inspection) Ending() string {
 
 // Read checks an answer as a Host does and returns the results.
 func (i *Inspection) Read(resp *pluginpb.EmbedResponse, d embed.Description, texts []string) ([]embed.Result, error) {
-	b := &batch{}
-	for at, text := range texts {
-		b.add(at, text)
-	}
+	b := batchOf(texts)
 	results := make([]embed.Result, len(texts))
 	if err := readAnswer(resp, d, b, results); err != nil {
 		return nil, err
@@ -117,7 +106,7 @@ func (i *Inspection) Shutdown(ctx context.Context, gracePeriod time.Duration) bo
 	defer cancel()
 	i.inst.process.blame("it was asked to end")
 	// The error is ignored: some plugins exit before they answer.
-	_ = i.conn.Invoke(ctx, "/plugin.GRPCController/Shutdown", &pluginpb.HealthRequest{}, &pluginpb.HealthRequest{})
+	_ = i.Conn().Invoke(ctx, "/plugin.GRPCController/Shutdown", &pluginpb.HealthRequest{}, &pluginpb.HealthRequest{})
 	select {
 	case <-i.Gone():
 		return true
@@ -129,7 +118,7 @@ func (i *Inspection) Shutdown(ctx context.Context, gracePeriod time.Duration) bo
 // Close kills the plugin if it still runs, and cleans up.
 func (i *Inspection) Close() error {
 	i.inst.process.kill("the inspection is over")
-	waitExit(i.inst.process)
+	waitExit(i.inst.process, exitTimeout)
 	i.inst.client.Kill()
 	return i.host.Close()
 }

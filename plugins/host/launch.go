@@ -105,7 +105,7 @@ func (s *processSlot) config(inst *instance, file *os.File, sockets string, cert
 			ProtocolVersion: pluginpb.ProtocolVersion, MagicCookieKey: pluginpb.MagicCookieKey,
 			MagicCookieValue: pluginpb.MagicCookieValue,
 		},
-		Plugins: goplugin.PluginSet{pluginpb.PluginName: &clientPlugin{}},
+		Plugins: goplugin.PluginSet{}, // connect makes the client itself
 		RunnerFunc: func(_ hclog.Logger, spec *exec.Cmd, socketDir string) (runner.Runner, error) {
 			env := append(spec.Env, pluginpb.LifelineKey+"="+pluginpb.LifelineStdin, clientCertKey+"="+string(pem))
 			inst.process = newProcess(s.opts, s.out, file, env, socketDir)
@@ -153,36 +153,17 @@ func (r *startRecorder) Start(ctx context.Context) error {
 	return *r.err
 }
 
-// clientPlugin makes the client of the Embedder service.
-type clientPlugin struct {
-	goplugin.NetRPCUnsupportedPlugin
-}
-
-var _ goplugin.GRPCPlugin = (*clientPlugin)(nil)
-
-func (*clientPlugin) GRPCServer(*goplugin.GRPCBroker, *grpc.Server) error {
-	return errors.New("the host offers no service")
-}
-
-func (*clientPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return pluginpb.NewEmbedderClient(conn), nil
-}
-
 // connect makes the client of the plugin's service. Nothing is sent yet.
 func (i *instance) connect() error {
 	protocol, err := i.client.Client()
 	if err != nil {
 		return err
 	}
-	raw, err := protocol.Dispense(pluginpb.PluginName)
-	if err != nil {
-		return err
-	}
-	rpc, ok := raw.(pluginpb.EmbedderClient)
+	connected, ok := protocol.(*goplugin.GRPCClient)
 	if !ok {
-		return fmt.Errorf("go-plugin returned a %T", raw)
+		return fmt.Errorf("go-plugin returned a %T", protocol)
 	}
-	i.rpc = rpc
+	i.conn, i.rpc = connected.Conn, pluginpb.NewEmbedderClient(connected.Conn)
 	return nil
 }
 
@@ -210,7 +191,7 @@ func systemError(err, wrapped error) error {
 // explainStart says why a started program did not complete the handshake.
 func (s *processSlot) explainStart(ctx context.Context, p *process, err error) error {
 	p.kill("its handshake failed")
-	waitExit(p)
+	waitExit(p, exitTimeout)
 	if hello, spoke := p.Hello(); spoke {
 		if wrong := checkHello(hello); wrong != nil {
 			return wrong
@@ -238,13 +219,13 @@ func (s *processSlot) startTimeout() error {
 	return fmt.Errorf("it took more than %s to start", s.opts.StartTimeout)
 }
 
-// waitExit waits for a program that is ending, for at most exitTimeout.
-func waitExit(p *process) {
-	timer := time.NewTimer(exitTimeout)
-	defer timer.Stop()
+// waitExit waits for a program that is ending. It reports whether the program has ended within the limit.
+func waitExit(p *process, limit time.Duration) bool {
 	select {
 	case <-p.exited:
-	case <-timer.C:
+		return true
+	case <-time.After(limit):
+		return false
 	}
 }
 

@@ -26,14 +26,7 @@ func TestLife_CrashIsHeldAgainstTheTextsAndMended(t *testing.T) {
 	mustEmbed(t, h, "a")
 	first := h.Pid()
 	for i := range 3 {
-		eventually(t, "the plugin takes the call", func() error {
-			_, err := h.Embed(t.Context(), embed.Document, []string{"x", "CRASH"})
-			if class, _ := embed.Classify(err); class == embed.Transient {
-				return err
-			}
-			wantError(t, err, embed.Crash, "crashed")
-			return nil
-		})
+		eventuallyFails(t, h, "the plugin takes the call", []string{"x", "CRASH"}, embed.Crash, "crashed")
 		if s := h.Stats(); s.Ends != uint64(i+1) && s.Ends != uint64(i) { // noted by the time of the next call
 			t.Errorf("%d ends after %d crashes", s.Ends, i+1)
 		}
@@ -419,14 +412,7 @@ func TestLife_FingerprintMustNotChange(t *testing.T) {
 	h := faulty(t, "new-fingerprint")
 	mustEmbed(t, h, "a")
 	kill(t, h.Pid(), syscall.SIGKILL)
-	eventually(t, "the change is seen", func() error {
-		_, err := h.Embed(t.Context(), embed.Document, []string{"a"})
-		if class, _ := embed.Classify(err); class == embed.Transient || class == embed.Crash {
-			return err
-		}
-		wantError(t, err, embed.Configuration, "fingerprint")
-		return nil
-	})
+	eventuallyFails(t, h, "the change is seen", []string{"a"}, embed.Configuration, "fingerprint")
 	if h.Pid() != 0 {
 		t.Error("the plugin was left running")
 	}

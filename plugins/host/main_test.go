@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -34,23 +33,10 @@ func TestMain(m *testing.M) {
 	if how := os.Getenv(hostileKey); how != "" {
 		os.Exit(beHostile(how))
 	}
-	os.Exit(func() int {
-		// A plugin must not inherit either.
-		_ = os.Setenv("PGPASSWORD", "canary-password")
-		_ = os.Setenv("EMBEDSIDECAR_DATABASE_URL", "canary-url")
-		dir, err := os.MkdirTemp("", "host-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		fake = filepath.Join(dir, "embedsidecar-fake")
-		if out, err := exec.Command("go", "build", "-o", fake, "../fake").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the fake plugin: %s\n%s", err, out)
-			return 1
-		}
-		return leak.Main(m)
-	}())
+	// A plugin must not inherit either.
+	_ = os.Setenv("PGPASSWORD", "canary-password")
+	_ = os.Setenv("EMBEDSIDECAR_DATABASE_URL", "canary-url")
+	os.Exit(program.Build("../fake", "embedsidecar-fake", func(path string) int { fake = path; return leak.Main(m) }))
 }
 
 // beHost runs a host until it is killed.
@@ -150,6 +136,30 @@ func eventually(t *testing.T, what string, f func() error) {
 		case <-tick.C:
 		}
 	}
+}
+
+// eventuallyFails embeds a text until the plugin that runs then refuses it, and checks class and code of that error.
+func eventuallyFails(t *testing.T, h *host.Host, what string, texts []string, class embed.Class, code string) {
+	t.Helper()
+	eventually(t, what, func() error {
+		_, err := h.Embed(t.Context(), embed.Document, texts)
+		if got, _ := embed.Classify(err); got == embed.Transient || got == embed.Crash && class != embed.Crash {
+			return err
+		}
+		wantError(t, err, class, code)
+		return nil
+	})
+}
+
+// eventuallyIn waits until the circuit of a plugin has a state.
+func eventuallyIn(t *testing.T, h *host.Host, state host.Circuit) {
+	t.Helper()
+	eventually(t, "the circuit is "+string(state), func() error {
+		if s := h.Stats(); s.Circuit != state {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
 }
 
 // running reports whether a process exists and is not a zombie.

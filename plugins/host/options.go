@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
 // Options say which plugin to run, and its limits.
@@ -67,9 +68,6 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// MaxProcesses is the largest number of processes of one plugin.
-const MaxProcesses = embed.MaxProcesses
-
 // DefaultCallTimeout allows 30 s, a quarter of a second for each text and a second for each 16 KiB of text: a hundred
 // times what a small model needs.
 func DefaultCallTimeout(texts, bytes int) time.Duration {
@@ -94,7 +92,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Path = abs
 	}
 	for _, sum := range append([]string{o.SHA256}, slices.Collect(maps.Values(o.Files))...) {
-		if sum != "" && !isSHA256(sum) {
+		if sum != "" && !folder.IsSum(sum) {
 			errs = append(errs, fmt.Errorf("%q is not a SHA-256: want 64 hexadecimal digits", sum))
 		}
 	}
@@ -103,10 +101,10 @@ func (o Options) withDefaults() (Options, error) {
 			errs = append(errs, fmt.Errorf("environment variable %q cannot be set", key))
 		}
 	}
-	if o.Processes < 0 || o.Processes > MaxProcesses {
-		errs = append(errs, fmt.Errorf("%d processes: want 1 to %d", o.Processes, MaxProcesses))
+	if o.Processes < 0 || o.Processes > embed.MaxProcesses {
+		errs = append(errs, fmt.Errorf("%d processes: want 1 to %d", o.Processes, embed.MaxProcesses))
 	}
-	o.Processes = min(max(o.Processes, 1), MaxProcesses)
+	o.Processes = min(max(o.Processes, 1), embed.MaxProcesses)
 	if o.StartTimeout <= 0 {
 		o.StartTimeout = time.Minute
 	}
@@ -128,10 +126,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Log = o.Log.With("plugin", o.Name)
 	return o, errors.Join(errs...)
-}
-
-func isSHA256(s string) bool {
-	return len(s) == 64 && strings.Trim(strings.ToLower(s), "0123456789abcdef") == ""
 }
 
 // openVerified opens the plugin's file and verifies it and the further files. The returned file holds the bytes that

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -72,10 +73,7 @@ func (o *output) line(raw []byte) {
 	o.last = append(o.last, append(room[:0], raw...))
 	if now := o.now(); now.Sub(o.second) >= time.Second {
 		o.second, o.lines = now, 0
-		if o.dropped > 0 {
-			o.log.Warn("plugin output dropped", "lines", o.dropped)
-			o.dropped = 0
-		}
+		o.reportDroppedLocked()
 	}
 	if o.lines++; o.lines > linesPerSecond {
 		o.dropped++ // and not parsed: a flood must cost no more than reading it
@@ -83,22 +81,17 @@ func (o *output) line(raw []byte) {
 	}
 	e := parseLine(raw).redacted(o.redact)
 	// The message is fixed: a plugin must not be able to imitate a log line of the sidecar.
-	switch args := e.args(); {
-	case e.level >= slog.LevelError:
-		o.log.Error("plugin output", args...)
-	case e.level >= slog.LevelWarn:
-		o.log.Warn("plugin output", args...)
-	case e.level >= slog.LevelInfo:
-		o.log.Info("plugin output", args...)
-	default:
-		o.log.Debug("plugin output", args...)
-	}
+	o.log.Log(context.Background(), e.level, "plugin output", e.args()...)
 }
 
 // ended logs the pending count of dropped lines when the process has ended.
 func (o *output) ended() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.reportDroppedLocked()
+}
+
+func (o *output) reportDroppedLocked() {
 	if o.dropped > 0 {
 		o.log.Warn("plugin output dropped", "lines", o.dropped)
 		o.dropped = 0

@@ -164,15 +164,12 @@ func (p *process) own(started chan<- error, stdout, stderr *os.File) {
 // briefly: a child process holds its parent's open files until it has executed its program.
 func (p *process) startIt() error {
 	for deadline := time.Now().Add(busyTimeout); ; {
-		again := &exec.Cmd{ // a Cmd that failed to start cannot be reused
-			Path: p.cmd.Path, Args: p.cmd.Args, Env: p.cmd.Env, Stdin: p.cmd.Stdin, Stdout: p.cmd.Stdout, Stderr: p.cmd.Stderr,
-			ExtraFiles: p.cmd.ExtraFiles, SysProcAttr: p.cmd.SysProcAttr,
-		}
+		again := *p.cmd // a Cmd that failed to start cannot be reused
 		err := p.cmd.Start()
 		if !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) || p.killedFor() != "" {
 			return err
 		}
-		p.cmd = again
+		p.cmd = &again
 		<-time.After(busyPause)
 	}
 }

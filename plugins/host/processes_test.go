@@ -17,7 +17,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
-	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // several returns a host with n processes.
@@ -198,12 +197,7 @@ func TestCircuit_OpensFailsFastAndCloses(t *testing.T) {
 		return nil
 	})
 	starts := h.Stats().Starts
-	eventually(t, "the pause is over", func() error {
-		if s := h.Stats(); s.Circuit != host.HalfOpen {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
-	})
+	eventuallyIn(t, h, host.HalfOpen) // the pause is over
 	// One call probes it, and closes the circuit for all.
 	mustEmbed(t, h, "a")
 	if s := h.Stats(); s.Circuit != host.Closed || s.Reason != "" || s.Starts != starts+1 {
@@ -229,12 +223,7 @@ func TestCircuit_OneCallTriesAPluginThatHangs(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "the pause is over", func() error {
-		if s := h.Stats(); s.Circuit != host.HalfOpen {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
-	})
+	eventuallyIn(t, h, host.HalfOpen) // the pause is over
 	before, err := vector.ReadCalls(calls)
 	if err != nil {
 		t.Fatal(err)
@@ -313,17 +302,11 @@ func (a *attempts) Handle(_ context.Context, r slog.Record) error {
 // A replacement that cannot be started must not be retried with every measurement.
 func TestMemory_AReplacementThatFailsIsTriedAgainAfterPauses(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(fake)
-	if err != nil {
-		t.Fatal(err)
-	}
 	seen := &attempts{}
 	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "leak=1MiB/call"})
 	o.Path, o.Log, o.MemoryLimit, o.RestartDelayMax = filepath.Join(t.TempDir(), "embedsidecar-fake"), slog.New(seen),
 		256<<20, time.Hour
-	if err := program.Write(o.Path, content); err != nil {
-		t.Fatal(err)
-	}
+	install(t, o.Path, "")
 	h := open(t, o)
 	mustEmbed(t, h, "a")
 	if err := os.Remove(o.Path); err != nil {
@@ -361,14 +344,7 @@ func TestMemory_ATextThatTakesItAllIsBlamed(t *testing.T) {
 	o.MemoryLimit = 256 << 20
 	h := open(t, o)
 	mustEmbed(t, h, "a")
-	eventually(t, "the process was measured", func() error {
-		_, err := h.Embed(t.Context(), embed.Document, []string{"SWELL"})
-		if class, _ := embed.Classify(err); class == embed.Transient {
-			return err
-		}
-		wantError(t, err, embed.Crash, "memory")
-		return nil
-	})
+	eventuallyFails(t, h, "the process was measured", []string{"SWELL"}, embed.Crash, "memory")
 	mustEmbed(t, h, "a")
 }
 

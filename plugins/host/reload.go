@@ -1,9 +1,10 @@
 package host
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,12 +49,8 @@ func (h *Host) Reload(ctx context.Context, opts Options) error {
 
 	slots := h.newSlots(opts)
 	if first != nil { // otherwise the plugin has never run, and its first call starts it
-		if known == nil && witness != nil {
-			if known = witness.alone(ctx, startCanaryTimeout); known != nil {
-				h.mu.Lock()
-				h.canary = known
-				h.mu.Unlock()
-			}
+		if witness != nil {
+			known = witness.known(ctx, startCanaryTimeout)
 		}
 		if err := h.preflight(ctx, slots, known != nil); err != nil {
 			return fmt.Errorf("plugin %q stays as it was: %w", h.opts.Name, err)
@@ -70,13 +67,8 @@ func (h *Host) relieve(ctx context.Context, inst *instance) error {
 	defer h.reloading.Unlock()
 	h.mu.Lock()
 	o := h.opts
-	slots := append([]*processSlot(nil), h.slots...)
-	at := -1
-	for i, s := range slots {
-		if s == inst.slot && s.current == inst {
-			at = i
-		}
-	}
+	slots := slices.Clone(h.slots)
+	at := slices.IndexFunc(slots, func(s *processSlot) bool { return s == inst.slot && s.current == inst })
 	h.mu.Unlock()
 	if at < 0 {
 		return nil // it has already been replaced, or has ended
@@ -109,13 +101,7 @@ func (h *Host) preflight(ctx context.Context, slots []*processSlot, canaries boo
 		wg.Go(func() { problems[at] = s.preflight(ctx, canaries) })
 	}
 	wg.Wait()
-	err := errors.Join(problems...)
-	for _, problem := range problems { // a single error keeps its class
-		if problem != nil {
-			err = problem
-			break
-		}
-	}
+	err := cmp.Or(problems...)
 	if err != nil {
 		h.dismiss(slots, "the reload failed")
 	}

@@ -1,9 +1,6 @@
 package host_test
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,24 +14,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/testenv/logs"
 	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // countingLog returns a log and a function that counts its lines with a message.
 func countingLog() (log *slog.Logger, count func(message string) int) {
-	var mu sync.Mutex
-	var buf bytes.Buffer
-	log = slog.New(slog.NewTextHandler(writer(func(b []byte) { mu.Lock(); defer mu.Unlock(); buf.Write(b) }), nil))
-	return log, func(message string) int {
-		mu.Lock()
-		defer mu.Unlock()
-		return strings.Count(buf.String(), fmt.Sprintf("msg=%q", message))
+	var lines logs.Buffer
+	return slog.New(slog.NewTextHandler(&lines, nil)), func(message string) int {
+		return strings.Count(lines.String(), fmt.Sprintf("msg=%q", message))
 	}
 }
-
-type writer func(b []byte)
-
-func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
 
 // install installs another build of the fake plugin, as a package manager does, and returns its checksum.
 func install(t *testing.T, path, build string) (sum string) {
@@ -43,12 +33,10 @@ func install(t *testing.T, path, build string) (sum string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content = append(content, build...)
-	if err := program.Write(path, content); err != nil {
+	if err := program.Write(path, append(content, build...)); err != nil {
 		t.Fatal(err)
 	}
-	digest := sha256.Sum256(content)
-	return hex.EncodeToString(digest[:])
+	return sumOf(t, path)
 }
 
 // load embeds from several goroutines until it is stopped. Every failed call and every wrong vector fails the test.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
@@ -37,6 +38,7 @@ type instance struct {
 	slot    *processSlot
 	process *process
 	client  *goplugin.Client
+	conn    *grpc.ClientConn
 	rpc     pluginpb.EmbedderClient
 	desc    embed.Description
 

@@ -2,7 +2,7 @@ package host
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
 	"math"
 	"testing"
 
@@ -58,17 +58,11 @@ func TestReadSparse_RefusesWhatBreaksTheContract(t *testing.T) {
 	} {
 		resp := good()
 		tt.spoil(resp)
-		results := make([]embed.Result, 3)
-		err := readAnswer(resp, embed.Description{Dims: 30522, Sparse: true}, batchOf("a", "b", "c"), results)
-		if tt.code == "" {
-			if err != nil || !cmp.Equal(results[0].Vector, []float32{0, 0.5, 30521, -2}) || !results[1].Empty ||
-				!cmp.Equal(results[2].Vector, []float32{7, 3}) {
-				t.Errorf("%s: %v, %v", name, results, err)
-			}
-			continue
-		}
-		if class, code := embed.Classify(err); err == nil || class != embed.Data || code != tt.code {
-			t.Errorf("%s: %v, want data %s", name, err, tt.code)
+		results, err := answerTo(3, embed.Description{Dims: 30522, Sparse: true}, resp)
+		checkCode(t, name, err, embed.Data, tt.code)
+		if err == nil && (!cmp.Equal(results[0].Vector, []float32{0, 0.5, 30521, -2}) || !results[1].Empty ||
+			!cmp.Equal(results[2].Vector, []float32{7, 3})) {
+			t.Errorf("%s: %v", name, results)
 		}
 	}
 }
@@ -92,13 +86,8 @@ func TestJudge_ChecksTheLengthOfSparseVectors(t *testing.T) {
 		{true, []float32{4, 2}, "order"},
 	} {
 		i := &instance{desc: embed.Description{Dims: 30522, Sparse: true, Deterministic: tt.deterministic}}
-		err, code := i.judge(tt.got, known, 0), ""
-		if err != nil {
-			_, code = embed.Classify(err)
-		}
-		if code != tt.code {
-			t.Errorf("deterministic %t, %v: %q (%v), want %q", tt.deterministic, tt.got, code, err, tt.code)
-		}
+		checkCode(t, fmt.Sprintf("deterministic %t, %v", tt.deterministic, tt.got), i.judge(tt.got, known, 0),
+			embed.Configuration, tt.code)
 	}
 }
 
@@ -122,23 +111,16 @@ func TestReadSparse_JudgesEachVector(t *testing.T) {
 		{[]uint32{3}, []float32{float32(math.NaN())}, "not_finite"},
 		{[]uint32{3, 5}, []float32{1, float32(math.Inf(-1))}, "not_finite"},
 	} {
-		results := make([]embed.Result, 1)
 		resp := &pluginpb.EmbedResponse{Dims: 30522, Sparse: &pluginpb.SparseVectors{
 			Counts:  []uint32{uint32(len(tt.at))},
 			Indices: places(tt.at...), Values: packed(tt.v...),
 		}}
-		if err := readAnswer(resp, embed.Description{Dims: 30522, Sparse: true}, batchOf("a"), results); err != nil {
+		results, err := answerTo(1, embed.Description{Dims: 30522, Sparse: true}, resp)
+		if err != nil {
 			t.Errorf("%d numbers: %v", len(tt.v), err)
 			continue
 		}
-		var text *embed.TextError
-		switch {
-		case tt.code == "" && (results[0].Err != nil || !cmp.Equal(results[0].Vector, embed.Pairs(tt.at, tt.v))):
-			t.Errorf("%d numbers: %+v, want them as they are", len(tt.v), results[0])
-		case tt.code != "" && (!errors.As(results[0].Err, &text) || text.Code != tt.code || text.Class != embed.Data ||
-			results[0].Vector != nil):
-			t.Errorf("%d numbers: %+v, want %s", len(tt.v), results[0].Err, tt.code)
-		}
+		checkVectorOrCode(t, fmt.Sprint(len(tt.v), " numbers"), results[0], embed.Pairs(tt.at, tt.v), tt.code)
 	}
 }
 
@@ -171,11 +153,8 @@ func TestReadSparse_OlderHostsRefuseIt(t *testing.T) {
 	}}}, ""); err == nil {
 		t.Error("30522 dense numbers passed")
 	}
-	err := readAnswer(&pluginpb.EmbedResponse{Dims: 100}, embed.Description{Dims: 100}, batchOf("a"),
-		make([]embed.Result, 1))
-	if _, code := embed.Classify(err); code != "wrong_count" {
-		t.Errorf("an answer without its sparse vectors: %v", err)
-	}
+	_, err := answerTo(1, embed.Description{Dims: 100}, &pluginpb.EmbedResponse{Dims: 100})
+	checkCode(t, "an answer without its sparse vectors", err, embed.Data, "wrong_count")
 	d, err := describe(&pluginpb.DescribeResponse{Name: "p", Models: []*pluginpb.Model{
 		{Name: "sparse", Fingerprint: "f", Dims: 30522}, {Name: "dense", Fingerprint: "g", Dims: 384},
 	}}, "dense")

@@ -1,8 +1,6 @@
 package host_test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,31 +20,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
-func sum(t *testing.T, path string) string {
+func sumOf(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
+	s, err := host.Sum(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
+	return s
 }
 
 // copyFake copies the plugin to where a test may change it.
 func copyFake(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile(fake)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir, err := filepath.EvalSymlinks(t.TempDir()) // the path as in /proc
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "embedsidecar-fake")
-	if err := program.Write(path, b); err != nil {
-		t.Fatal(err)
-	}
+	install(t, path, "")
 	return path
 }
 
@@ -189,7 +180,7 @@ func TestStart_ChecksSums(t *testing.T) {
 	if err := os.WriteFile(other, []byte("weights"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	good := sum(t, path)
+	good := sumOf(t, path)
 	bad := strings.Repeat("0", 64)
 	for name, tt := range map[string]struct {
 		own, other, otherPath, code string
@@ -214,7 +205,7 @@ func TestStart_ChecksSums(t *testing.T) {
 		})
 	}
 	o := options(nil)
-	o.Path, o.SHA256, o.Files = path, strings.ToUpper(good), map[string]string{other: sum(t, other)}
+	o.Path, o.SHA256, o.Files = path, strings.ToUpper(good), map[string]string{other: sumOf(t, other)}
 	h := open(t, o)
 	mustEmbed(t, h, "a")
 
@@ -243,14 +234,7 @@ func TestStart_ChecksSums(t *testing.T) {
 	replace(append(slices.Clone(original), 0))
 	mustEmbed(t, h, "a")
 	kill(t, pid, syscall.SIGKILL)
-	eventually(t, "the wrong file is refused", func() error {
-		_, err := h.Embed(t.Context(), embed.Document, []string{"a"})
-		if class, _ := embed.Classify(err); class == embed.Transient || class == embed.Crash {
-			return err
-		}
-		wantError(t, err, embed.Configuration, "checksum")
-		return nil
-	})
+	eventuallyFails(t, h, "the wrong file is refused", []string{"a"}, embed.Configuration, "checksum")
 	replace(original)
 	mustEmbed(t, h, "a")
 }
@@ -261,7 +245,7 @@ func TestStart_WhatIsPinnedIsRunThoughOthersWrite(t *testing.T) {
 	t.Parallel()
 	o := options(nil)
 	o.Path = copyFake(t)
-	o.SHA256 = sum(t, o.Path)
+	o.SHA256 = sumOf(t, o.Path)
 	if err := os.Chmod(o.Path, 0o775); err != nil {
 		t.Fatal(err)
 	}
@@ -281,14 +265,7 @@ func TestStart_WhatIsPinnedIsRunThoughOthersWrite(t *testing.T) {
 	}
 	mustEmbed(t, h, "b")
 	kill(t, h.Pid(), syscall.SIGKILL)
-	eventually(t, "the changed file is refused", func() error {
-		_, err := h.Embed(t.Context(), embed.Document, []string{"a"})
-		if class, _ := embed.Classify(err); class == embed.Transient || class == embed.Crash {
-			return err
-		}
-		wantError(t, err, embed.Configuration, "checksum")
-		return nil
-	})
+	eventuallyFails(t, h, "the changed file is refused", []string{"a"}, embed.Configuration, "checksum")
 }
 
 func TestStart_LeaksNoEnvironment(t *testing.T) {

@@ -28,8 +28,6 @@ type Manifest struct {
 	Name string `yaml:"name"`
 	// Default: pipelines and models without a plugin use this one. Exactly one manifest sets it.
 	Default bool `yaml:"default"`
-	// Transport is how the sidecar reaches it. "": the sidecar starts a program.
-	Transport string `yaml:"transport"`
 	// Prefix begins the variables of its settings, after the prefix of all plugins. "": it has the settings of plugins
 	// without settings of their own.
 	Prefix string `yaml:"prefix"`

@@ -2,17 +2,17 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // The variables that tests set.
@@ -27,38 +27,13 @@ const (
 var program string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "onnx-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		program = filepath.Join(dir, "embedsidecar-onnx")
-		if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the plugin: %s\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
+	os.Exit(programs.Build(".", "embedsidecar-onnx", func(path string) int { program = path; return m.Run() }))
 }
 
 // start runs the plugin with package host.
 func start(t *testing.T, env map[string]string) *host.Host {
 	t.Helper()
-	h, err := host.New(host.Options{
-		Path: program, Env: env, StartTimeout: time.Hour,
-		CallTimeout: func(int, int) time.Duration { return time.Hour },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	return plugins.Start(t, host.Options{Path: program, Env: env})
 }
 
 func TestPlugin_DescribesAndEmbeds(t *testing.T) {

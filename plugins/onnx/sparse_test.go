@@ -4,11 +4,11 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
 )
 
 func TestPlugin_SparseModel(t *testing.T) {
@@ -38,23 +38,10 @@ func TestPlugin_SparseModel(t *testing.T) {
 
 // The model has only ten words, so the checks of vectors are left to tests of other models.
 func TestPlugin_SparseModelKeepsTheContract(t *testing.T) {
-	report, err := conformance.Run(t.Context(), conformance.Options{
-		Path: program, Soak: 500 * time.Millisecond, Patience: 100,
-		CallTimeout: func(int, int) time.Duration { return time.Hour },
-		Only: []string{
-			"start", "describe", "health", "unknown",
-			"empty", "shutdown", "lifeline",
-		},
+	plugins.KeepsContract(t, conformance.Options{
+		Path: program, Only: []string{"start", "describe", "health", "unknown", "empty", "shutdown", "lifeline"},
 		Env: map[string]string{modelKey: sparseFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range report.Checks {
-		if c.Verdict != conformance.Pass {
-			t.Errorf("%+v", c)
-		}
-	}
 }
 
 // sparseWords are the vocabulary of sparseFolder's model, by index.

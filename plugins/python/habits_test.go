@@ -6,6 +6,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
 )
 
 // habits is a plugin with common Python idioms, as authors write them.
@@ -46,12 +47,7 @@ serve(Habits())
 
 func TestHabits(t *testing.T) {
 	t.Parallel()
-	path, env := program(t, habits)
-	h, err := host.New(options(path, env))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = h.Close() }()
+	h := start(t, habits)
 	for _, text := range []string{"generator", "map", "async"} {
 		results, err := h.Embed(t.Context(), embed.Document, []string{text})
 		if err != nil || len(results[0].Vector) != 2 || results[0].Vector[0] != float32(len(text)) {
@@ -82,12 +78,7 @@ func TestHabits_ExitInDescribe(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, habits)
 	env["EMBEDSIDECAR_PLUGIN_LEAVES"] = "1"
-	h, err := host.New(options(path, env))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = h.Close() }()
-	_, err = h.Describe(t.Context())
+	_, err := plugins.Start(t, host.Options{Path: path, Env: env}).Describe(t.Context())
 	if class, code := embed.Classify(err); class != embed.Configuration || code != "describe" ||
 		!strings.Contains(err.Error(), "SystemExit in describe") {
 		t.Errorf("got %v", err)

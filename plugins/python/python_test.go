@@ -21,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
@@ -86,12 +87,11 @@ func program(t *testing.T, source string) (path string, env map[string]string) {
 	return path, map[string]string{"PYTHONPATH": filepath.Join(dir, "site")}
 }
 
-// options have generous time limits, for slow machines.
-func options(path string, env map[string]string) host.Options {
-	return host.Options{
-		Path: path, Env: env, StartTimeout: time.Hour,
-		CallTimeout: func(int, int) time.Duration { return time.Hour },
-	}
+// start runs a plugin that uses the package.
+func start(t *testing.T, source string) *host.Host {
+	t.Helper()
+	path, env := program(t, source)
+	return plugins.Start(t, host.Options{Path: path, Env: env})
 }
 
 func TestExample_KeepsTheContract(t *testing.T) {
@@ -101,18 +101,7 @@ func TestExample_KeepsTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, env := program(t, string(source))
-	report, err := conformance.Run(t.Context(), conformance.Options{
-		Path: path, Env: env, Soak: time.Second,
-		Patience: 100, CallTimeout: func(int, int) time.Duration { return time.Hour },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range report.Checks {
-		if c.Verdict != conformance.Pass {
-			t.Errorf("%+v", c)
-		}
-	}
+	report := plugins.KeepsContract(t, conformance.Options{Path: path, Env: env})
 	if report.Plugin != "lengths" || len(report.LeftOut) > 0 {
 		t.Errorf("%+v", report)
 	}
@@ -136,19 +125,7 @@ func TestByHand_KeepsTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, _ := program(t, string(source))
-	report, err := conformance.Run(t.Context(), conformance.Options{
-		Path: path,
-		Env:  map[string]string{"PYTHONPATH": messages}, Soak: time.Second, Patience: 100,
-		CallTimeout: func(int, int) time.Duration { return time.Hour },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range report.Checks {
-		if c.Verdict != conformance.Pass {
-			t.Errorf("%+v", c)
-		}
-	}
+	plugins.KeepsContract(t, conformance.Options{Path: path, Env: map[string]string{"PYTHONPATH": messages}})
 }
 
 // tester is a plugin with every kind of answer and failure.
@@ -202,12 +179,7 @@ serve(Tester())
 
 func TestAnswersAndFailures(t *testing.T) {
 	t.Parallel()
-	path, env := program(t, tester)
-	h, err := host.New(options(path, env))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = h.Close() }()
+	h := start(t, tester)
 	about, err := h.Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -255,12 +227,7 @@ func TestAnswersAndFailures(t *testing.T) {
 // Offsets are indices into a str for the author and bytes for the host.
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	path, env := program(t, tester)
-	h, err := host.New(options(path, env))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = h.Close() }()
+	h := start(t, tester)
 	got, err := h.Tokenize(t.Context(), []string{"ab c", "", "é\u4f60\U0001f642 e\u0301", " ", "\u0000"})
 	want := embed.Tokens{Ends: [][]int{{1, 2, 4}, {}, {2, 5, 9, 11, 13}, {}, {1}}, Around: 3}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -276,12 +243,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: %v, want class %s", text, err, want)
 		}
 	}
-	without, env := program(t, strings.Replace(tester, "def tokenize", "def other", 1))
-	none, err := host.New(options(without, env))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = none.Close() }()
+	none := start(t, strings.Replace(tester, "def tokenize", "def other", 1))
 	if _, err := none.Tokenize(t.Context(), []string{"a"}); !errors.Is(err, embed.ErrNoTokens) {
 		t.Errorf("a plugin without the method: %v, want ErrNoTokens", err)
 	}
@@ -290,7 +252,7 @@ func TestTokens(t *testing.T) {
 // A model with reranks gets calls of rerank, not of embed.
 func TestRerank(t *testing.T) {
 	t.Parallel()
-	path, env := program(t, `
+	h := start(t, `
 from embedsidecar_embedder import Info, Model, OutOfResources, serve
 
 class Reranker:
@@ -309,11 +271,6 @@ class Reranker:
 
 serve(Reranker())
 `)
-	h, err := host.New(options(path, env))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = h.Close() }()
 	scores, err := h.Rerank(t.Context(), "q", []string{"ab", "", "abcd"})
 	if err != nil || !slices.Equal(scores, []float32{0.5, 0, 1}) {
 		t.Errorf("%v, %v", scores, err)
@@ -341,7 +298,7 @@ def embed(texts):
 serve_function(embed, name="endless", version="1", dims=2, fingerprint="endless:1")
 `)
 	env["EMBEDSIDECAR_PLUGIN_BUSY"] = filepath.Join(t.TempDir(), "busy")
-	run, err := host.Inspect(t.Context(), options(path, env))
+	run, err := host.Inspect(t.Context(), host.Options{Path: path, Env: env, StartTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,11 +4,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
 )
 
 const sparseWords = `#
@@ -41,23 +41,8 @@ serve_function(embed, name="sparse", version="1", dims=30522, fingerprint="spars
 func TestSparse_KeepsTheContract(t *testing.T) {
 	t.Parallel()
 	path, env := program(t, sparseWords)
-	report, err := conformance.Run(t.Context(), conformance.Options{
-		Path: path, Env: env, Soak: time.Second,
-		Patience: 100, CallTimeout: func(int, int) time.Duration { return time.Hour },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range report.Checks {
-		if c.Verdict != conformance.Pass {
-			t.Errorf("%+v", c)
-		}
-	}
-	h, err := host.New(options(path, env))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = h.Close() }()
+	plugins.KeepsContract(t, conformance.Options{Path: path, Env: env})
+	h := plugins.Start(t, host.Options{Path: path, Env: env})
 	results, err := h.Embed(t.Context(), embed.Document, []string{"b a b", ""})
 	if err != nil || !slices.Equal(results[0].Vector, []float32{97, 1.5, 98, 3}) || !results[1].Empty {
 		t.Errorf("%+v, %v", results, err)

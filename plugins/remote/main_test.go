@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,28 +17,18 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
 	"github.com/embedsidecar/embedsidecar/testenv/logs"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // program is the plugin, built once for all tests.
 var program string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "remote-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		program = filepath.Join(dir, "embedsidecar-remote")
-		build := exec.Command("go", "build", "-o", program, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the plugin: %s\n%s", err, out)
-			return 1
-		}
+	os.Exit(programs.Build(".", "embedsidecar-remote", func(path string) int {
+		program = path
 		return leak.Main(m)
-	}())
+	}, "CGO_ENABLED=0"))
 }
 
 const (
@@ -63,22 +52,15 @@ func open(t *testing.T, env ...string) (*host.Host, func() string) {
 		vars[prefix+env[i]] = env[i+1]
 	}
 	log := &logs.Buffer{}
-	h, err := host.New(host.Options{
-		Path: program, Env: vars, Model: "docs-model",
-		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
+	t.Cleanup(func() { // after the plugin's end
 		if strings.Contains(log.String(), key) {
 			t.Error("the key is in the log")
 		}
 	})
-	return h, log.String
+	return plugins.Start(t, host.Options{
+		Path: program, Env: vars, Model: "docs-model",
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}), log.String
 }
 
 // TestRerankers runs the real plugin against a server of each dialect that reranks.

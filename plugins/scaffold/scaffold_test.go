@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 	"github.com/embedsidecar/embedsidecar/plugins/scaffold"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
 )
 
 func checkout(t *testing.T) string {
@@ -37,18 +37,7 @@ func command(t *testing.T, dir, name string, args ...string) string {
 // passes runs all checks of the contract.
 func passes(t *testing.T, options conformance.Options) {
 	t.Helper()
-	options.Soak, options.Patience = time.Second, 100
-	options.CallTimeout = func(int, int) time.Duration { return time.Hour }
-	report, err := conformance.Run(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range report.Checks {
-		if c.Verdict != conformance.Pass {
-			t.Errorf("%+v", c)
-		}
-	}
-	if report.Plugin != "my-model" {
+	if report := plugins.KeepsContract(t, options); report.Plugin != "my-model" {
 		t.Errorf("the plugin calls itself %q", report.Plugin)
 	}
 }

@@ -32,7 +32,7 @@ type Batcher interface {
 func (s *server) batcher(ctx context.Context, model string) (Batcher, Model, error) {
 	m, err := s.model(ctx, model)
 	if err != nil {
-		return nil, m, Status(err)
+		return nil, m, err
 	}
 	impl, ok := s.impl.(Batcher)
 	if !ok || !m.Batches {
@@ -45,7 +45,7 @@ func (s *server) batcher(ctx context.Context, model string) (Batcher, Model, err
 func (s *server) SubmitBatch(ctx context.Context, req *pluginpb.SubmitBatchRequest) (resp *pluginpb.BatchStatus,
 	err error,
 ) {
-	defer s.recovered("SubmitBatch", &err)
+	defer s.end("SubmitBatch", &err)
 	impl, m, err := s.batcher(ctx, req.GetModel())
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func isName(s string) bool {
 func (s *server) PollBatch(ctx context.Context, req *pluginpb.PollBatchRequest) (resp *pluginpb.BatchStatus,
 	err error,
 ) {
-	defer s.recovered("PollBatch", &err)
+	defer s.end("PollBatch", &err)
 	impl, m, err := s.batcher(ctx, req.GetModel())
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (s *server) PollBatch(ctx context.Context, req *pluginpb.PollBatchRequest) 
 // toStatus converts a job to the message.
 func toStatus(j Job, err error) (*pluginpb.BatchStatus, error) {
 	if err != nil {
-		return nil, Status(err)
+		return nil, err
 	}
 	states := map[embed.JobState]pluginpb.BatchState{
 		embed.JobUnknown: pluginpb.BatchState_BATCH_STATE_UNKNOWN, embed.JobRunning: pluginpb.BatchState_BATCH_STATE_RUNNING,
@@ -101,7 +101,7 @@ func toStatus(j Job, err error) (*pluginpb.BatchStatus, error) {
 func (s *server) FetchBatch(req *pluginpb.FetchBatchRequest,
 	stream grpc.ServerStreamingServer[pluginpb.FetchBatchResponse],
 ) (err error) {
-	defer s.recovered("FetchBatch", &err)
+	defer s.end("FetchBatch", &err)
 	ctx := stream.Context()
 	impl, m, err := s.batcher(ctx, req.GetModel())
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *server) FetchBatch(req *pluginpb.FetchBatchRequest,
 		return send()
 	})
 	if err != nil {
-		return Status(err)
+		return err
 	}
 	return send()
 }
@@ -138,13 +138,10 @@ func (s *server) FetchBatch(req *pluginpb.FetchBatchRequest,
 // CancelBatch answers for an Embedder that is a Batcher.
 func (s *server) CancelBatch(ctx context.Context, req *pluginpb.CancelBatchRequest,
 ) (resp *pluginpb.CancelBatchResponse, err error) {
-	defer s.recovered("CancelBatch", &err)
+	defer s.end("CancelBatch", &err)
 	impl, m, err := s.batcher(ctx, req.GetModel())
 	if err != nil {
 		return nil, err
 	}
-	if err := impl.CancelBatch(ctx, m.Name, req.GetJob()); err != nil {
-		return nil, Status(err)
-	}
-	return &pluginpb.CancelBatchResponse{}, nil
+	return &pluginpb.CancelBatchResponse{}, impl.CancelBatch(ctx, m.Name, req.GetJob())
 }

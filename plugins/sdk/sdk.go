@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
@@ -92,18 +94,9 @@ type TextError struct {
 
 func (e *TextError) Error() string { return e.Message }
 
-// callClass is the class of an error of a whole call.
-type callClass int
-
-const (
-	again callClass = iota
-	misconfigured
-	outOfResources
-)
-
-// callError is an error of a whole call with its class.
+// callError is an error of a whole call with the status code of its class.
 type callError struct {
-	class callClass
+	code  codes.Code
 	delay time.Duration
 	err   error
 }
@@ -113,17 +106,17 @@ func (e *callError) Unwrap() error { return e.err }
 
 // Again marks an error as temporary: the same call may succeed after delay; 0 leaves the delay to the host.
 func Again(err error, delay time.Duration) error {
-	return &callError{class: again, delay: delay, err: err}
+	return &callError{codes.Unavailable, delay, err}
 }
 
 // Misconfigured marks an error that lasts until a user changes something: a file, a key, the plugin itself.
 func Misconfigured(err error) error {
-	return &callError{class: misconfigured, err: err}
+	return &callError{codes.FailedPrecondition, 0, err}
 }
 
 // OutOfResources marks a temporary error that is less likely with fewer texts: memory, quota, a rate limit.
 func OutOfResources(err error, delay time.Duration) error {
-	return &callError{class: outOfResources, delay: delay, err: err}
+	return &callError{codes.ResourceExhausted, delay, err}
 }
 
 // check validates a description, so that authors see errors early. The host checks more.

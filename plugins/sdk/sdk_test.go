@@ -33,6 +33,16 @@ func (s *stub) Embed(_ context.Context, _ string, kind Kind, texts []string) ([]
 	return s.embed(kind, texts)
 }
 
+// giving returns an Embed that always gives the same.
+func giving(answers []Answer, err error) func(Kind, []string) ([]Answer, error) {
+	return func(Kind, []string) ([]Answer, error) { return answers, err }
+}
+
+// asking returns a request for queries.
+func asking(model string, texts ...string) *pluginpb.EmbedRequest {
+	return &pluginpb.EmbedRequest{Model: model, Kind: pluginpb.Kind_KIND_QUERY, Texts: texts}
+}
+
 func twoDims() Info {
 	return Info{Name: "stub", Version: "1", Models: []Model{{
 		Name: "m", Fingerprint: "f", Dims: 2, MaxTokens: 3,
@@ -90,10 +100,7 @@ func TestServer_PacksAnswers(t *testing.T) {
 			{Err: &TextError{Class: RetryLater, Delay: 2 * time.Hour, Message: "later"}},
 		}, nil
 	}}, t.Output())
-	got, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{
-		Model: "m", Kind: pluginpb.Kind_KIND_QUERY,
-		Texts: []string{"a", "b", "c", "d"},
-	})
+	got, err := srv.Embed(t.Context(), asking("m", "a", "b", "c", "d"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,22 +126,17 @@ func sparse() Info {
 
 func TestServer_PacksSparseAnswers(t *testing.T) {
 	t.Parallel()
-	srv := NewServer(&stub{info: sparse(), embed: func(Kind, []string) ([]Answer, error) {
-		return []Answer{
-			{Vector: []float32{1, -2.5}, Indices: []uint32{0, 30521}, Tokens: 7},
-			{Empty: true, Vector: []float32{9}},
-			{Vector: []float32{3}, Indices: []uint32{258}, Truncated: true},
-			{Err: &TextError{Class: Refused}},
-		}, nil
-	}}, t.Output())
+	srv := NewServer(&stub{info: sparse(), embed: giving([]Answer{
+		{Vector: []float32{1, -2.5}, Indices: []uint32{0, 30521}, Tokens: 7},
+		{Empty: true, Vector: []float32{9}},
+		{Vector: []float32{3}, Indices: []uint32{258}, Truncated: true},
+		{Err: &TextError{Class: Refused}},
+	}, nil)}, t.Output())
 	about, err := srv.Describe(t.Context(), &pluginpb.DescribeRequest{})
 	if err != nil || !about.Models[0].Sparse {
 		t.Fatalf("%v, %v", about, err)
 	}
-	got, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{
-		Model: "m", Kind: pluginpb.Kind_KIND_QUERY,
-		Texts: []string{"a", "b", "c", "d"},
-	})
+	got, err := srv.Embed(t.Context(), asking("m", "a", "b", "c", "d"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,10 +144,9 @@ func TestServer_PacksSparseAnswers(t *testing.T) {
 		{Index: 1, Empty: true},
 		{Index: 2, Truncated: true},
 		{Index: 3, Error: &pluginpb.Error{Class: pluginpb.ErrorClass_ERROR_CLASS_REFUSED}},
-	}, Sparse: &pluginpb.SparseVectors{Counts: []uint32{2, 0, 1, 0}, Indices: []byte{
-		0, 0, 0, 0, 0x39, 0x77, 0, 0, 2, 1, 0,
-		0,
-	}}}
+	}, Sparse: &pluginpb.SparseVectors{
+		Counts: []uint32{2, 0, 1, 0}, Indices: []byte{0, 0, 0, 0, 0x39, 0x77, 0, 0, 2, 1, 0, 0},
+	}}
 	for _, x := range []float32{1, -2.5, 3} {
 		want.Sparse.Values = binary.LittleEndian.AppendUint32(want.Sparse.Values, math.Float32bits(x))
 	}
@@ -164,12 +165,8 @@ func TestServer_TellsTheAuthorOfSparseMistakes(t *testing.T) {
 		"twice":        {Vector: []float32{1, 2}, Indices: []uint32{2, 2}},
 		"zero":         {Vector: []float32{1, 0}, Indices: []uint32{1, 2}},
 	} {
-		srv := NewServer(&stub{info: sparse(), embed: func(Kind, []string) ([]Answer, error) { return []Answer{a}, nil }},
-			t.Output())
-		_, err := srv.Embed(t.Context(), &pluginpb.EmbedRequest{
-			Model: "m", Kind: pluginpb.Kind_KIND_QUERY,
-			Texts: []string{"a"},
-		})
+		srv := NewServer(&stub{info: sparse(), embed: giving([]Answer{a}, nil)}, t.Output())
+		_, err := srv.Embed(t.Context(), asking("m", "a"))
 		if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "indices") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -187,30 +184,15 @@ func TestServer_ErrorsHaveTheCodesOfTheContract(t *testing.T) {
 		delay   time.Duration
 		message string
 	}{
-		"plain": {
-			embed: func(Kind, []string) ([]Answer, error) { return nil, cause }, code: codes.Unknown,
-			message: "cause",
+		"plain": {embed: giving(nil, cause), code: codes.Unknown, message: "cause"},
+		"again": {embed: giving(nil, Again(cause, time.Second)), code: codes.Unavailable, delay: time.Second},
+		"misconfigured": {
+			embed: giving(nil, fmt.Errorf("x: %w", Misconfigured(cause))), code: codes.FailedPrecondition,
+			message: "x: cause",
 		},
-		"again": {
-			embed: func(Kind, []string) ([]Answer, error) { return nil, Again(cause, time.Second) },
-			code:  codes.Unavailable, delay: time.Second,
-		},
-		"misconfigured": {embed: func(Kind, []string) ([]Answer, error) {
-			return nil,
-				fmt.Errorf("x: %w", Misconfigured(cause))
-		}, code: codes.FailedPrecondition, message: "x: cause"},
-		"resources": {
-			embed: func(Kind, []string) ([]Answer, error) { return nil, OutOfResources(cause, 0) },
-			code:  codes.ResourceExhausted,
-		},
-		"context": {
-			embed: func(Kind, []string) ([]Answer, error) { return nil, context.DeadlineExceeded },
-			code:  codes.DeadlineExceeded,
-		},
-		"status": {
-			embed: func(Kind, []string) ([]Answer, error) { return nil, status.Error(codes.DataLoss, "x") },
-			code:  codes.DataLoss,
-		},
+		"resources": {embed: giving(nil, OutOfResources(cause, 0)), code: codes.ResourceExhausted},
+		"context":   {embed: giving(nil, context.DeadlineExceeded), code: codes.DeadlineExceeded},
+		"status":    {embed: giving(nil, status.Error(codes.DataLoss, "x")), code: codes.DataLoss},
 		"panic": {
 			embed: func(Kind, []string) ([]Answer, error) { panic("a secret") }, code: codes.Internal,
 			message: "panic in Embed: string",
@@ -219,23 +201,11 @@ func TestServer_ErrorsHaveTheCodesOfTheContract(t *testing.T) {
 			embed: func(Kind, []string) ([]Answer, error) { _ = none[0]; return nil, nil },
 			code:  codes.Internal, message: "index out of range",
 		},
-		"count": {
-			embed: func(Kind, []string) ([]Answer, error) { return nil, nil }, code: codes.Internal,
-			message: "0 answers for 1 texts",
-		},
-		"width": {
-			embed: func(Kind, []string) ([]Answer, error) { return []Answer{{Vector: []float32{1}}}, nil },
-			code:  codes.Internal, message: "1 dims",
-		},
-		"model": {
-			req:  &pluginpb.EmbedRequest{Model: "other", Kind: pluginpb.Kind_KIND_QUERY, Texts: []string{"a"}},
-			code: codes.NotFound,
-		},
-		"kind": {req: &pluginpb.EmbedRequest{Model: "m", Texts: []string{"a"}}, code: codes.InvalidArgument},
-		"no texts": {
-			req:  &pluginpb.EmbedRequest{Model: "m", Kind: pluginpb.Kind_KIND_QUERY},
-			code: codes.InvalidArgument,
-		},
+		"count":    {embed: giving(nil, nil), code: codes.Internal, message: "0 answers for 1 texts"},
+		"width":    {embed: giving([]Answer{{Vector: []float32{1}}}, nil), code: codes.Internal, message: "1 dims"},
+		"model":    {req: asking("other", "a"), code: codes.NotFound},
+		"kind":     {req: &pluginpb.EmbedRequest{Model: "m", Texts: []string{"a"}}, code: codes.InvalidArgument},
+		"no texts": {req: asking("m"), code: codes.InvalidArgument},
 	} {
 		req := tt.req
 		if req == nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,26 +14,14 @@ import (
 	"time"
 
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+	"github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // fake is the path of the fake plugin, which uses this package.
 var fake string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "sdk-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		fake = filepath.Join(dir, "embedsidecar-fake")
-		if out, err := exec.Command("go", "build", "-o", fake, "../fake").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the fake plugin: %s\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
+	os.Exit(program.Build("../fake", "embedsidecar-fake", func(path string) int { fake = path; return m.Run() }))
 }
 
 var cookie = pluginpb.MagicCookieKey + "=" + pluginpb.MagicCookieValue

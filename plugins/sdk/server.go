@@ -41,10 +41,10 @@ func NewServer(impl Embedder, stderr io.Writer) pluginpb.EmbedderServer {
 func (s *server) Describe(ctx context.Context, _ *pluginpb.DescribeRequest) (resp *pluginpb.DescribeResponse,
 	err error,
 ) {
-	defer s.recovered("Describe", &err)
+	defer s.end("Describe", &err)
 	info, err := s.describe(ctx)
 	if err != nil {
-		return nil, Status(err)
+		return nil, err
 	}
 	resp = &pluginpb.DescribeResponse{Name: info.Name, Version: info.Version}
 	for _, m := range info.Models {
@@ -97,10 +97,10 @@ func (s *server) model(ctx context.Context, name string) (Model, error) {
 }
 
 func (s *server) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (resp *pluginpb.EmbedResponse, err error) {
-	defer s.recovered("Embed", &err)
+	defer s.end("Embed", &err)
 	m, err := s.model(ctx, req.GetModel())
 	if err != nil {
-		return nil, Status(err)
+		return nil, err
 	}
 	if m.Reranks {
 		return nil, status.Error(codes.Unimplemented, "the model is a reranker: it makes no vectors")
@@ -118,7 +118,7 @@ func (s *server) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (resp *p
 	}
 	answers, err := s.impl.Embed(ctx, m.Name, kind, req.GetTexts())
 	if err != nil {
-		return nil, Status(err)
+		return nil, err
 	}
 	return pack(m, len(req.GetTexts()), answers)
 }
@@ -127,11 +127,12 @@ func (s *server) Health(context.Context, *pluginpb.HealthRequest) (*pluginpb.Hea
 	return &pluginpb.HealthResponse{Ready: true}, nil
 }
 
-// recovered turns a panic into an INTERNAL error. A panic's value may contain a text, so only runtime errors ("index
-// out of range") are passed on.
-func (s *server) recovered(method string, err *error) {
+// end ends a method: an error gets its status, and a panic becomes an INTERNAL error. A panic's value may contain a
+// text, so only runtime errors ("index out of range") are passed on.
+func (s *server) end(method string, err *error) {
 	p := recover()
 	if p == nil {
+		*err = Status(*err)
 		return
 	}
 	what := fmt.Sprintf("%T", p)
@@ -232,15 +233,7 @@ func Status(err error) error {
 		}
 		return status.Error(codes.Unknown, err.Error())
 	}
-	code := codes.Unavailable
-	switch call.class {
-	case misconfigured:
-		code = codes.FailedPrecondition
-	case outOfResources:
-		code = codes.ResourceExhausted
-	case again:
-	}
-	st := status.New(code, err.Error())
+	st := status.New(call.code, err.Error())
 	if call.delay > 0 {
 		if detailed, derr := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(call.delay)}); derr == nil {
 			st = detailed
@@ -264,10 +257,10 @@ type Reranker interface {
 
 // Rerank answers for an Embedder that is a Reranker.
 func (s *server) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (resp *pluginpb.RerankResponse, err error) {
-	defer s.recovered("Rerank", &err)
+	defer s.end("Rerank", &err)
 	m, err := s.model(ctx, req.GetModel())
 	if err != nil {
-		return nil, Status(err)
+		return nil, err
 	}
 	impl, ok := s.impl.(Reranker)
 	if !ok || !m.Reranks {
@@ -278,7 +271,7 @@ func (s *server) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (resp 
 	}
 	scores, err := impl.Rerank(ctx, m.Name, req.GetQuery(), req.GetTexts())
 	if err != nil {
-		return nil, Status(err)
+		return nil, err
 	}
 	if len(scores) != len(req.GetTexts()) {
 		return nil, status.Errorf(codes.Internal, "the reranker gave %d scores for %d texts", len(scores), len(req.GetTexts()))
@@ -307,21 +300,21 @@ type Tokenizer interface {
 func (s *server) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (resp *pluginpb.TokenizeResponse,
 	err error,
 ) {
-	defer s.recovered("Tokenize", &err)
+	defer s.end("Tokenize", &err)
 	impl, ok := s.impl.(Tokenizer)
 	if !ok {
 		return nil, status.Error(codes.Unimplemented, "this plugin does not tell where tokens end")
 	}
 	m, err := s.model(ctx, req.GetModel())
 	if err != nil {
-		return nil, Status(err)
+		return nil, err
 	}
 	if len(req.GetTexts()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "no texts")
 	}
 	tokens, err := impl.Tokenize(ctx, m.Name, req.GetTexts())
 	if err != nil {
-		return nil, Status(err)
+		return nil, err
 	}
 	if len(tokens.Ends) != len(req.GetTexts()) {
 		return nil, status.Errorf(codes.Internal, "the embedder returned tokens for %d texts, want %d", len(tokens.Ends),

@@ -3,59 +3,34 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
+	"github.com/embedsidecar/embedsidecar/testenv/plugins"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // program is this plugin, built once for all tests.
 var program string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "static-test-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		program = filepath.Join(dir, "embedsidecar-static")
-		build := exec.Command("go", "build", "-o", program, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the plugin: %s\n%s", err, out)
-			return 1
-		}
+	os.Exit(programs.Build(".", "embedsidecar-static", func(path string) int {
+		program = path
 		return m.Run()
-	}())
+	}, "CGO_ENABLED=0"))
 }
 
 func start(t *testing.T, env map[string]string) *host.Host {
 	t.Helper()
-	h, err := host.New(host.Options{
-		Path: program, Env: env, StartTimeout: time.Hour,
-		CallTimeout: func(int, int) time.Duration { return time.Hour },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	return plugins.Start(t, host.Options{Path: program, Env: env})
 }
 
 func TestPlugin_DescribesAndEmbeds(t *testing.T) {
@@ -127,19 +102,9 @@ func whole(t testing.TB, dims int) string {
 
 func TestPlugin_KeepsTheContract(t *testing.T) {
 	t.Parallel()
-	report, err := conformance.Run(t.Context(), conformance.Options{
-		Path: program, Soak: 500 * time.Millisecond, Patience: 100,
-		CallTimeout: func(int, int) time.Duration { return time.Hour },
-		Env:         map[string]string{variables + "MODEL": whole(t, 32)},
+	plugins.KeepsContract(t, conformance.Options{
+		Path: program, Env: map[string]string{variables + "MODEL": whole(t, 32)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range report.Checks {
-		if c.Verdict != conformance.Pass {
-			t.Errorf("%+v", c)
-		}
-	}
 }
 
 // A model of usual size uses little memory besides its table.

@@ -2,11 +2,11 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,36 +14,28 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
 )
 
 // layoutFolder copies a layout of testdata, with some files replaced, and writes its SHA256SUMS.
 func layoutFolder(t testing.TB, name string, files map[string]string) string {
 	t.Helper()
-	made := filepath.Join(t.TempDir(), name)
-	if err := os.CopyFS(made, os.DirFS(filepath.Join("testdata", "layouts", name))); err != nil {
-		t.Fatal(err)
-	}
-	for file, content := range files {
-		if err := os.WriteFile(filepath.Join(made, file), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var sums strings.Builder
-	err := fs.WalkDir(os.DirFS(made), ".", func(path string, entry fs.DirEntry, err error) error {
+	layout, all := os.DirFS(filepath.Join("testdata", "layouts", name)), map[string]string{}
+	err := fs.WalkDir(layout, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		data, err := os.ReadFile(filepath.Join(made, path))
-		_, _ = fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(data), path)
+		data, err := fs.ReadFile(layout, path)
+		all[path] = string(data)
 		return err
 	})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(made, "SHA256SUMS"), []byte(sums.String()), 0o600)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	maps.Copy(all, files)
+	made := filepath.Join(t.TempDir(), name)
+	onnxtest.WriteFolder(t, made, all)
 	return made
 }
 

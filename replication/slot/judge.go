@@ -83,7 +83,7 @@ func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
 	case s.OtherServer(server.SystemID):
 		return Verdict{
 			OtherServer, fmt.Sprintf("%s (system id %s, it was %s)", otherServer, server.SystemID, s.SystemID),
-			[]string{"to use this copy on its own: embedsidecar init --adopt, with its pipelines configured: it creates a new slot and compares every row"},
+			[]string{"to use this copy on its own, run embedsidecar init --adopt with its pipelines configured: it creates a new slot and compares every row"},
 		}
 	}
 	return s.gap(server)

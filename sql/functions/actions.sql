@@ -38,8 +38,8 @@ BEGIN
                                    OR has_any_column_privilege(session_user, p.table_oid, 'SELECT')
                             ORDER BY p.name LIMIT 20) AS n),
                         CASE WHEN EXISTS (SELECT FROM embedsidecar.pipeline)
-                             THEN 'none of the pipelines is of a table that you may read'
-                             ELSE 'none is set up in this database: embedsidecar init sets them up' END);
+                             THEN 'you may not read the table of any pipeline'
+                             ELSE 'no pipeline is set up in this database: run embedsidecar init' END);
 END $$;
 COMMENT ON FUNCTION embedsidecar.pipeline_meant IS
     'The number of the pipeline of this name, or of the pipeline of a table of this name: in public, if several '
@@ -67,7 +67,7 @@ BEGIN
     UNLISTEN embedsidecar_nothing;
     RETURN CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
 EXCEPTION WHEN insufficient_privilege THEN
-    RAISE EXCEPTION 'code of a table asks, in a session of role "%"', session_user
+    RAISE EXCEPTION 'code of a table calls this in a session of role "%"', session_user
         USING ERRCODE = 'insufficient_privilege', HINT = 'call it from a statement of your own';
 END $$;
 COMMENT ON FUNCTION embedsidecar.asker IS
@@ -330,7 +330,7 @@ DECLARE
 BEGIN
     IF change_tasks.action = 'cancel' AND coalesce(cardinality(change_tasks.keys), 0) = 0 THEN
         RAISE EXCEPTION 'cancel: name the rows by their keys' USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'for all of a pipeline there is embedsidecar.pause; for its dead letters embedsidecar.discard_dead';
+            HINT = 'for a whole pipeline use embedsidecar.pause; for its dead letters embedsidecar.discard_dead';
     END IF;
     changed := 0;
     entry := embedsidecar.begin_action(change_tasks.action, id, jsonb_build_object('priority', change_tasks.priority,
@@ -534,7 +534,7 @@ BEGIN
     IF backfill.dry_run THEN
         RETURN 'scan_would_be_requested';
     END IF;
-    PERFORM embedsidecar.ask_for_scan(id, 'asked for', entry.audit_id);
+    PERFORM embedsidecar.ask_for_scan(id, 'requested', entry.audit_id);
     RETURN embedsidecar.end_action(entry.audit_id, 'scan_requested', 0);
 END $$;
 COMMENT ON FUNCTION embedsidecar.backfill IS
@@ -578,7 +578,7 @@ BEGIN
         RETURN;
     END IF;
     -- With each portion, so that its rows are embedded even if no further portion follows.
-    PERFORM embedsidecar.ask_for_scan(id, 'every row is embedded again, as asked for', audit_id);
+    PERFORM embedsidecar.ask_for_scan(id, 'every row is embedded again, as requested', audit_id);
     IF NOT EXISTS (SELECT FROM embedsidecar.ledger AS l
                    WHERE l.pipeline_id = id AND l.text_hash IS NOT NULL AND l.row_key > last) THEN
         remaining := 0;

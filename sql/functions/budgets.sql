@@ -47,8 +47,8 @@ SELECT j.kind, j.name, j.tokens_per_day, j.tokens, j.money_per_day, j.money, j.t
                WHEN 'money' THEN format('%s of %s', round(j.money_spent::numeric, 4), j.money::numeric)
                WHEN 'tokens_per_day' THEN format('%s of %s', j.tokens_today, j.tokens_per_day)
                ELSE format('%s of %s', round(j.money_today::numeric, 4), j.money_per_day::numeric) END,
-           CASE WHEN j.spent LIKE '%_per_day' THEN format('work goes on at %s 00:00 %s', j.day + 1, j.zone)
-               ELSE 'work goes on when the budget is raised' END)
+           CASE WHEN j.spent LIKE '%_per_day' THEN format('work continues at %s 00:00 %s', j.day + 1, j.zone)
+               ELSE 'work continues when the budget is raised' END)
 FROM   judged AS j
 $$;
 COMMENT ON FUNCTION embedsidecar.judge_budgets IS 'What is left of some budgets: kind, name and budget of each.';
@@ -148,7 +148,7 @@ BEGIN
             RETURN;
         END IF;
         IF EXISTS (SELECT FROM embedsidecar.judge_budgets(hold_budgets.given, true) AS b WHERE b.spent <> '') THEN
-            reason := 'calls under way are likely to spend the rest of the budget';
+            reason := 'calls in progress are expected to spend the rest of the budget';
             RETURN;
         END IF;
     END IF;

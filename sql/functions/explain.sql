@@ -115,31 +115,31 @@ BEGIN
     hints := '{}';
     IF task ->> 'state' = 'cancelled' THEN
         verdict := 'cancelled';
-        sentence := 'somebody took the row out of the queue, and it has not changed since';
+        sentence := 'the row was cancelled, and has not changed since';
         hints := ARRAY['embedsidecar tasks requeue ' || one,
             format('SELECT * FROM embedsidecar.requeue(%L, ARRAY[%L]);', s ->> 'pipeline', s ->> 'key')];
         RETURN;
     ELSIF task ->> 'state' = 'failed' THEN
         verdict := 'dead_letter';
         sentence := 'the row is a dead letter: ' || trouble;
-        hints := ARRAY['mend the cause; a change of the row tries it again, and so do these'] || retry;
+        hints := ARRAY['fix the cause; any change of the row retries it, and so do these'] || retry;
         RETURN;
     ELSIF NOT ("row" ->> 'read')::boolean THEN
         IF "row" ->> 'sqlstate' <> '' THEN
             verdict := 'unreadable';
             sentence := 'the row''s text or filter fails: SQLSTATE ' || ("row" ->> 'sqlstate');
-            hints := ARRAY['mend the row, or the pipeline''s expressions; a change of the row is looked at by itself'];
+            hints := ARRAY['fix the row or the pipeline''s expressions; a changed row is processed automatically'];
         ELSE
             verdict := 'unjudged';
-            sentence := 'the row cannot be looked at: ' || (pipe ->> 'reason');
+            sentence := 'the row cannot be checked: ' || (pipe ->> 'reason');
             hints := ways;
         END IF;
         RETURN;
     ELSIF NOT (task ->> 'visible')::boolean THEN
         verdict := 'invisible';
-        sentence := 'a change is committed, and other sessions do not see it yet';
+        sentence := 'a change is committed, but not yet visible to other sessions';
         hints :=
-            ARRAY['wait; if that lasts, its commit waits for a synchronous standby (wait_event SyncRep in '
+            ARRAY['wait; if this lasts, the commit waits for a synchronous standby (wait_event SyncRep in '
             'pg_stat_activity)'];
         RETURN;
     END IF;
@@ -159,23 +159,20 @@ BEGIN
     END IF;
     IF verdict IS NOT NULL THEN
         sentence := CASE verdict
-            WHEN 'gone' THEN 'there is no such row, and nothing is left of it'
-            WHEN 'filtered' THEN 'the pipeline''s filter leaves the row out: it has no vector by design'
+            WHEN 'gone' THEN 'the row does not exist, and nothing is left of it'
+            WHEN 'filtered' THEN 'the pipeline''s filter excludes the row: it has no vector by design'
             WHEN 'empty' THEN 'the row''s text is empty: it has no vector by design'
             WHEN 'no_text' THEN
-                'the row had nothing to embed when it was last looked at: its text is empty, or the filter leaves it '
-                'out'
+                'the row had nothing to embed when it was last processed: its text is empty, or the filter excludes it'
             WHEN 'skipped' THEN
-                'who wrote the row''s text said that it needs no new vector (embedsidecar.hint): the row keeps the '
-                'vector that it had, if it had one'
+                'the writer of the row skipped it (embedsidecar.hint): the row keeps its previous vector, if it had one'
             WHEN 'no_token' THEN 'the model finds nothing to embed in the row''s text: it has no vector by design'
             ELSE CASE WHEN (ledger ->> 'ignored')::boolean AND verdict = 'current' THEN
-                'the row''s text was edited since its vector was made, in nothing that counts (ignore): it keeps the '
-                'vector'
-                      WHEN "row" IS NULL THEN 'the vector is that of the row''s text, for every change before LSN '
+                'the row''s text was edited since its vector was made, but the pipeline ignores such edits (ignore)'
+                      WHEN "row" IS NULL THEN 'the vector matches the row''s text, with all changes before LSN '
                 || (pipe ->> 'checkpoint')
-                      ELSE 'the vector is that of the row''s text as it is now' END END
-            || CASE WHEN task IS NOT NULL THEN ' (it is to be looked at again, which need not change anything)'
+                      ELSE 'the vector matches the row''s current text' END END
+            || CASE WHEN task IS NOT NULL THEN ' (the row is queued to be checked again)'
                 ELSE '' END
             || CASE WHEN "row" IS NULL AND NOT works THEN '; later changes wait: ' || idle ELSE '' END;
         IF verdict = 'skipped' THEN
@@ -186,23 +183,23 @@ BEGIN
     END IF;
     differs := CASE
         WHEN "row" IS NULL THEN CASE WHEN ledger IS NULL AND task IS NULL
-            THEN 'nothing is known of a row with this key: there is none, or its change has not been read, or a scan '
-                'has not come to it'
-            ELSE 'the row is to be looked at again' END
+            THEN 'nothing is known about a row with this key: it does not exist, its change has not been read, or no '
+                'scan has reached it'
+            ELSE 'the row will be checked again' END
         WHEN NOT ("row" ->> 'exists')::boolean THEN CASE
-            WHEN stored THEN 'the row is gone, and its vector is still there'
-            ELSE 'the row is gone, and its entry in the ledger is still there' END
-        WHEN NOT wanted THEN 'the row is to have no vector any more, and one is still there'
+            WHEN stored THEN 'the row is deleted, but its vector still exists'
+            ELSE 'the row is deleted, but its ledger entry still exists' END
+        WHEN NOT wanted THEN 'the row should have no vector any more, but still has one'
         WHEN ledger IS NULL THEN 'the row has not been embedded yet'
-        WHEN (ledger ->> 'anew')::boolean THEN 'the row is to be embedded again'
+        WHEN (ledger ->> 'anew')::boolean THEN 'the row will be embedded again'
         WHEN ledger ->> 'text_hash' = '' AND NOT (ledger ->> 'source_agrees')::boolean
-            THEN 'the row had nothing to embed when it was last looked at, and has changed since'
+            THEN 'the row had nothing to embed when it was last processed, and has changed since'
         WHEN NOT (ledger ->> 'text_agrees')::boolean THEN 'the row''s text has changed since its vector was made'
-        WHEN other THEN 'the pipeline''s definition has changed since the row was last looked at'
+        WHEN other THEN 'the pipeline''s definition has changed since the row was last processed'
         WHEN NOT (ledger ->> 'source_agrees')::boolean THEN
-            'the row has changed since it was last looked at, and its text has not'
-        WHEN NOT stored THEN 'the vector that was written has been taken away'
-        WHEN NOT (vector ->> 'ours')::boolean THEN 'the destination holds another vector than the one that was written'
+            'the row has changed since it was last processed, but its text has not'
+        WHEN NOT stored THEN 'the vector that was written is no longer there'
+        WHEN NOT (vector ->> 'ours')::boolean THEN 'the destination has another vector than the one that was written'
         ELSE 'the vector is of an older definition of the pipeline' END;
     IF task ->> 'state' = 'in_progress' THEN
         verdict := 'working';
@@ -214,20 +211,20 @@ BEGIN
         hints := ways;
     ELSIF task ->> 'state' = 'retrying' THEN
         verdict := 'retrying';
-        sentence := format('%s; it failed (%s) and is tried again %s', differs, trouble,
+        sentence := format('%s; it failed (%s) and is retried %s', differs, trouble,
             coalesce('in ' || embedsidecar.age_words((task ->> 'next_try_seconds')::double precision), 'soon'));
-        hints := ARRAY['at once:'] || retry;
+        hints := ARRAY['to retry it at once:'] || retry;
     ELSIF task IS NOT NULL THEN
         verdict := 'waiting';
         sentence := differs || ', and a task waits ' || embedsidecar.place_words(task);
         hints := ARRAY['wait; embedsidecar wait --caught-up returns when it is done'];
     ELSE
         verdict := CASE WHEN "row" IS NULL AND ledger IS NULL THEN 'unknown' ELSE 'not_queued' END;
-        sentence := differs || CASE verdict WHEN 'unknown' THEN '' ELSE ', and nothing waits in the queue' END;
+        sentence := differs || CASE verdict WHEN 'unknown' THEN '' ELSE ', and it is not queued' END;
         hints := ARRAY[CASE
             WHEN pipe ->> 'state' IN ('unacknowledged', 'scan_waiting', 'backfill', 'comparing',
             'queue_held') THEN 'wait: ' || (pipe ->> 'reason')
-            ELSE 'a change that was just committed is there in a moment; if it stays so: embedsidecar verify --repair '
+            ELSE 'a change that was just committed is queued in a moment; otherwise run embedsidecar verify --repair '
                 || name END];
     END IF;
 END $$;
@@ -264,27 +261,27 @@ BEGIN
 
     topic := 'changes';
     sentence := format('Changes before LSN %s have been read%s.', pipe ->> 'checkpoint',
-        CASE WHEN (pipe ->> 'scanning')::boolean THEN '; a scan that compares every row is not over' ELSE '' END);
+        CASE WHEN (pipe ->> 'scanning')::boolean THEN '; a scan is still comparing every row' ELSE '' END);
     facts := jsonb_build_object('checkpoint', pipe -> 'checkpoint', 'scanning', pipe -> 'scanning');
     RETURN NEXT;
 
     IF "row" IS NOT NULL THEN
         topic := 'row';
         sentence := CASE
-            WHEN NOT ("row" ->> 'read')::boolean THEN coalesce('The row is there; its text or filter fails: SQLSTATE '
+            WHEN NOT ("row" ->> 'read')::boolean THEN coalesce('The row exists, but its text or filter fails: SQLSTATE '
                 || nullif("row" ->> 'sqlstate', ''),
-                'The row was not looked at, since the pipeline does not fit its table')
+                'The row was not read, because the pipeline does not fit its table')
             WHEN NOT ("row" ->> 'exists')::boolean THEN 'There is no row with this key'
-            WHEN NOT ("row" ->> 'taken')::boolean THEN 'The row is there, and the pipeline''s filter leaves it out'
-            WHEN ("row" ->> 'empty')::boolean THEN 'The row is there, the filter takes it, and its text is empty'
-            WHEN "row" ->> 'characters' IS NULL THEN 'The row is there, the filter takes it, and its text is large: '
+            WHEN NOT ("row" ->> 'taken')::boolean THEN 'The row exists, but the pipeline''s filter excludes it'
+            WHEN ("row" ->> 'empty')::boolean THEN 'The row exists and passes the filter, but its text is empty'
+            WHEN "row" ->> 'characters' IS NULL THEN 'The row exists and passes the filter, and its text is large: '
                 || pg_size_pretty(("row" ->> 'bytes')::bigint)
-            ELSE format('The row is there, the filter takes it, and its text has %s characters%s%s%s',
+            ELSE format('The row exists and passes the filter, and its text has %s characters%s%s%s',
                 "row" ->> 'characters',
-                CASE WHEN ("row" ->> 'cut')::boolean THEN ', all that is looked at of it: it may go on' ELSE '' END,
+                CASE WHEN ("row" ->> 'cut')::boolean THEN ' or more' ELSE '' END,
                 coalesce(' in ' || ("row" #>> '{tokens,count}') || ' tokens', '')
                     || CASE WHEN ("row" #>> '{tokens,truncated}')::boolean THEN
-                        format(', of which the model takes %s: the rest is cut off', "row" #>> '{tokens,most}')
+                        format('; the model reads %s and cuts the rest', "row" #>> '{tokens,most}')
                         ELSE '' END,
                 coalesce(' (hash ' || left(nullif("row" ->> 'text_hash', ''), 12) || ')', '')) END || '.';
         facts := "row";
@@ -292,9 +289,9 @@ BEGIN
     END IF;
 
     topic := 'queue';
-    sentence := CASE WHEN task IS NULL THEN 'Nothing waits for it in the queue.'
-        ELSE format('A task stands for %s %s ago%s It %s%s%s.',
-          CASE WHEN task ->> 'first_lsn' = '0/0' THEN 'a look that a scan or somebody asked for'
+    sentence := CASE WHEN task IS NULL THEN 'It has no task in the queue.'
+        ELSE format('It has a task because of %s %s ago%s The task %s%s%s.',
+          CASE WHEN task ->> 'first_lsn' = '0/0' THEN 'a check that a scan or a user requested'
               ELSE 'a change that was committed' END,
           embedsidecar.age_words((task ->> 'committed_seconds_ago')::double precision),
           CASE WHEN task ->> 'first_lsn' = '0/0' THEN '.' ELSE format(' (LSN %s)%s.', task ->> 'first_lsn',
@@ -304,21 +301,22 @@ BEGIN
               WHEN 'failed' THEN 'is a dead letter: ' || concat_ws(' ', task ->> 'class', (task ->> 'code') || ':',
                   task ->> 'message')
               WHEN 'cancelled' THEN 'was cancelled'
-              WHEN 'retrying' THEN format('failed and is tried again %s: %s%s',
+              WHEN 'retrying' THEN format('failed and is retried %s: %s%s',
                   coalesce('in ' || embedsidecar.age_words((task ->> 'next_try_seconds')::double precision), 'soon'),
                   concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message'),
                   coalesce(' (' || (SELECT string_agg(l, '; ')
                       FROM jsonb_array_elements_text(nullif(task -> 'locked_by', 'null')) AS l) || ')', ''))
-              WHEN 'in_progress' THEN format('is in work by %s, until %s at most', task ->> 'leased_by',
+              WHEN 'in_progress' THEN format('is leased by %s until %s', task ->> 'leased_by',
                   task ->> 'leased_until')
-              WHEN 'stale' THEN format('was in work by %s, whose lease is over, and waits %s', task ->> 'leased_by',
+              WHEN 'stale' THEN format('was leased by %s, whose lease has expired, and waits %s', task ->> 'leased_by',
                   embedsidecar.place_words(task))
               ELSE 'waits ' || embedsidecar.place_words(task) END,
-          CASE WHEN (task ->> 'attempt')::integer > 0 THEN format(' (failed tries: %s)', task ->> 'attempt')
+          CASE WHEN (task ->> 'attempt')::integer > 0 THEN format(' (failed attempts: %s)', task ->> 'attempt')
               ELSE '' END,
-          CASE WHEN (task ->> 'visible')::boolean THEN '' ELSE ', and is not yet seen by other sessions' END)
-          || coalesce((SELECT format(' The task was made %s ago%s%s.', m.created, '; its last try began ' || m.started
-                  || ' ago', ', and ended ' || m.finished || ' ago')
+          CASE WHEN (task ->> 'visible')::boolean THEN ''
+              ELSE ', and its change is not yet visible to other sessions' END)
+          || coalesce((SELECT format(' The task was created %s ago%s%s.', m.created,
+                  '; its last attempt began ' || m.started || ' ago', ', and ended ' || m.finished || ' ago')
               FROM  (SELECT max(a.words) FILTER (WHERE a.what = 'created_at') AS created,
                             max(a.words) FILTER (WHERE a.what = 'started_at') AS started,
                             max(a.words) FILTER (WHERE a.what = 'finished_at') AS finished
@@ -333,7 +331,7 @@ BEGIN
 
     topic := 'ledger';
     sentence := CASE
-        WHEN ledger IS NULL THEN 'The ledger has no entry: nothing was written for it yet, or what was is taken away.'
+        WHEN ledger IS NULL THEN 'The ledger has no entry: nothing was written for the row yet, or it was removed.'
         ELSE format('The ledger was last written %s ago (LSN %s): %s, generation %s%s%s.',
             embedsidecar.age_words((ledger ->> 'written_seconds_ago')::double precision),
             ledger ->> 'lsn', CASE WHEN ledger ->> 'text_hash' <> '' THEN 'text hash '
@@ -343,7 +341,7 @@ BEGIN
             CASE WHEN (ledger ->> 'anew')::boolean THEN ', to be embedded again'
                  WHEN "row" IS NULL THEN CASE WHEN (ledger ->> 'vector')::boolean THEN '' ELSE ', no vector' END
                  WHEN NOT ("row" ->> 'exists')::boolean OR NOT ("row" ->> 'read')::boolean THEN ''
-                 WHEN NOT (ledger ->> 'text_agrees')::boolean THEN ', and the row''s text is another now'
+                 WHEN NOT (ledger ->> 'text_agrees')::boolean THEN ', and the row''s text has changed since'
                  WHEN (ledger ->> 'source_agrees')::boolean THEN ', as the row is now'
                      ELSE ', and the row has changed since' END) END;
     facts := ledger;
@@ -352,11 +350,12 @@ BEGIN
     IF "row" IS NOT NULL THEN
         topic := 'vector';
         sentence := CASE
-            WHEN NOT ("row" ->> 'read')::boolean THEN 'The vector was not looked at'
-            WHEN NOT (vector ->> 'stored')::boolean THEN 'The destination holds no vector of it'
+            WHEN NOT ("row" ->> 'read')::boolean THEN 'The vector was not read'
+            WHEN NOT (vector ->> 'stored')::boolean THEN 'The destination has no vector for the row'
             WHEN NOT (vector ->> 'ours')::boolean THEN
-                'The destination holds a vector that is not the one of the ledger'
-            ELSE 'The destination holds the vector of the ledger' || CASE WHEN (vector ->> 'generation')::integer > 0
+                'The destination has another vector than the one in the ledger'
+            ELSE 'The destination has the vector that is in the ledger'
+                || CASE WHEN (vector ->> 'generation')::integer > 0
                 AND vector -> 'generation' <> vector -> 'pipeline_generation'
                     THEN format(', of generation %s (the pipeline''s is %s)', vector ->> 'generation',
                         vector ->> 'pipeline_generation') ELSE '' END
@@ -378,7 +377,7 @@ BEGIN
                 'generation ' || nullif(nullif(h.o ->> 'generation', '0'), vector ->> 'pipeline_generation')), '')
                     || ')', '')), ', ' ORDER BY h.n)
         FROM jsonb_array_elements(facts) WITH ORDINALITY AS h (o, n)) || '.',
-            'Nothing was done for it by way of the queue in the last day.');
+            'No task of it has finished in the last day.');
     RETURN NEXT;
 
     SELECT * INTO judged FROM embedsidecar.row_verdict(s);
@@ -466,7 +465,7 @@ BEGIN
     HAVING count(*) = count(a.attnum) AND count(*) = count(b.attnum);
     IF matching IS NULL THEN
         RAISE EXCEPTION 'pipeline "%" does not fit its tables',
-            p.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check tells why';
+            p.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check shows why';
     END IF;
     IF current_setting('server_version_num')::integer < 150000 AND source.relrowsecurity THEN
         RAISE EXCEPTION
@@ -492,7 +491,7 @@ BEGIN
             ELSE '' END, rows, ours,
         source.relnamespace::regnamespace::name, source.relname, vectors.relname, matching,
         'embedsidecar: rows with their vectors, of pipeline ' || p.name
-            || '. To drop a column of the table or give it another type: drop the view first, and make it again by '
+            || '. To drop a column of the table or change its type, first drop the view, then create it again with '
             'embedsidecar.view_sql.');
 END $$;
 COMMENT ON FUNCTION embedsidecar.view_sql IS

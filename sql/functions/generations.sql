@@ -45,9 +45,9 @@ DECLARE
     now text := embedsidecar.current_model(check_model.pipeline);
 BEGIN
     IF now IS DISTINCT FROM check_model.model THEN
-        RAISE EXCEPTION 'pipeline "%" is searched by model "%" now, not "%"', check_model.pipeline, now,
+        RAISE EXCEPTION 'pipeline "%" now uses model "%", not "%"', check_model.pipeline, now,
             coalesce(check_model.model, 'NULL') USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'embed the question by that model, and ask again';
+            HINT = 'embed the query with that model, then search again';
     END IF;
     RETURN true;
 END $$;
@@ -101,7 +101,7 @@ BEGIN
     END IF;
     IF NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = o.pipeline_id
                    AND r.generation = o.generation) THEN
-        found := found || 'no sidecar has begun to follow changes for it: embedsidecar run'::text;
+        found := found || 'no sidecar processes its changes yet: embedsidecar run'::text;
     END IF;
     SELECT count(*) INTO n FROM (
         SELECT FROM embedsidecar.task AS t
@@ -126,7 +126,7 @@ BEGIN
                    WHERE u.pipeline_id = generation_lacks.live AND u.row_key = t.row_key)
         LIMIT 1000) AS c;
     IF n > 0 THEN
-        found := found || format('%s changed, and have an old vector in it: embedsidecar tasks list %s',
+        found := found || format('%s have changed, and still have an old vector in it: embedsidecar tasks list %s',
             CASE WHEN n = 1000 THEN '1000 rows or more' ELSE embedsidecar.rows_words(n) END,
             embedsidecar.shell_word(o.name));
     END IF;
@@ -134,8 +134,8 @@ BEGIN
     SELECT * INTO to_ FROM embedsidecar.destination_of(generation_lacks.other);
     IF EXISTS (SELECT FROM embedsidecar.vector_index(from_.relation, from_.attnum) AS i WHERE i.valid)
        AND NOT EXISTS (SELECT FROM embedsidecar.vector_index(to_.relation, to_.attnum) AS i WHERE i.valid) THEN
-        found := found || (SELECT format('it has no valid index as the present one has; a sidecar builds it where '
-                'its configuration says index, otherwise: %s',
+        found := found || (SELECT format('it lacks an index that the present generation has; a sidecar builds it if '
+                'the configuration has index, otherwise: %s',
                 regexp_replace(format('CREATE INDEX CONCURRENTLY ON %s USING %s (%I %s)', to_.quoted, i.method,
                     to_.column_name, CASE WHEN to_.type ~ ('^' || split_part(from_.type, '(', 1)) THEN i.operators
                         ELSE split_part(to_.type, '(', 1) || '_cosine_ops' END) || coalesce(' WITH (' || i.options
@@ -429,7 +429,7 @@ CREATE OR REPLACE FUNCTION embedsidecar.no_moment(action text, relations oid[], 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF clock_timestamp() >= until THEN
-        RAISE EXCEPTION '%: the tables are in use: no moment was found in which nobody held them', action
+        RAISE EXCEPTION '%: could not obtain locks: the tables are in use', action
             USING ERRCODE = 'object_in_use',
                   DETAIL = coalesce('They are held by ' || embedsidecar.users_of(relations) || '.', ''),
                   HINT = 'nothing was changed: try again when these sessions have ended';
@@ -604,7 +604,7 @@ DECLARE
 BEGIN
     SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id;
     IF l.beside IS NOT NULL THEN
-        RAISE EXCEPTION '%: "%" is a generation that does not serve: name its pipeline', take_place.action, l.name
+        RAISE EXCEPTION '%: "%" is a generation that is not in use: name its pipeline', take_place.action, l.name
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     IF take_place.patience IS NULL OR take_place.patience NOT BETWEEN '0' AND '10 minutes' THEN
@@ -620,10 +620,10 @@ BEGIN
             CASE WHEN take_place.next THEN 'next generation'
                 ELSE 'previous generation: it was dropped, or there never was one' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'embedsidecar model change ' || embedsidecar.shell_word(l.name) || ' --to MODEL makes one';
+                  HINT = 'embedsidecar model change ' || embedsidecar.shell_word(l.name) || ' --to MODEL creates one';
     END IF;
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION '%: a transaction that is % does not see what others have done meanwhile', take_place.action,
+        RAISE EXCEPTION '%: a % transaction does not see concurrent changes', take_place.action,
             upper(current_setting('transaction_isolation'))
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'call it in READ COMMITTED';
     END IF;
@@ -631,23 +631,24 @@ BEGIN
     SELECT * INTO b FROM embedsidecar.destination_of(o.pipeline_id);
     IF a.relation IS NULL OR b.relation IS NULL THEN
         RAISE EXCEPTION '%: the % is gone', take_place.action, CASE WHEN a.relation IS NULL
-            THEN 'destination that serves' ELSE 'destination of the other generation' END
+            THEN 'destination in use' ELSE 'destination of the other generation' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = CASE WHEN a.relation IS NULL THEN 'embedsidecar init creates it again'
-                      ELSE 'embedsidecar model drop-old ' || embedsidecar.shell_word(l.name) || ' forgets it' END;
+                      ELSE 'embedsidecar model drop-old ' || embedsidecar.shell_word(l.name)
+                          || ' removes that generation' END;
     END IF;
     lacks := embedsidecar.generation_lacks(id, o.pipeline_id, take_place.force);
     IF cardinality(lacks) > 0 THEN
-        RAISE EXCEPTION '%: the other generation of "%" cannot serve yet: %', take_place.action, l.name,
+        RAISE EXCEPTION '%: the other generation of "%" is not ready: %', take_place.action, l.name,
             array_to_string(lacks, '; ') USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'embedsidecar model status ' || embedsidecar.shell_word(l.name) || ' tells how far it is';
+            HINT = 'embedsidecar model status ' || embedsidecar.shell_word(l.name) || ' shows its progress';
     END IF;
     ready := embedsidecar.swapped_already(id, o.pipeline_id);
     IF NOT ready THEN
         SELECT string_agg(t.what, ', ') AS what, string_agg(t.sql, E'\n') AS sql INTO ties
         FROM   embedsidecar.generation_ties(id, o.pipeline_id) AS t WHERE t.remake IS NULL;
         IF ties.what IS NOT NULL THEN
-            RAISE EXCEPTION '%: these would go on to mean the old vectors: %', take_place.action, ties.what
+            RAISE EXCEPTION '%: these would still use the old vectors: %', take_place.action, ties.what
                 USING ERRCODE = 'dependent_objects_still_exist', HINT = E'first:\n' || ties.sql;
         END IF;
         IF NOT (SELECT bool_and(pg_has_role(current_user, c.relowner, 'USAGE')) FROM pg_class AS c
@@ -761,7 +762,7 @@ BEGIN
         what := CASE WHEN o.destination_column IS NULL THEN format('DROP TABLE %s', b.quoted)
             ELSE format('ALTER TABLE %s DROP COLUMN %I', b.quoted, b.column_name) END;
         IF NOT (SELECT pg_has_role(current_user, c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = b.relation) THEN
-            RAISE EXCEPTION 'model_drop_old: role "%" may not drop what is in %', current_user, b.quoted
+            RAISE EXCEPTION 'model_drop_old: role "%" may not drop the vectors in %', current_user, b.quoted
                 USING ERRCODE = 'insufficient_privilege',
                       HINT = format('the owner runs: BEGIN; SET LOCAL lock_timeout = ''50ms''; %s; SELECT '
                           'embedsidecar.model_drop_old(%L); COMMIT;', what, model_drop_old.pipeline);
@@ -783,7 +784,7 @@ BEGIN
             IF NOT FOUND THEN
                 RAISE EXCEPTION 'model_drop_old: the generations of "%" were switched meanwhile',
                     model_drop_old.pipeline USING ERRCODE = 'object_not_in_prerequisite_state',
-                    HINT = 'look at what serves now, and ask again';
+                    HINT = 'check which generation is in use now, then try again';
             END IF;
             IF b.relation IS NOT NULL THEN
                 PERFORM embedsidecar.unpublish_column(b.relation, b.attnum)
@@ -856,25 +857,25 @@ BEGIN
     END IF;
     IF length(model_change.model) > 500 OR nullif(model_change.model, '') !~ '^[[:alnum:]][[:alnum:] ._:/@+=-]*$'
        OR nullif(model_change.plugin, '') !~ '^[[:alnum:]][[:alnum:]._-]{0,199}$' THEN
-        RAISE EXCEPTION 'model_change: "%" is no name of a model, or of the plugin that runs it',
+        RAISE EXCEPTION 'model_change: "%" is not a valid name of a model or plugin',
             left(concat_ws(' by ', model_change.model, model_change.plugin), 200)
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'name them as the configuration does; others are changed by embedsidecar model change';
+                  HINT = 'use the names of the configuration; for other names run embedsidecar model change';
     END IF;
     SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id;
     SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;
     IF l.beside IS NOT NULL THEN
-        RAISE EXCEPTION 'model_change: "%" is a generation that does not serve: name its pipeline', l.name
+        RAISE EXCEPTION 'model_change: "%" is a generation that is not in use: name its pipeline', l.name
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     IF o.pipeline_id IS NOT NULL THEN
         IF NOT o.served AND o.model = model_change.model THEN
             RETURN 'already_under_way';
         END IF;
-        RAISE EXCEPTION 'model_change: pipeline "%" has a % generation already, of model "%"', l.name,
+        RAISE EXCEPTION 'model_change: pipeline "%" already has a % generation, of model "%"', l.name,
             CASE WHEN o.served THEN 'previous' ELSE 'next' END, o.model
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('take it away first: SELECT embedsidecar.model_drop_old(%L);', l.name);
+                  HINT = format('drop it first: SELECT embedsidecar.model_drop_old(%L);', l.name);
     END IF;
     entry := embedsidecar.begin_action('model_change', id, jsonb_strip_nulls(jsonb_build_object('model',
         model_change.model, 'plugin', model_change.plugin)), model_change.said_by, model_change.dry_run);

@@ -4,7 +4,7 @@
 
 CREATE OR REPLACE FUNCTION embedsidecar.waits_for(r embedsidecar.request) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT coalesce((SELECT format('sidecar %s %s', c.instance, CASE WHEN r.dry_run THEN 'looks what it would do'
+SELECT coalesce((SELECT format('sidecar %s %s', c.instance, CASE WHEN r.dry_run THEN 'computes its plan'
                      ELSE 'carries it out' END)
                  FROM embedsidecar.configured AS c
                  WHERE c.slot_name = r.slot_name AND c.takes_requests AND embedsidecar.lives(c) LIMIT 1),
@@ -23,7 +23,7 @@ SELECT coalesce(
                 WHERE r.pipeline = not_declared.pipeline AND r.action = 'drop' AND r.state = 'done'
                       AND r.finished_at > c.loaded_at)
      LIMIT 1),
-    (SELECT CASE WHEN p.origin = '' THEN 'it was set up by embedsidecar init; embedsidecar uninstall takes it away'
+    (SELECT CASE WHEN p.origin = '' THEN 'it was set up by embedsidecar init; embedsidecar uninstall removes it'
                  ELSE format('it comes from the file %s: change it there', p.origin) END
      FROM   embedsidecar.pipeline AS p WHERE p.name = not_declared.pipeline AND p.origin <> 'sql'))
 WHERE NOT EXISTS (SELECT FROM embedsidecar.declared AS d WHERE d.name = not_declared.pipeline)
@@ -51,7 +51,7 @@ DECLARE
 BEGIN
     -- With a foreign key, triggers of its table's owner run in the session that changes the other table.
     IF pg_trigger_depth() > 0 THEN
-        RAISE EXCEPTION '%: a trigger may not ask, as it runs for others than its owner', verb
+        RAISE EXCEPTION '%: a trigger may not call this, because it runs in sessions of other roles', verb
             USING ERRCODE = 'insufficient_privilege', HINT = 'call it from a statement of your own';
     END IF;
     IF request_pipeline.action <> 'drop' AND jsonb_typeof(request_pipeline.definition) IS DISTINCT FROM 'object' THEN
@@ -71,8 +71,8 @@ BEGIN
     IF request_pipeline.action = 'change' AND coalesce(request_pipeline.definition ->> 'name',
            CASE WHEN request_pipeline.definition ? 'name' THEN '' ELSE request_pipeline.pipeline END)
            <> request_pipeline.pipeline THEN
-        RAISE EXCEPTION '%: a pipeline keeps its name', verb USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'create one of the other name, and drop this one';
+        RAISE EXCEPTION '%: the name of a pipeline cannot be changed', verb USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'create a pipeline with the new name, then drop this one';
     END IF;
     SELECT d.* INTO known FROM embedsidecar.declared AS d WHERE d.name = request_pipeline.pipeline;
     SELECT o.* INTO r FROM embedsidecar.request AS o
@@ -96,10 +96,10 @@ BEGIN
     IF request_pipeline.action = 'create' AND known.name IS NOT NULL AND r.request_id IS NULL
        AND NOT (request_pipeline.dry_run AND known.definition = request_pipeline.definition) THEN
         IF known.definition = request_pipeline.definition THEN
-            RETURN QUERY SELECT known.request_id, 'done', 'it is there already';
+            RETURN QUERY SELECT known.request_id, 'done', 'it already exists';
             RETURN;
         END IF;
-        RAISE EXCEPTION '%: pipeline "%" is there already, with another definition', verb, request_pipeline.pipeline
+        RAISE EXCEPTION '%: pipeline "%" already exists, with another definition', verb, request_pipeline.pipeline
             USING ERRCODE = 'duplicate_object', HINT = 'change_pipeline changes it';
     END IF;
     IF request_pipeline.action <> 'create' AND known.name IS NULL AND r.request_id IS NULL THEN
@@ -110,9 +110,9 @@ BEGIN
     IF slot_ IS NULL OR NOT EXISTS (SELECT FROM embedsidecar.lsn_checkpoint AS c WHERE c.slot_name = slot_) THEN
         SELECT array_agg(c.slot_name ORDER BY c.slot_name) INTO slots FROM embedsidecar.lsn_checkpoint AS c;
         IF slot_ IS NOT NULL OR cardinality(slots) IS DISTINCT FROM 1 THEN
-            RAISE EXCEPTION '%: name the slot that the pipeline is of', verb USING ERRCODE = 'invalid_parameter_value',
+            RAISE EXCEPTION '%: name the slot of the pipeline', verb USING ERRCODE = 'invalid_parameter_value',
                 HINT = coalesce('slot: there are ' || array_to_string(slots, ', '),
-                    'no slot is set up here yet: embedsidecar init does it, with a first pipeline');
+                    'no slot is set up here yet: run embedsidecar init with a first pipeline');
         END IF;
         slot_ := slots[1];
     END IF;
@@ -122,8 +122,8 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', HINT = 'embedsidecar.requests lists them, and what they wait for';
     END IF;
     IF request_pipeline.action = 'create' AND (SELECT count(*) FROM embedsidecar.declared) >= most THEN
-        RAISE EXCEPTION '%: there are % pipelines by SQL and HTTP already, which are the most', verb, most
-            USING ERRCODE = 'program_limit_exceeded', HINT = 'others may be in a file';
+        RAISE EXCEPTION '%: there are already % pipelines by SQL and HTTP, which is the maximum', verb, most
+            USING ERRCODE = 'program_limit_exceeded', HINT = 'declare others in a file';
     END IF;
     entry := embedsidecar.begin_action(verb, NULL, CASE WHEN octet_length(request_pipeline.definition::text) > 3000
         THEN jsonb_build_object('sha256',

@@ -30,13 +30,13 @@ DECLARE
     most  constant integer := 32768;
 BEGIN
     IF question.content IS NULL THEN
-        RAISE EXCEPTION '%: give a text, not NULL', question.caller USING ERRCODE = 'null_value_not_allowed';
+        RAISE EXCEPTION '%: expected a text, not NULL', question.caller USING ERRCODE = 'null_value_not_allowed';
     END IF;
     IF octet_length(question.content) > most THEN
-        RAISE EXCEPTION '%: a text of % bytes is too long, % are possible', question.caller,
+        RAISE EXCEPTION '%: a text of % bytes is too long: the maximum is %', question.caller,
             octet_length(question.content), most
             USING ERRCODE = 'program_limit_exceeded',
-                HINT = 'ask with a passage: a model reads no more of it than its token limit';
+                HINT = 'pass a part of the text: a model reads only up to its token limit';
     END IF;
     IF question.timeout IS NULL OR question.timeout <= '0' OR question.timeout > '1 minute' THEN
         RAISE EXCEPTION '%: timeout: expected more than 0 and at most 1 minute, not %', question.caller,
@@ -57,7 +57,7 @@ BEGIN
     IF found.status <> 'active' THEN
         RAISE EXCEPTION '%: pipeline "%" cannot be searched now: %', question.caller, found.name,
             concat_ws(': ', found.status, nullif(found.status_detail, ''))
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check tells what to do';
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check shows what to do';
     END IF;
     question.slot_name := found.slot_name;
     -- The question contains the role that logged in: roles learn nothing of other roles' questions.
@@ -96,9 +96,9 @@ BEGIN
     END IF;
     SELECT sum(octet_length(t)) INTO bytes FROM unnest(texts_question.texts) AS t;
     IF bytes > most THEN
-        RAISE EXCEPTION '%: % bytes of texts are too many, % are possible', texts_question.caller, bytes, most
+        RAISE EXCEPTION '%: % bytes of texts are too many: the maximum is %', texts_question.caller, bytes, most
             USING ERRCODE = 'program_limit_exceeded',
-                HINT = 'give fewer texts, or their beginnings: a model reads no more of one than its token limit';
+                HINT = 'pass fewer texts, or their beginnings: a model reads only up to its token limit';
     END IF;
     -- Pipeline and role, then each text after its length; the first text is the query.
     SELECT substr(q.body, 1, 8) || string_agg(int4send(octet_length(t.bytes)) || t.bytes, ''::bytea ORDER BY t.n)
@@ -174,18 +174,18 @@ BEGIN
                    WHERE w.slot_name = nobody_answers.slot_name AND embedsidecar.runs(w));
     END IF;
     IF NOT streamed AND others IS NULL THEN
-        RAISE EXCEPTION '%: no sidecar runs, so nobody embeds the text', nobody_answers.caller
+        RAISE EXCEPTION '%: no sidecar runs to embed the text', nobody_answers.caller
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                HINT = 'embedsidecar run; one that has just been started loads its models first, which takes some '
-                    'seconds: its /readyz answers 200 when it is ready';
+                HINT = 'start embedsidecar run. A sidecar that has just started loads its models first: its /readyz '
+                    'answers 200 when it is ready';
     END IF;
     IF nobody_answers.timeout IS NOT NULL THEN
         RAISE EXCEPTION '%: no answer within %', nobody_answers.caller, nobody_answers.timeout
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   DETAIL = CASE WHEN streamed THEN format('Slot "%s" is streamed.', nobody_answers.slot_name)
-                                ELSE format('Nobody streams slot "%s" now: %s.', nobody_answers.slot_name, others) END,
-                  HINT = 'a question waits behind changes that are not read from the slot yet: embedsidecar.slots '
-                      'tells how many; a model that starts takes a while; timeout can be up to 1 minute';
+                                ELSE format('No sidecar streams slot "%s": %s.', nobody_answers.slot_name, others) END,
+                  HINT = 'a query waits until earlier changes are read from the slot (embedsidecar.slots shows how '
+                      'many), and until a model has started; timeout can be up to 1 minute';
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.nobody_answers IS 'Raises an error if no sidecar runs, or after the timeout.';
@@ -207,7 +207,7 @@ BEGIN
         RAISE EXCEPTION '%: no answer within %: the sidecar cannot embed for this pipeline now%', not_in_time.caller,
             not_in_time.timeout, why
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'embedsidecar check tells more; a model that starts takes a while: timeout can be up to '
+                  HINT = 'embedsidecar check shows more; a model that starts takes a while: timeout can be up to '
                       '1 minute';
     END IF;
     PERFORM embedsidecar.nobody_answers(not_in_time.caller, not_in_time.slot_name, not_in_time.timeout);
@@ -219,9 +219,9 @@ CREATE OR REPLACE FUNCTION embedsidecar.on_primary(caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF pg_is_in_recovery() THEN
-        RAISE EXCEPTION '%: this server is a standby, where nobody can ask the sidecar', on_primary.caller
+        RAISE EXCEPTION '%: this server is a standby, which cannot ask the sidecar', on_primary.caller
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'embed the text on the primary, and give the vector here: SELECT * FROM '
+                  HINT = 'embed the text on the primary, and pass the vector here: SELECT * FROM '
                       'embedsidecar.neighbours(pipeline, vector, rows)';
     END IF;
 END $$;
@@ -242,7 +242,7 @@ BEGIN
         RETURN answer;
     END IF;
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION '%: a transaction that is % never sees the answer', caller,
+        RAISE EXCEPTION '%: a % transaction never sees the answer', caller,
             upper(current_setting('transaction_isolation'))
             USING ERRCODE = 'object_not_in_prerequisite_state',
                 HINT = 'ask in READ COMMITTED, or CALL embedsidecar.ask(pipeline, content) before the transaction '
@@ -303,7 +303,7 @@ DECLARE
 BEGIN
     PERFORM embedsidecar.on_primary('rerank');
     IF rerank.texts IS NULL THEN
-        RAISE EXCEPTION 'rerank: give texts, not NULL' USING ERRCODE = 'null_value_not_allowed';
+        RAISE EXCEPTION 'rerank: expected texts, not NULL' USING ERRCODE = 'null_value_not_allowed';
     END IF;
     SELECT * INTO q FROM embedsidecar.texts_question('rerank', rerank.pipeline, rerank.content, rerank.texts,
         rerank.timeout);
@@ -433,7 +433,7 @@ BEGIN
             HINT = '{"status": "published", "price": {"$gte": 10, "$lt": 20}}';
     END IF;
     IF (SELECT count(*) FROM jsonb_object_keys(search_conditions.filter)) > 16 THEN
-        RAISE EXCEPTION 'filter: it may name 16 columns' USING ERRCODE = 'program_limit_exceeded';
+        RAISE EXCEPTION 'filter: it may name at most 16 columns' USING ERRCODE = 'program_limit_exceeded';
     END IF;
     FOR item IN SELECT e.key, e.value FROM jsonb_each(search_conditions.filter) AS e ORDER BY e.key LOOP
         -- As in queries/filterable_columns.sql.
@@ -620,10 +620,10 @@ BEGIN
         RAISE EXCEPTION 'pipeline "%" cannot be searched now: %', p.name,
             CASE WHEN p.status <> 'active' THEN concat_ws(': ', p.status, CASE WHEN embedsidecar.reads(p.table_oid)
                     THEN nullif(p.status_detail, '') END)
-                WHEN source IS NULL THEN 'its table is gone'
-                 WHEN stored.typname IS NULL THEN 'its vectors are not where they were'
-                     ELSE 'the key of its table is another one' END
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check tells what to do';
+                WHEN source IS NULL THEN 'its table was dropped'
+                 WHEN stored.typname IS NULL THEN 'its destination has changed'
+                     ELSE 'the key of its table has changed' END
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check shows what to do';
     END IF;
     chunks := into_ IS NOT NULL AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = vectors
         AND a.attname = 'chunk_text' AND NOT a.attisdropped);
@@ -802,21 +802,21 @@ BEGIN
     IF (SELECT bool_or(r.rolsuper) FROM pg_roles AS r WHERE r.rolname IN (current_user, session_user)) THEN
         owner := embedsidecar.search_owner(pipeline);
         IF owner IS NOT NULL THEN
-            RAISE EXCEPTION 'a superuser does not search tables of "%", nor others in his schemas or with his '
-                'functions, which could run with all rights', owner
+            RAISE EXCEPTION 'a superuser may not search tables of "%", tables in its schemas, or tables with its '
+                'functions: these could run with superuser privileges', owner
                 USING ERRCODE = 'insufficient_privilege',
-                    HINT = 'connect as a role that may read them, and is no superuser';
+                    HINT = 'connect as an ordinary role that may read them';
         END IF;
     END IF;
     PERFORM embedsidecar.check_search('neighbours', k, "offset", max_distance, fresh_only);
     IF vector IS NULL THEN
         RAISE EXCEPTION 'expected a vector, not NULL' USING ERRCODE = 'null_value_not_allowed',
-            HINT = 'the row whose vector was to be given has none, or does not exist';
+            HINT = 'the row has no vector, or does not exist';
     END IF;
     SELECT * INTO finder FROM embedsidecar.search_statement(pipeline, filter);
     lacks := embedsidecar.missing_grants(finder.tables, finder.columns);
     IF lacks IS NOT NULL THEN
-        RAISE EXCEPTION 'role "%" may not read what pipeline "%" is searched by', current_user, pipeline
+        RAISE EXCEPTION 'role "%" lacks privileges to search pipeline "%"', current_user, pipeline
             USING ERRCODE = 'insufficient_privilege', HINT = lacks;
     END IF;
     LOOP
@@ -830,8 +830,8 @@ BEGIN
         -- The names were looked up just now, but their meaning by the caller's snapshot: a switch of the model may lie
         -- between. From here on none can, because the tables have been read.
         IF NOT embedsidecar.still_named(finder.relation, finder.attnum, finder.called) THEN
-            RAISE EXCEPTION 'the model of pipeline "%" was switched meanwhile', pipeline
-                USING ERRCODE = 'serialization_failure', HINT = 'embed the question again, and ask again';
+            RAISE EXCEPTION 'the model of pipeline "%" was switched during the search', pipeline
+                USING ERRCODE = 'serialization_failure', HINT = 'embed the query again, then repeat the search';
         END IF;
         IF vectors < candidates AND finder.exact IS NOT NULL AND NOT exactly THEN
             exactly := true;
@@ -987,7 +987,7 @@ BEGIN
     SELECT * INTO reader FROM embedsidecar.text_statement(pipeline);
     lacks := embedsidecar.missing_grants(reader.tables, reader.columns);
     IF lacks IS NOT NULL THEN
-        RAISE EXCEPTION 'role "%" may not read the texts that pipeline "%" would rerank', current_user, pipeline
+        RAISE EXCEPTION 'role "%" lacks privileges to rerank texts of pipeline "%"', current_user, pipeline
             USING ERRCODE = 'insufficient_privilege', HINT = lacks;
     END IF;
     hits := embedsidecar.nearest_to(pipeline, content, rerank, timeout, filter, 0, max_distance, fresh_only);

@@ -300,22 +300,21 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
        CASE j.state
            WHEN 'copied' THEN CASE WHEN j.other_server
                THEN 'this server is not the one that was set up: the data was restored or copied elsewhere'
-               ELSE format('slot %s is that of database %s, of which this one is a copy: all databases of a server '
-                   'share the names of slots',
-                   j.slot_name, j.elsewhere) END
+               ELSE format('slot %s belongs to database %s, and this database is a copy of it: slot names are unique '
+                   'per server', j.slot_name, j.elsewhere) END
            WHEN 'unpublished' THEN format('the publication "%s" of slot %s does not exist, so changes are not seen',
                j.publication, j.slot_name)
            WHEN 'slot_waiting' THEN CASE WHEN j.being_made
-               THEN format('slot %s is being made, and the server waits for %s', j.slot_name,
+               THEN format('slot %s is being created, and the server waits for %s', j.slot_name,
                    coalesce((SELECT string_agg(b ->> 'words', '; ') FROM jsonb_array_elements(j.waits_for) AS b),
-                       'transactions that are open'))
-               ELSE format('slot %s is not made yet, so changes are not queued', j.slot_name)
-                   || coalesce('; ' || j.stuck || ' cannot make it ' || j.stuck_detail, '') END
+                       'open transactions'))
+               ELSE format('slot %s does not exist yet, so changes are not queued', j.slot_name)
+                   || coalesce('; ' || j.stuck || ' cannot create it ' || j.stuck_detail, '') END
            WHEN 'slot_lost' THEN format(CASE
                WHEN j."exists" THEN 'slot %s is lost: the server has removed WAL that it needed'
                ELSE 'slot %s is gone, so changes are not seen' END, j.slot_name)
            WHEN 'standby_only' THEN format(CASE
-               WHEN j.streams = '{}' THEN 'slot %s is held by %s, and no sidecar is known to run'
+               WHEN j.streams = '{}' THEN 'slot %s is held by %s, and no sidecar runs'
                ELSE 'every sidecar stands by, because slot %s is held by %s: changes are not queued' END, j.slot_name,
                    j.holder)
            WHEN 'no_sidecar' THEN format(CASE
@@ -332,33 +331,34 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
                               WHERE w.session_name = a.application_name AND embedsidecar.runs(w))
                    HAVING count(*) > 0), '') ELSE '' END
            WHEN 'stream_stuck' THEN CASE WHEN j.stuck IS NOT NULL THEN j.stuck || ' cannot stream ' || j.stuck_detail
-               ELSE format('%s runs, and nobody reads slot %s', j.reader, j.slot_name) END
+               ELSE format('%s runs, but does not read slot %s', j.reader, j.slot_name) END
            ELSE coalesce(CASE WHEN NOT j.active THEN coalesce(j.quiet, j.starts || ' is about to stream it') END,
                'streamed by ' || j.holder) END
        || CASE WHEN j.ends_soon AND j.state IN ('streaming', 'no_sidecar', 'stream_stuck', 'standby_only')
-               THEN format('; it is lost after %s more', pg_size_pretty(greatest(j.safe_wal_bytes, 0))) ELSE '' END
-       || CASE WHEN j.state = 'streaming' THEN coalesce('; the server keeps changes back until the standby of slot '
-               || j.absent || ' has them, which is away (synchronized_standby_slots)', '') ELSE '' END,
+               THEN format('; it is lost after %s more of WAL', pg_size_pretty(greatest(j.safe_wal_bytes, 0)))
+               ELSE '' END
+       || CASE WHEN j.state = 'streaming' THEN coalesce('; the server sends no changes while the standby of slot '
+               || j.absent || ' is not connected (synchronized_standby_slots)', '') ELSE '' END,
        array_remove(ARRAY[CASE j.state
            WHEN 'copied' THEN CASE WHEN j.other_server
-               THEN 'if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, '
-                   'makes a new slot and compares every row'
-               ELSE format('embedsidecar init --adopt --slot %s, with its pipelines configured, makes one of its own '
-                   'and compares every row',
+               THEN 'to use this copy on its own, run embedsidecar init --adopt with its pipelines configured: it '
+                   'creates a new slot and compares every row'
+               ELSE format('to use this copy on its own, run embedsidecar init --adopt --slot %s with its pipelines '
+                   'configured: it creates this slot and compares every row',
                    left(regexp_replace(lower('embedsidecar_' || current_database()), '[^a-z0-9_]', '_', 'g'), 63)) END
-           WHEN 'unpublished' THEN 'embedsidecar init makes it again'
+           WHEN 'unpublished' THEN 'embedsidecar init creates it again'
            WHEN 'slot_waiting' THEN CASE WHEN j.being_made
                THEN 'let them end, or end them; until then changes are not queued'
-               ELSE 'embedsidecar run makes it, and then compares every row' END
+               ELSE 'embedsidecar run creates it and compares every row' END
            WHEN 'slot_lost' THEN
-               'embedsidecar run creates it again and compares every row; where on_lost is stop: embedsidecar run '
+               'embedsidecar run creates it again and compares every row; if on_lost is stop: embedsidecar run '
                '--set slot.on_lost=reconcile, once'
            WHEN 'standby_only' THEN CASE WHEN j.streams = '{}' THEN 'embedsidecar run' ELSE 'end it' END
            WHEN 'no_sidecar' THEN 'embedsidecar run'
            WHEN 'stream_stuck' THEN 'the log of the sidecar says why' END,
        CASE WHEN j.ends_soon OR j.wal_status = 'lost' THEN 'raise max_slot_wal_keep_size' END,
-       CASE WHEN j.state = 'streaming' AND j.absent IS NOT NULL THEN 'start that standby, or take its slot out of '
-           'synchronized_standby_slots' END], NULL),
+       CASE WHEN j.state = 'streaming' AND j.absent IS NOT NULL THEN 'start that standby, or remove its slot '
+           'from synchronized_standby_slots' END], NULL),
        j.state IN ('copied', 'unpublished', 'slot_waiting', 'slot_lost', 'standby_only')
            OR j.lag_bytes > 0 AND (NOT j.active AND j.quiet IS NULL OR j.absent IS NOT NULL)
 FROM   judged AS j
@@ -416,12 +416,12 @@ BEGIN
             state := 'missing';
             reason := CASE WHEN r.replaced_by = '' THEN format('the source table %I.%I was dropped', r.table_schema,
                 r.table_name)
-                ELSE format('the source table was dropped, and what is called %s is another one, whose rows get no '
-                    'vectors', r.replaced_by) END;
+                ELSE format('the source table was dropped, and %s is now another table, whose rows get no vectors',
+                    r.replaced_by) END;
             hints := ARRAY[CASE WHEN r.replaced_by = ''
-                THEN 'bring it back, and embedsidecar init, or the next run, takes it over; embedsidecar uninstall '
-                    'takes the pipeline away'
-                ELSE 'embedsidecar init with the pipeline configured, or the next run, takes it over' END];
+                THEN 'restore it: embedsidecar init, or the next run, then uses it; or remove the pipeline with '
+                    'embedsidecar uninstall'
+                ELSE 'embedsidecar init with the pipeline configured, or the next run, moves the pipeline to it' END];
         ELSIF r.status IN ('missing', 'misconfigured', 'unpublished') THEN
             state := r.status;
             reason := r.status_detail;
@@ -431,11 +431,11 @@ BEGIN
         ELSE
             state := 'replaced';
             reason :=
-                format('its table is called %I.%I now, and what is called %s is another one, whose rows get no vectors',
+                format('its table is now called %I.%I, and %s is now another table, whose rows get no vectors',
                 r.table_schema, r.table_name, r.replaced_by);
             hints :=
-                ARRAY['rename them back, or embedsidecar init with the pipeline configured, or the next run, moves it '
-                'to the new one'];
+                ARRAY['rename the tables back; or embedsidecar init with the pipeline configured, or the next run, '
+                'moves the pipeline to the new table'];
         END IF;
         IF r.replaced_by <> '' AND r.otherwise IS NOT NULL THEN -- why the new table is not used
             reason := reason || '; ' || (r.otherwise ->> 'reason');
@@ -457,7 +457,7 @@ BEGIN
         reason := CASE WHEN r.active_hours = 'manual' THEN 'works only on request (active: manual)'
             ELSE 'outside of its hours (' || r.active_hours || ')' END || ': changes are queued, nothing is embedded'
                 || waiting;
-        hints := ARRAY['embedsidecar resume ' || name || ' --for 1h has it work now',
+        hints := ARRAY['embedsidecar resume ' || name || ' --for 1h lets it work now',
             format('SELECT embedsidecar.resume(%L, ''1 hour'');', r.pipeline)];
         RETURN;
     END IF;
@@ -491,36 +491,37 @@ BEGIN
         reason := (problem ->> 'detail') || waiting;
         hints := CASE state
             WHEN 'plugin_unknown' THEN
-                ARRAY['name it in the configuration of the sidecar, or install it, and start the sidecar again']
+                ARRAY['add it to the configuration of the sidecar, or install it, then restart the sidecar']
             WHEN 'plugin_down' THEN
-                ARRAY['embedsidecar check starts the plugin and tells more; docs/operations.md, The plugin is down']
-            WHEN 'other_model' THEN ARRAY['start the sidecar with the model as it was, or: embedsidecar model change']
+                ARRAY['embedsidecar check starts the plugin and shows more; docs/operations.md, The plugin is down']
+            WHEN 'other_model' THEN
+                ARRAY['start the sidecar with the previous model, or change the model: embedsidecar model change']
             WHEN 'failing' THEN ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors',
                 format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)]
-            WHEN 'disabled' THEN ARRAY['start one that works: without enabled: false, and not with --role stream alone']
+            WHEN 'disabled' THEN ARRAY['start a sidecar without enabled: false and without --role stream']
             ELSE '{}' END;
         RETURN;
     END IF;
     IF r.unrouted THEN
         state := 'unacknowledged';
-        reason := 'the sidecar that streams has not taken up the pipeline as it is now defined';
-        hints := ARRAY['wait; within about 10 s it has'];
+        reason := 'the streaming sidecar has not loaded the current definition of the pipeline';
+        hints := ARRAY['wait about 10 s'];
     ELSIF r.otherwise IS NOT NULL THEN
         state := 'configured_otherwise';
-        reason := format('%s: it works as it is set up', r.otherwise ->> 'reason') || waiting;
+        reason := format('%s; the pipeline works as it is set up', r.otherwise ->> 'reason') || waiting;
         hints := ARRAY(SELECT jsonb_array_elements_text(r.otherwise -> 'hints'));
     ELSIF r.scan_phase = 'waiting' AND r.blocked_by IS NOT NULL THEN
         state := 'scan_waiting';
-        reason := format('rows are to be compared (%s) when what was open then has ended: %s', r.scan_reason,
+        reason := format('rows will be compared (%s) when older transactions have ended: %s', r.scan_reason,
             r.blocked_by);
         hints := ARRAY['let them end, or end them'];
     ELSIF r.scan_phase NOT IN ('done', '') THEN
         state := CASE WHEN r.scan_first THEN 'backfill' ELSE 'comparing' END;
-        reason := format('%s (%s)', CASE WHEN r.scan_first THEN 'embeds the rows that are there'
+        reason := format('%s (%s)', CASE WHEN r.scan_first THEN 'embeds the existing rows'
             ELSE 'compares every row' END, r.scan_reason)
             || CASE WHEN r.scan_phase = 'waiting' THEN ', about to begin'
                     WHEN r.scan_phase = 'orphans' THEN ', ' || embedsidecar.rows_words(r.scan_seen)
-                        || ' done, now what is left of rows that are gone'
+                        || ' done, now the vectors of deleted rows'
                     WHEN r.scan_expected <= 0 THEN ', ' || embedsidecar.rows_words(r.scan_seen) || ' done'
                     ELSE format(', %s of about %s %s', r.scan_seen,
                         embedsidecar.rows_words(greatest(r.scan_expected, r.scan_seen)),
@@ -531,12 +532,12 @@ BEGIN
     ELSIF r.aside > 0 THEN
         state := 'queue_held';
         reason := format('%s of its changes cannot be queued, because of %s%s', r.aside,
-            coalesce(r.blocked_by, 'transactions that are open'), waiting);
+            coalesce(r.blocked_by, 'open transactions'), waiting);
         hints := ARRAY['let them end, or end them'];
     ELSIF r.retrying > 0 AND r.pending + r.running = 0 THEN
         state := 'working';
         reason := embedsidecar.rows_words(r.retrying)
-            || ' wait for another try, or for the time that they were put off to';
+            || ' wait for a retry, or for their scheduled time';
         hints := ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors',
             format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)];
     ELSIF waiting <> '' THEN
@@ -548,19 +549,19 @@ BEGIN
         state := 'rows_failed';
         reason := embedsidecar.rows_words(r.failed) || ' could not be embedded';
         hints := ARRAY['embedsidecar tasks list --state failed ' || name
-            || ' names them and why; once that is mended, embedsidecar tasks retry ' || name
-            || ' tries again, or embedsidecar tasks discard ' || name || ' gives them up',
+            || ' names them and their errors; fix the cause, then run embedsidecar tasks retry ' || name
+            || ', or give up on them with embedsidecar tasks discard ' || name,
             format('SELECT * FROM embedsidecar.errors WHERE pipeline = %1$L; SELECT * FROM '
                 'embedsidecar.retry_failed(%1$L);', r.pipeline)];
     ELSIF r.cancelled > 0 THEN
         state := 'rows_cancelled';
         reason := embedsidecar.rows_words(r.cancelled) || ' cancelled';
         hints := ARRAY['embedsidecar tasks list ' || name
-            || ' --state cancelled names them, embedsidecar tasks requeue ' || name || ' takes them back',
+            || ' --state cancelled names them, embedsidecar tasks requeue ' || name || ' queues them again',
             format('SELECT * FROM embedsidecar.requeue(%L);', r.pipeline)];
     ELSE
         state := 'up_to_date';
-        reason := 'every row that is known has its vector';
+        reason := 'every known row has its vector';
     END IF;
     IF problem IS NOT NULL AND state IN ('backfill', 'comparing', 'working') THEN
         reason := reason || '; ' || (problem ->> 'detail');

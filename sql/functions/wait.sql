@@ -60,7 +60,7 @@ DECLARE
 BEGIN
     IF cardinality(ids) = 0 THEN
         RAISE EXCEPTION 'no pipeline is set up in this database' USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'embedsidecar init sets them up';
+            HINT = 'run embedsidecar init';
     END IF;
     RETURN ids;
 END $$;
@@ -99,7 +99,7 @@ BEGIN
     done := coalesce(decoded AND routed AND NOT scans AND NOT waits AND NOT aside AND resting IS NULL, false);
     left_over := concat_ws(', ', CASE WHEN NOT decoded THEN 'the latest changes are not read yet' END, CASE
         WHEN NOT routed THEN 'the streamer does not know a pipeline yet' END,
-        CASE WHEN scans THEN 'a scan is not over' END, CASE WHEN waits THEN 'rows are left to embed' END,
+        CASE WHEN scans THEN 'a scan is still running' END, CASE WHEN waits THEN 'rows are left to embed' END,
         CASE WHEN aside THEN 'changes wait, because an open transaction holds the queue: embedsidecar.health names it'
             END, resting);
 END $$;
@@ -140,10 +140,10 @@ BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION 'wait_for: this server is a standby, which cannot ask the streamer'
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                HINT = 'wait on the primary; embedsidecar.caught_up(lsn) tells here whether the vectors have arrived';
+                HINT = 'wait on the primary; here, embedsidecar.caught_up(lsn) shows whether the vectors have arrived';
     END IF;
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION 'wait_for: a transaction that is % never sees what happens while it waits',
+        RAISE EXCEPTION 'wait_for: a % transaction never sees changes that happen while it waits',
             upper(current_setting('transaction_isolation'))
             USING ERRCODE = 'object_not_in_prerequisite_state',
                 HINT = 'call it in a transaction that is READ COMMITTED';
@@ -176,7 +176,7 @@ BEGIN
         IF state.resting IS NOT NULL THEN
             RAISE NOTICE 'not waited for: %',
                 state.resting USING HINT =
-                'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
+                'embedsidecar.status shows more; embedsidecar.resume resumes a paused pipeline';
             RETURN false;
         END IF;
         IF clock_timestamp() >= began + wait_for.timeout THEN
@@ -230,7 +230,7 @@ BEGIN
         IF state.resting IS NOT NULL THEN
             RAISE NOTICE 'not waited for: %',
                 state.resting USING HINT =
-                'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
+                'embedsidecar.status shows more; embedsidecar.resume resumes a paused pipeline';
             EXIT;
         END IF;
         IF clock_timestamp() >= began + timeout THEN
@@ -344,9 +344,9 @@ BEGIN
         IF state.ends OR clock_timestamp() >= began + timeout THEN
             RAISE NOTICE 'not drained: %', concat_ws(', ', nullif(remaining, 0) || ' left', CASE
                 WHEN NOT state.decoded THEN 'the latest changes are not read yet' END,
-                CASE WHEN state.scanning THEN 'a scan is not over' END, state.resting, CASE
+                CASE WHEN state.scanning THEN 'a scan is still running' END, state.resting, CASE
                     WHEN state.alone THEN 'no sidecar runs' END)
-                USING HINT = 'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
+                USING HINT = 'embedsidecar.status shows more; embedsidecar.resume resumes a paused pipeline';
             EXIT;
         END IF;
         IF NOT state.decoded AND clock_timestamp() >= asked + again THEN

@@ -2,11 +2,12 @@
 -- Parameters: arrays of one length, one element per change, at most one per (pipeline, key), sorted by both. patterns:
 -- what the ledger entry must be LIKE for the change to be dropped; NULL: the row must be processed. seens: hashes of
 -- the row as the writer saw it who said that it needs no new vector; they count only if all changes of the row have
--- them. A change is dropped only if no open task exists for its key and the ledger allows it, both in this statement's
--- snapshot, and only if its transaction is visible in that snapshot: the WAL runs ahead of visibility, and so may the
--- ledger. If the change is a write-back that wrote the current ledger entry, an open task stays as it is: a worker that
--- read the row before that write-back cannot overwrite the entry. The transaction 0 has long been visible: changes that
--- were set aside may come after later changes of their row.
+-- them, and of an updated row only while no earlier change is set aside or may have been missed. A change is dropped
+-- only if no open task exists for its key and the ledger allows it, both in this statement's snapshot, and only if its
+-- transaction is visible in that snapshot: the WAL runs ahead of visibility, and so may the ledger. If the change is a
+-- write-back that wrote the current ledger entry, an open task stays as it is: a worker that read the row before that
+-- write-back cannot overwrite the entry. The transaction 0 has long been visible: changes that were set aside may come
+-- after later changes of their row.
 -- Rows: one: how many tasks were added, how many changes joined a waiting task, how many were dropped (our own
 -- write-backs, which wrote the ledger in the same transaction, and others), and which lanes of which pipelines have
 -- work, from which place on. A removed pipeline gets no tasks. Locks: the tasks, by pipeline and key. Index: primary
@@ -22,6 +23,9 @@ WITH input AS (
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot
 ), judged AS MATERIALIZED (
     SELECT i.*, x.xid,
+           CASE WHEN get_byte(i.seen, 0) = 0 AND (EXISTS (SELECT FROM embedsidecar.aside) OR EXISTS (
+               SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = i.pipeline_id AND s.gap
+                   AND s.finished_at IS NOT NULL)) THEN NULL ELSE i.seen END AS trusted,
            CASE
                WHEN i.pattern IS NULL THEN 'enqueue'
                WHEN NOT pg_visible_in_snapshot(x.xid, e.snapshot) THEN 'enqueue'
@@ -42,7 +46,7 @@ WITH input AS (
              ELSE (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 END AS xid) AS x
 ), upserted AS (
     INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at, seen)
-    SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at, j.seen
+    SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at, j.trusted
     FROM judged AS j
     WHERE j.verdict = 'enqueue' AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = j.pipeline_id)
     ORDER BY j.pipeline_id, j.row_key COLLATE "C" -- all sessions lock tasks in this order

@@ -132,9 +132,11 @@ func (s *step) row(p *params, key []string) (columns, values string) {
 	return columns, values
 }
 
-func insert(ctx context.Context, s *step) error {
+func insert(ctx context.Context, s *step) error { return s.insert(ctx, s.newKey()) }
+
+func (s *step) insert(ctx context.Context, key []string) error {
 	var p params
-	columns, values := s.row(&p, s.newKey())
+	columns, values := s.row(&p, key)
 	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES (%s) ON CONFLICT DO NOTHING", columns, values), p)
 }
 
@@ -182,10 +184,9 @@ func change(ctx context.Context, s *step) error {
 func changeMany(ctx context.Context, s *step) error {
 	var p params
 	column := s.anyColumn()
-	return s.exec(ctx, fmt.Sprintf(
-		"UPDATE {table} SET %s = left(%s, 1000) || %s WHERE (%s) IN (SELECT %s FROM {table} ORDER BY %s LIMIT %d)",
-		column, column, p.add(" "+words[s.r.IntN(len(words))], "text"), s.shape.keyList(), s.shape.keyList(),
-		s.shape.keyList(), 5+s.r.IntN(30)), p)
+	set := fmt.Sprintf("UPDATE {table} SET %s = left(%s, 1000) || %s", column, column,
+		p.add(" "+words[s.r.IntN(len(words))], "text"))
+	return s.exec(ctx, set+s.first(5+s.r.IntN(30)), p)
 }
 
 // thereAndBack changes a text and changes it back; the sidecar may have read it in between.
@@ -244,8 +245,13 @@ func remove(ctx context.Context, s *step) error {
 }
 
 func removeMany(ctx context.Context, s *step) error {
-	return s.exec(ctx, fmt.Sprintf("DELETE FROM {table} WHERE (%s) IN (SELECT %s FROM {table} ORDER BY %s LIMIT %d)",
-		s.shape.keyList(), s.shape.keyList(), s.shape.keyList(), 5+s.r.IntN(50)), nil)
+	return s.exec(ctx, "DELETE FROM {table}"+s.first(5+s.r.IntN(50)), nil)
+}
+
+// first is a condition for the first rows by key.
+func (s *step) first(rows int) string {
+	keys := s.shape.keyList()
+	return fmt.Sprintf(" WHERE (%s) IN (SELECT %s FROM {table} ORDER BY %s LIMIT %d)", keys, keys, keys, rows)
 }
 
 func (s *step) setKey(p *params, key []string) string {
@@ -305,9 +311,7 @@ func replace(ctx context.Context, s *step) error {
 	if err := s.exec(ctx, "DELETE FROM {table} WHERE "+s.where(&p, key), p); err != nil {
 		return err
 	}
-	p = nil
-	columns, values := s.row(&p, key)
-	return s.exec(ctx, fmt.Sprintf("INSERT INTO {table} (%s) VALUES (%s) ON CONFLICT DO NOTHING", columns, values), p)
+	return s.insert(ctx, key)
 }
 
 // clearVector deletes a vector to request a new one. That has no effect in an embedding table, which is not published.

@@ -2,7 +2,6 @@ package workload
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -271,15 +270,4 @@ func Settle(t testing.TB, db *testenv.Database, shapes []Shape, embed Embed, tim
 		return r.OK(), r.String()
 	})
 	return last
-}
-
-// ErrWrong is what Report.Err wraps.
-var ErrWrong = errors.New("vectors do not match their texts")
-
-// Err returns nil if the report is OK, otherwise an error with the findings.
-func (r Report) Err() error {
-	if r.OK() {
-		return nil
-	}
-	return fmt.Errorf("%w: %s", ErrWrong, r)
 }

@@ -258,7 +258,7 @@ func (f *wish) told(list []verbs.Outcome) string {
 			told = append(told, fmt.Sprintf("%s: %s %s", name, f.Verb.Name, wording.Count(o.Rows, "row")))
 		}
 	}
-	return cmp.Or(strings.Join(told, "; "), "There was no such row.")
+	return cmp.Or(strings.Join(told, "; "), "No row matched.")
 }
 
 // back returns the page of the dashboard that a form was on, or the overview.

@@ -27,14 +27,14 @@ var pages = map[string][]string{
 	"/pipelines":                 {"public.products", "rows failed", "up to date"},
 	"/pipelines/public.tickets":  {"spam", "Over time", "tickets_embedding"},
 	"/pipelines/public.articles": {"100.0%", "24 of 24 rows", "shared-words"},
-	"/row":                       {"Tell its story"},
+	"/row":                       {"The story of one row"},
 	"/row?pipeline=public.articles&key=1": {
-		"The vector is that of the row",
+		"The vector matches the row",
 		"Nearest rows",
 		"From the change to the vector",
 	},
 	"/row?pipeline=public.tickets&key=1007": {"The row is a dead letter", "malformed_text"},
-	"/row?pipeline=public.tickets&key=1002": {"filter leaves the row out"},
+	"/row?pipeline=public.tickets&key=1002": {"filter excludes the row"},
 	"/search":                               {"Ask your own rows"},
 	"/queue":                                {"malformed_text", "failed"},
 	"/queue?state=failed&pipeline=public.tickets&class=data": {"1007", "1027"},
@@ -284,7 +284,7 @@ func (r *rig) asks(t *testing.T, b *browser) {
 		t.Errorf("%d failed after the number was typed", failed())
 	}
 	form[1] = "discard"
-	if page := b.post(http.StatusOK, "/act", form...); !strings.Contains(page, "There is no such row now") {
+	if page := b.post(http.StatusOK, "/act", form...); !strings.Contains(page, "No row matches any more") {
 		t.Errorf("nothing is left, and asked was:\n%s", page)
 	}
 	r.db.MustExec(`UPDATE embedsidecar.task SET state = 'failed', error_class = 'data', error_code = 'malformed_text', error_message = 'x'

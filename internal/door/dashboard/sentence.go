@@ -125,8 +125,8 @@ func uneasy(p *observe.Pipeline) *sentence {
 		return &sentence{Tone: "warn", Text: p.State.Word(), Detail: capital(p.Reason) + ".", Next: wording.Joined(p.Hints)}
 	case p.Retrying > 0:
 		s := sentence{
-			Tone: "warn", Text: "rows fail and are tried again",
-			Detail: wording.Count(p.Retrying, "row") + " failed and will be tried again.",
+			Tone: "warn", Text: "rows fail and are retried",
+			Detail: wording.Count(p.Retrying, "row") + " failed and will be retried.",
 			Next:   "embedsidecar tasks list --state failed " + name + " shows the errors; fix the cause, and the rows continue",
 		}
 		at := slices.IndexFunc(p.Errors, func(g report.ErrorGroup) bool { return g.State == "retrying" })
@@ -139,7 +139,7 @@ func uneasy(p *observe.Pipeline) *sentence {
 		return &sentence{
 			Tone: "warn", Text: "a row has waited for " + wording.Age(*p.OldestSeconds),
 			Detail: capital(p.Reason) + ".",
-			Next:   "embedsidecar status --watch " + name + " shows whether it becomes less; the runbook: vectors are late",
+			Next:   "embedsidecar status --watch " + name + " shows whether the backlog shrinks; runbook: vectors are late",
 		}
 	}
 	return nil
@@ -243,15 +243,15 @@ func wellWith(list []*observe.Pipeline) sentence {
 	for _, p := range list {
 		if left := p.Rows - p.Known; left > 0 && !p.RowsEstimated {
 			return sentence{
-				Tone: "busy", Text: "Every row that is known is done.",
-				Detail: p.Name + ": " + wording.Count(left, "row") + " not looked at yet.",
+				Tone: "busy", Text: "Every known row is done.",
+				Detail: p.Name + ": " + wording.Count(left, "row") + " not processed yet.",
 				Next:   "if this persists, embedsidecar verify " + health.Argument(p.Name) + " shows which and why",
 			}
 		}
 	}
 	return sentence{
 		Tone: "good", Text: "All is well.",
-		Detail: wording.Count(int64(len(list)), "pipeline") + ": every row that is known has its vector.",
+		Detail: wording.Count(int64(len(list)), "pipeline") + ": every known row has its vector.",
 	}
 }
 
@@ -262,7 +262,7 @@ func busyWith(list []*observe.Pipeline) sentence {
 		open += p.Open()
 	}
 	s := sentence{
-		Tone: "busy", Text: "All is well, and there is work.",
+		Tone: "busy", Text: "All is well; work is in progress.",
 		Detail: wording.Count(open, "row") + " wait or are being embedded.",
 	}
 	at := slices.IndexFunc(list, func(p *observe.Pipeline) bool {

@@ -44,10 +44,10 @@ func TestPages_RowsRetried(t *testing.T) {
 	r.begin()
 	at, _ := r.serve(r.run, options{})
 	b := r.signIn(at, "ada")
-	page := b.becomes(t, "/", "public.tickets: rows fail and are tried again", "2 rows failed and will be tried again",
+	page := b.becomes(t, "/", "public.tickets: rows fail and are retried", "2 rows failed and will be retried",
 		"malformed_text", `<section class="hero warn"`, `state=retrying">2</a>`)
 	lacks(t, page, "All is well")
-	b.becomes(t, "/pipelines/public.tickets", "Rows fail and are tried again", `<section class="hero warn"`)
+	b.becomes(t, "/pipelines/public.tickets", "Rows fail and are retried", `<section class="hero warn"`)
 	lacks(t, b.becomes(t, "/errors", "malformed_text", ">Retry…<"), ">Discard…<")
 	story := b.becomes(t, "/row?pipeline=public.tickets&key=1007", "embedsidecar explain public.tickets 1007 --text",
 		"http.admin.show_row_text")
@@ -64,7 +64,7 @@ func TestPages_PluginDown(t *testing.T) {
 	r.down.Store(true)
 	r.db.MustExec("INSERT INTO articles VALUES (100, 'A new one', 'with a text of its own')")
 	b.becomes(t, "/models", "plugin down in its sidecar", "nobody answers")
-	b.becomes(t, "/errors", "Pipelines that stand still", "plugin down")
+	b.becomes(t, "/errors", "Stopped pipelines", "plugin down")
 }
 
 // A pipeline that does not work is shown as a problem, even if none of its rows fail.
@@ -75,11 +75,11 @@ func TestPages_Misconfigured(t *testing.T) {
 	r.work()
 	at, _ := r.serve(r.run, options{})
 	b := r.signIn(at, "ada")
-	b.becomes(t, "/errors", "Nothing goes wrong")
+	b.becomes(t, "/errors", "No errors")
 	r.db.MustExec("ALTER TABLE articles DROP COLUMN body")
-	page := b.becomes(t, "/errors", "Pipelines that stand still", "public.articles", "misconfigured", "No row fails")
-	lacks(t, page, "Nothing goes wrong")
-	b.becomes(t, "/", "public.articles: misconfigured", "No single row.")
+	page := b.becomes(t, "/errors", "Stopped pipelines", "public.articles", "misconfigured", "No row fails")
+	lacks(t, page, "No errors")
+	b.becomes(t, "/", "public.articles: misconfigured", "No row fails.")
 }
 
 // Dead letters can be discarded wherever they can be retried.
@@ -91,7 +91,7 @@ func TestPages_Discard(t *testing.T) {
 	b := r.signIn(at, "olga")
 	b.becomes(t, "/errors", ">Retry…<", ">Discard…<", "Fix the row or the cause")
 	b.becomes(t, "/dead-letters", ">Retry all…<", ">Discard those of public.tickets…<", "Fix the row or the cause")
-	b.becomes(t, "/", "once that is mended, embedsidecar tasks retry public.tickets tries again, or embedsidecar tasks discard")
+	b.becomes(t, "/", "fix the cause, then run embedsidecar tasks retry public.tickets, or give up on them with embedsidecar tasks discard")
 }
 
 // A new sidecar needs a moment to take its slot: repeated reads do not wait for that, and do not report it as a
@@ -114,7 +114,7 @@ func TestPages_ASidecarBegins(t *testing.T) {
 		t.Errorf("at first: %s, %s", s.Status, s.Reason)
 	}
 	r.db.MustExec(`UPDATE embedsidecar.worker SET started_at = now() - interval '6 s'`)
-	if s := slot(); s.Status != "error" || !strings.HasPrefix(s.Reason, "docs-2 runs, and nobody reads slot") {
+	if s := slot(); s.Status != "error" || !strings.HasPrefix(s.Reason, "docs-2 runs, but does not read slot") {
 		t.Errorf("later: %s, %s", s.Status, s.Reason)
 	}
 }

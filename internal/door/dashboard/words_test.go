@@ -107,7 +107,7 @@ func TestSentence(t *testing.T) {
 	for want, got := range map[string]string{
 		"warn No pipeline is set up yet.":                                  of(),
 		"good All is well.":                                                of(health.UpToDate, health.UpToDate),
-		"busy All is well, and there is work.":                             of(health.UpToDate, health.Working),
+		"busy All is well; work is in progress.":                             of(health.UpToDate, health.Working),
 		"busy budget_spent: budget spent.":                                 of(health.Working, health.BudgetSpent),
 		"warn paused: paused. The others are well.":                        of(health.UpToDate, health.Paused),
 		"bad slot_lost: slot lost.":                                        of(health.Paused, health.SlotLost, health.UpToDate),
@@ -151,7 +151,7 @@ func TestSentence_NotWell(t *testing.T) {
 	}{
 		"retrying": {
 			report.Pipeline{State: health.Working, Pending: 5, Retrying: 2},
-			"warn docs: rows fail and are tried again. 2 rows failed and will be tried again.",
+			"warn docs: rows fail and are retried. 2 rows failed and will be retried.",
 		},
 		"blocked": {
 			report.Pipeline{State: health.ScanWaiting, WaitsFor: by(seconds(36000))},
@@ -162,7 +162,7 @@ func TestSentence_NotWell(t *testing.T) {
 		},
 		"blocked for a moment": {
 			report.Pipeline{State: health.ScanWaiting, WaitsFor: by(seconds(2))},
-			"busy All is well, and there is work. docs: because.",
+			"busy All is well; work is in progress. docs: because.",
 		},
 		"old": {
 			report.Pipeline{State: health.Working, Pending: 5, OldestSeconds: seconds(1200)},
@@ -170,11 +170,11 @@ func TestSentence_NotWell(t *testing.T) {
 		},
 		"young": {
 			report.Pipeline{State: health.Working, Pending: 5, OldestSeconds: seconds(12)},
-			"busy All is well, and there is work. 5 rows wait or are being embedded.",
+			"busy All is well; work is in progress. 5 rows wait or are being embedded.",
 		},
 		"not looked at": {
 			report.Pipeline{State: health.UpToDate, Rows: 2000, Known: 1939},
-			"busy Every row that is known is done. docs: 61 rows not looked at yet.",
+			"busy Every known row is done. docs: 61 rows not processed yet.",
 		},
 	} {
 		c.of.Name, c.of.Reason = "docs", "because"

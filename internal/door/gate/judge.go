@@ -47,13 +47,13 @@ func (j *Judge) Problem(ctx context.Context, err error) *Problem {
 // overBudget is the answer if the budget of a model is spent. It does not tell its size.
 func overBudget(spent *spend.SpentError) *Problem {
 	p := Refuse(http.StatusTooManyRequests, "budget_spent",
-		"the budget of this model is spent; it goes on when it is raised")
+		"the budget of this model is spent; work continues when it is raised")
 	switch {
 	case !spent.Ended:
-		p.Detail = "calls under way are likely to spend the rest of the budget of this model"
+		p.Detail = "calls in progress are expected to spend the rest of the budget of this model"
 		return p.After(5 * time.Second)
 	case spent.After > 0:
-		p.Detail = "the budget of this model is spent; it goes on at " +
+		p.Detail = "the budget of this model is spent; work continues at " +
 			time.Now().Add(spent.After).UTC().Format(time.RFC3339)
 		return p.After(spent.After)
 	}

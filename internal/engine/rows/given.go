@@ -77,14 +77,18 @@ func (g *Given) read(p *pipeline.Pipeline) statement {
 	})
 }
 
-// sinceSetUp returns the SQL that reports whether the source row r changed since the pipeline was set up. It is then
-// unknown whether the vector is of the new text, and the stream would find the row as it was taken over. Transaction
-// IDs are compared modulo 2^32, and only those that may have begun since then count: a frozen row may have any.
+// sinceSetUp returns the SQL that reports whether the source row r may have changed since the pipeline was set up. It is
+// then unknown whether the vector is of the new text, and the stream would find the row as it was taken over.
+// Transaction IDs are compared modulo 2^32, and only those that may have begun since then count: a frozen row may have
+// any. Those count from the oldest transaction that ran at the set-up, because a subtransaction of it is in no snapshot,
+// but from no older one than the last hundred thousand: somebody's forgotten transaction must not cost every vector.
 func sinceSetUp(p *pipeline.Pipeline) string {
 	const running = 1_000_000 // more than can be above the last one that has ended
-	return fmt.Sprintf("coalesce((SELECT (r.xmin::text::bigint - s.barrier::text::bigint) & 4294967295 <="+
-		" %d + greatest(0, pg_snapshot_xmax(pg_current_snapshot())::text::bigint - s.barrier::text::bigint)"+
-		" FROM embedsidecar.scan AS s WHERE s.pipeline_id = %d), false)", running, p.ID)
+	const lately = 100_000
+	return fmt.Sprintf("coalesce((SELECT (r.xmin::text::bigint - s.first) & 4294967295 <="+
+		" %d + greatest(0, pg_snapshot_xmax(pg_current_snapshot())::text::bigint - s.first)"+
+		" FROM (SELECT greatest(pg_snapshot_xmin(p.set_up)::text::bigint, pg_snapshot_xmax(p.set_up)::text::bigint - %d)"+
+		" FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = %d) AS s (first)), false)", running, lately, p.ID)
 }
 
 // ofSource returns the SQL of the key columns of the source row r.

@@ -115,7 +115,7 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	})
 	ok := false
 	for _, f := range found {
-		ok = ok || f.Name == "slot" && f.Status == check.Wrong && strings.Contains(f.Detail, "being made") && named(f.Detail)
+		ok = ok || f.Name == "slot" && f.Status == check.Wrong && strings.Contains(f.Detail, "being created") && named(f.Detail)
 	}
 	if !ok {
 		t.Errorf("check: %+v", found)

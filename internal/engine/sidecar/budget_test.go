@@ -84,7 +84,7 @@ func TestP8_ABudgetOfADayEndsInABackfillAndGoesOnTheNextDay(t *testing.T) {
 		for _, p := range r.states() {
 			open = open || p.State == health.BudgetSpent
 			if p.State == health.BudgetSpent &&
-				(!strings.Contains(p.Reason, "goes on at") || p.NeedsAct || p.Severity != "warn") {
+				(!strings.Contains(p.Reason, "continues at") || p.NeedsAct || p.Severity != "warn") {
 				t.Errorf("%s: %s, severity %s, someone must act: %t", p.Name, p.Reason, p.Severity, p.NeedsAct)
 			}
 		}

@@ -265,6 +265,40 @@ func TestP1_ASkipEndsWithTheLastHintThatIsRead(t *testing.T) {
 	r.verify()
 }
 
+// TestP1_ASkipCoversNoChangeThatWasMissed: its writer speaks of his own change. While an earlier one may have been
+// missed, the row is embedded.
+func TestP1_ASkipCoversNoChangeThatWasMissed(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs VALUES (1, 'first')`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	_, stop := r.start()
+	r.settle()
+	stop()
+	db.MustExec(`SELECT embedsidecar.pause('docs')`)
+	db.MustExec(`UPDATE docs SET body = 'second' WHERE id = 1`)
+	db.MustExecSuper(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
+	s, _ := r.start()
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return s.Stream() != nil && s.Stream().Gaps.Load() == 1 && s.Stream().Streaming.Load(), "the gap is not found"
+	})
+	h := &hints{t: t, conn: newWriter(t, db, true)}
+	h.exec(`BEGIN`)
+	h.exec(`SELECT embedsidecar.hint('skip')`)
+	h.exec(`UPDATE docs SET body = 'third' WHERE id = 1`)
+	h.exec(`COMMIT`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return r.count(`SELECT count(*) FROM embedsidecar.task`) == 1, "the change is not queued"
+	})
+	db.MustExec(`SELECT embedsidecar.resume('docs')`)
+	r.settle()
+	if n := r.embedder.sent("third"); n != 1 {
+		t.Errorf("the row has the vector of its first text: embedded %d times", n)
+	}
+	r.verify()
+}
+
 // TestTrust_HintsOfWhoMayNotAreIgnored: without the grant the function is refused, and what somebody writes into the
 // WAL himself, also a hint of another transaction that he has read, changes nothing, is counted and told.
 func TestTrust_HintsOfWhoMayNotAreIgnored(t *testing.T) {

@@ -61,7 +61,7 @@ func TestP1_ACommitThatACrashForgot(t *testing.T) {
 			}
 			<-reached
 			epoch := r.count("SELECT epoch FROM embedsidecar.lsn_checkpoint")
-			if err := server.Crash(t.Context()); err != nil {
+			if err := server.Restart(t.Context(), testenv.Killed); err != nil {
 				t.Fatal(err)
 			}
 			db.Pool.Reset()

@@ -316,7 +316,7 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 	}
 	db.MustExec(`CREATE FUNCTION same(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'`)
 	db.MustExecSuper(`CREATE INDEX hung ON docs (same(body))`)
-	if _, _, err := nearest(testenv.Superuser); !database.Denied(err) || !strings.Contains(err.Error(), "with his functions") {
+	if _, _, err := nearest(testenv.Superuser); !database.Denied(err) || !strings.Contains(err.Error(), "with its functions:") {
 		t.Errorf("a superuser searches a table with a function of another in an index: %v", err)
 	}
 }

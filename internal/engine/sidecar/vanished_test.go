@@ -36,7 +36,7 @@ func TestP1_AServerThatVanishes(t *testing.T) {
 			r.edit("unheard ")
 			testenv.Eventually(t, waitTimeout, func() (bool, string) { return r.embedder.sent() > 0, "nothing is embedded" })
 			if restarted {
-				if err := db.Server.Crash(t.Context()); err != nil {
+				if err := db.Server.Restart(t.Context(), testenv.Killed); err != nil {
 					t.Fatal(err)
 				}
 				db.Pool.Reset()

@@ -128,7 +128,7 @@ func UnknownPipeline(wrong string, names []string) *ConfigError {
 		Problem: fmt.Sprintf("there is no pipeline %q", wrong), Hint: spelling.ThereAre(names), Code: code.NoPipeline,
 	}
 	if len(names) == 0 {
-		e.Hint = []string{"none is set up in this database: embedsidecar init sets them up"}
+		e.Hint = []string{"no pipeline is set up in this database: run embedsidecar init"}
 		return e
 	}
 	near := spelling.Nearest(wrong, names)

@@ -26,7 +26,7 @@ func well() Story {
 		},
 		Vector: Vector{Stored: true, Ours: true, Generation: 2, Wanted: 2, Current: true, AtLeastSeconds: &age},
 		State: State{
-			Code: health.UpToDate, Reason: "every row that is known has its vector", Works: true, Checkpoint: "0/20",
+			Code: health.UpToDate, Reason: "every known row has its vector", Works: true, Checkpoint: "0/20",
 		},
 	}
 }
@@ -74,32 +74,32 @@ var verdicts = []struct {
 	code   Code
 	words  []string
 }{
-	{"all is well", nil, Current, []string{"the vector is that of the row's text as it is now"}},
+	{"all is well", nil, Current, []string{"the vector matches the row's current text"}},
 	{
 		"all is well, and a look is due",
 		[]func(*Story){task("todo")},
 		Current,
-		[]string{"as it is now", "looked at again"},
+		[]string{"current text", "checked again"},
 	},
 	{"all is well, of a pipeline that is paused", []func(*Story){paused}, Current, nil},
-	{"no row", []func(*Story){gone}, Gone, []string{"there is no such row, and nothing is left of it"}},
+	{"no row", []func(*Story){gone}, Gone, []string{"the row does not exist, and nothing is left of it"}},
 	{
 		"a row that is gone, and its vector not",
 		[]func(*Story){gone, func(s *Story) { s.Vector.Stored = true }},
 		NotQueued,
-		[]string{"the row is gone, and its vector is still there", "verify --repair public.docs"},
+		[]string{"the row is deleted, but its vector still exists", "verify --repair public.docs"},
 	},
 	{
 		"a row that is gone, and its entry not",
 		[]func(*Story){gone, leftEntry, task("todo")},
 		Waiting,
-		[]string{"its entry in the ledger is still there", "with none before it"},
+		[]string{"its ledger entry still exists", "with none before it"},
 	},
 	{
 		"left out by the filter",
 		[]func(*Story){without, func(s *Story) { s.Row.Taken = false }},
 		Filtered,
-		[]string{"the pipeline's filter leaves the row out: it has no vector by design"},
+		[]string{"the pipeline's filter excludes the row: it has no vector by design"},
 	},
 	{
 		"left out by now",
@@ -168,7 +168,7 @@ var verdicts = []struct {
 		"to be tried again",
 		[]func(*Story){changed, task("retrying", failing, soon)},
 		Retrying,
-		[]string{"data refused: the text is poison", "again in 4 s", "embedsidecar tasks retry"},
+		[]string{"data refused: the text is poison", "retried in 4 s", "embedsidecar tasks retry"},
 	},
 	{
 		"waits for a pause to end",
@@ -190,10 +190,10 @@ var verdicts = []struct {
 	{
 		"never looked at", []func(*Story){without, changed, func(s *Story) {
 			s.Ledger = nil
-			s.State = State{Code: health.Backfill, Reason: "embeds the rows that are there (backfill), 5 rows seen", Works: true}
-		}}, NotQueued, []string{"has not been embedded yet", "wait: embeds the rows that are there"},
+			s.State = State{Code: health.Backfill, Reason: "embeds the existing rows (backfill), 5 rows seen", Works: true}
+		}}, NotQueued, []string{"has not been embedded yet", "wait: embeds the existing rows"},
 	},
-	{"just changed", []func(*Story){changed}, NotQueued, []string{"nothing waits in the queue", "in a moment"}},
+	{"just changed", []func(*Story){changed}, NotQueued, []string{"it is not queued", "in a moment"}},
 	{
 		"to be made anew",
 		[]func(*Story){func(s *Story) { s.Ledger.Anew, s.Vector.Current = true, false }, task("todo")},
@@ -222,7 +222,7 @@ var verdicts = []struct {
 		"taken away",
 		[]func(*Story){without, func(s *Story) { s.Vector.Current = false }},
 		NotQueued,
-		[]string{"has been taken away"},
+		[]string{"is no longer there"},
 	},
 	{
 		"somebody else's",
@@ -301,12 +301,12 @@ func TestLines_TellTheWholeStory(t *testing.T) {
 		"public.docs, row it's 5 (asked for as 05)",
 		"public.docs embeds public.docs, generation 2; it is not at work: paused: paused: nothing is embedded.",
 		"Changes before LSN 0/20 have been read.",
-		"The row is there, the filter takes it, and its text has 12 characters (hash 0123456789ab).",
-		"A task stands for a change that was committed 0 s ago (LSN 0/16), with others up to LSN 0/18. It failed and is" +
-			" tried again soon: data refused: the text is poison (failed tries: 3). The task was made 0 s ago.",
-		"The ledger was last written 1 min 30 s ago (LSN 0/15): text hash 0123456789ab, generation 2, and the row's text is" +
-			" another now.",
-		"The destination holds the vector of the ledger, of generation 1 (the pipeline's is 2), which is at least 1 min 30 s old.",
+		"The row exists and passes the filter, and its text has 12 characters (hash 0123456789ab).",
+		"It has a task because of a change that was committed 0 s ago (LSN 0/16), with others up to LSN 0/18. The task failed and is" +
+			" retried soon: data refused: the text is poison (failed attempts: 3). The task was created 0 s ago.",
+		"The ledger was last written 1 min 30 s ago (LSN 0/15): text hash 0123456789ab, generation 2, and the row's text has" +
+			" changed since.",
+		"The destination has the vector that is in the ledger, of generation 1 (the pipeline's is 2), which is at least 1 min 30 s old.",
 		"Recently, the latest first: failed 3 s ago (refused), reused 1 min ago (its vector was known), unchanged 1 min 20 s ago," +
 			" embedded 1 min 30 s ago.",
 		"Verdict: the row's text has changed since its vector was made, and the pipeline is not at work:" +
@@ -324,9 +324,9 @@ func TestLines_TellTheWholeStory(t *testing.T) {
 	if err := s.tell(t.Context(), db.Pool); err != nil {
 		t.Fatal(err)
 	}
-	if told := s.Sentences[3].Text; told != "A task stands for a look that a scan or somebody asked for 0 s ago. It was in"+
-		" work by docs-0, whose lease is over, and waits with none before it in lane normal (failed tries: 3), and is not yet"+
-		" seen by other sessions. The task was made 0 s ago." {
+	if told := s.Sentences[3].Text; told != "It has a task because of a check that a scan or a user requested 0 s ago. The task was"+
+		" leased by docs-0, whose lease has expired, and waits with none before it in lane normal (failed attempts: 3), and its"+
+		" change is not yet visible to other sessions. The task was created 0 s ago." {
 		t.Errorf("a task of a scan: %s", told)
 	}
 }

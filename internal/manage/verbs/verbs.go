@@ -106,7 +106,7 @@ For doubts about the vectors, and after a change that embedsidecar cannot see.`,
 		Name: "reembed", Scope: Rows, One: true, Takes: []string{Keys}, SQL: "reembed", Done: "reembed_requested",
 		Would: "reembed_would_be_requested", Button: "Embed again", Arguments: "PIPELINE [KEY...]", MinArgs: 1,
 		Usage: "embed rows again even if their texts did not change",
-		Tells: "These rows are embedded again though their texts did not change. Each costs a call of the model.",
+		Tells: "These rows are embedded again although their texts did not change. Each costs a call of the model.",
 		Description: `Every row of the pipeline, or the named rows, are sent to the embedder again: no stored or cached vector
 is used. The vectors stay until the new ones arrive. A running sidecar does it; embedsidecar wait --caught-up waits for
 it. --dry-run estimates texts, tokens, time and price as for backfill; of named rows it counts them. For vectors that
@@ -152,7 +152,7 @@ embedsidecar tasks requeue re-queues it. --dry-run counts the rows. For rows tha
 		Name: "prioritise", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys, Priority}, SQL: "prioritise",
 		Done: "prioritised", Button: "Prioritise", Arguments: "PIPELINE PRIORITY [KEY...]", MinArgs: 2,
 		Usage: "change the priority of a pipeline, or of waiting rows",
-		Tells: "Waiting rows among these take this priority. They join the end of its line, in their order.",
+		Tells: "Waiting rows among these take this priority. They go behind the rows that already have it, in their order.",
 		Description: `PRIORITY is low, normal, high or urgent. Without keys it applies to changes from now on: rows that wait
 keep theirs, and a configuration with another priority resets it at the next run. With keys, or --waiting, it applies to
 waiting rows only. --dry-run counts the rows. For pipelines that share a model.`,
@@ -162,7 +162,7 @@ waiting rows only. --dry-run counts the rows. For pipelines that share a model.`
 		Done: "history_cleared", Would: "history_would_be_cleared", Grave: true, Arguments: "[PIPELINE...]",
 		Button: "Clear history",
 		Usage:  "delete the history of finished tasks",
-		Tells:  "What explain tells of finished tasks is deleted. Queue, ledger and vectors stay.",
+		Tells:  "The finished tasks that explain shows are deleted. Queue, ledger and vectors stay.",
 		Description: `Deletes the finished tasks that explain and the view finished_tasks show: of these pipelines, or of
 all, removed ones included; with --older-than only tasks that ended earlier. Queue, ledger and vectors stay. Old history
 is deleted automatically: history.keep and history.rows. Large numbers are deleted in portions. --dry-run counts them.
@@ -238,7 +238,7 @@ func (v *Verb) check(pipelines int, r *Request) error {
 	case time.Until(r.At) > farthest:
 		return misuse("expected a time within ten years")
 	case v == Requeue && len(r.Keys) > 0 && r.OlderThan != 0:
-		return misuse("an age chooses among cancelled rows, and keys name rows: give one of them")
+		return misuse("give either keys or an age, which selects cancelled rows")
 	}
 	if pipelines != 1 && (v.One || len(r.Keys) > 0 || r.Continues != 0 || r.For != nil) {
 		return misuse(v.Name + " takes one pipeline: keys, times and numbers of entries are those of one")

@@ -230,7 +230,7 @@ func Left(state report.CaughtUp) string {
 		left = append(left, wording.Count(state.Open, "row")+" left to embed")
 	}
 	if state.Scans > 0 {
-		left = append(left, "the scan of "+wording.Count(state.Scans, "pipeline")+" is not over")
+		left = append(left, "the scan of "+wording.Count(state.Scans, "pipeline")+" is still running")
 	}
 	if state.Altered > 0 {
 		left = append(left, "the altered table of "+wording.Count(state.Altered, "pipeline")+" is not looked at yet")

@@ -166,7 +166,7 @@ func remains(l *report.Left) []string {
 		parts = append(parts, wording.Count(l.Rows, "row")+" left to embed")
 	}
 	if l.Scanning {
-		parts = append(parts, "a scan is not over")
+		parts = append(parts, "a scan is still running")
 	}
 	return parts
 }
@@ -198,10 +198,10 @@ func standing(list []Drained) error {
 			what = "not drained, and waiting does not help: "
 			parts = append(parts, fmt.Sprintf("%s is %s, with %s", one.Pipeline, one.Result,
 				strings.Join(remains(&one.left), ", ")))
-			hint := "embedsidecar check tells why it is " + one.Result
+			hint := "embedsidecar check shows why it is " + one.Result
 			if one.Result == "paused" {
 				hint = "embedsidecar resume " + health.Argument(one.Pipeline) +
-					" lets it go on, or embedsidecar resume where all are paused"
+					" resumes it, or embedsidecar resume if all are paused"
 			}
 			hints = append(hints, hint)
 		}

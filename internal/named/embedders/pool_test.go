@@ -10,13 +10,15 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/metrics"
-	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
 // inside is an embedder in this process.
-type inside struct{ closed, asked int }
+type inside struct {
+	Runner        // nil: the other methods are not called
+	closed, asked int
+}
 
 func (i *inside) Describe(context.Context) (embed.Description, error) {
 	i.asked++
@@ -35,25 +37,8 @@ func (*inside) Tokenize(context.Context, []string) (embed.Tokens, error) {
 	return embed.Tokens{}, embed.ErrNoTokens
 }
 
-func (*inside) Rerank(context.Context, string, []string) ([]float32, error) {
-	return nil, embed.ErrNoReranker
-}
+func (*inside) Stats() host.Stats { return host.Stats{Up: true, Version: "1"} }
 
-func (*inside) Submit(context.Context, string, []string, []string) (embed.Job, error) {
-	return embed.Job{}, embed.ErrNoBatches
-}
-
-func (*inside) Poll(context.Context, string, string) (embed.Job, error) {
-	return embed.Job{}, embed.ErrNoBatches
-}
-
-func (*inside) Fetch(context.Context, string, func(string, embed.Result) error) error {
-	return embed.ErrNoBatches
-}
-func (*inside) Cancel(context.Context, string) error { return embed.ErrNoBatches }
-
-func (*inside) Stats() host.Stats                             { return host.Stats{Up: true, Version: "1"} }
-func (*inside) Reload(context.Context, config.Embedder) error { return nil }
 func (i *inside) Close() error {
 	i.closed++
 	return nil

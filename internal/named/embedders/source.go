@@ -5,7 +5,6 @@ package embedders
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -105,8 +104,7 @@ func (e *Pool) CountTokens(ctx context.Context, p *pipeline.Pipeline, text strin
 	return len(t.Ends[0]) + t.Around, d.MaxTokens, nil
 }
 
-// Runner runs an embedder with one model: in processes of a plugin, in this process, or behind another transport. It
-// starts at its first use. It is safe for concurrent use.
+// Runner runs an embedder with one model. It starts at its first use. It is safe for concurrent use.
 type Runner interface {
 	embed.Embedder
 	embed.Tokenizer
@@ -121,11 +119,6 @@ type Runner interface {
 	Close() error
 }
 
-// transports make runners, by the transport in the manifest.
-var transports = map[string]func(Source, config.Embedder) (Runner, error){
-	"": func(s Source, found config.Embedder) (Runner, error) { return s.process(found) },
-}
-
 // Runner finds the plugin and the model, and returns a runner for them. Empty names mean the defaults. The caller
 // closes it.
 func (s Source) Runner(plugin, model string) (Runner, config.Embedder, error) {
@@ -133,26 +126,17 @@ func (s Source) Runner(plugin, model string) (Runner, config.Embedder, error) {
 	if err != nil {
 		return nil, found, err
 	}
-	open, known := transports[found.Transport]
-	if !known {
-		return nil, found, fmt.Errorf("plugin %q: there is no transport %q", found.Plugin, found.Transport)
-	}
-	r, err := open(s, found)
+	h, err := host.New(s.options(found))
 	if err != nil {
 		return nil, found, problem.New(problem.Usage, err)
 	}
-	return r, found, nil
+	return process{h, s}, found, nil
 }
 
 // process is a Runner with processes of a plugin.
 type process struct {
 	*host.Host
 	source Source
-}
-
-func (s Source) process(found config.Embedder) (Runner, error) {
-	h, err := host.New(s.options(found))
-	return process{h, s}, err
 }
 
 // Reload implements Runner.

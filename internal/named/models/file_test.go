@@ -34,18 +34,11 @@ func TestPull_TheFileThatIsNamed(t *testing.T) {
 		t.Errorf("the graph is %q, %v", graph, err)
 	}
 	o.File = "onnx/model_q8.onnx"
-	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("a file that the hub has not: %v", err)
-	}
+	pullFails(t, o, "no such file")
 	for _, name := range []string{"../model.onnx", "pytorch_model.bin", "/etc/model.onnx"} {
 		o.File, made.File = name, name
-		if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not a file with weights") {
-			t.Errorf("pull %s: %v", name, err)
-		}
-		if _, err := models.Import(t.Context(), made); err == nil ||
-			!strings.Contains(err.Error(), "not a file with weights") {
-			t.Errorf("import %s: %v", name, err)
-		}
+		pullFails(t, o, "not a file with weights")
+		importFails(t, made, "not a file with weights")
 	}
 }
 
@@ -73,9 +66,7 @@ func TestPull_ShowsTheToken(t *testing.T) {
 		}
 	})
 	o := h.options(t)
-	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "set --token-file") {
-		t.Errorf("without a token: %v", err)
-	}
+	pullFails(t, o, "set --token-file")
 	o.Token = "hf_wrong"
 	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "may not read it") ||
 		strings.Contains(err.Error(), o.Token) {

@@ -64,7 +64,7 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
 	h.asked[name] = append(h.asked[name], r.Header.Get("Range"))
 	try := len(h.asked[name])
 	h.mu.Unlock()
-	w.Header().Set("Etag", `"`+sumOf(content)[:16]+`"`)
+	w.Header().Set("Etag", etagOf(content))
 	if h.others != nil && h.others(w, name) {
 		return
 	}
@@ -78,6 +78,8 @@ func sumOf(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:])
 }
+
+func etagOf(content string) string { return `"` + sumOf(content)[:16] + `"` }
 
 func (h *hub) sums() models.Sums {
 	sums := models.Sums{}
@@ -95,9 +97,10 @@ func (h *hub) options(t *testing.T) models.PullOptions {
 	}
 }
 
-// wantPulled checks that exactly the hub's files are there, and no partial ones.
-func wantPulled(t *testing.T, h *hub, o models.PullOptions, got models.Sums, err error) {
+// wantPulled pulls, and checks that exactly the hub's files are there, and no partial ones.
+func wantPulled(t *testing.T, h *hub, o models.PullOptions) {
 	t.Helper()
+	got, err := models.Pull(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,6 +113,14 @@ func wantPulled(t *testing.T, h *hub, o models.PullOptions, got models.Sums, err
 		}
 	}
 	wantNoParts(t, o.Into)
+}
+
+// pullFails pulls, and checks the error.
+func pullFails(t *testing.T, o models.PullOptions, want string) {
+	t.Helper()
+	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("pull %s: got %v, want %q", o.File, err, want)
+	}
 }
 
 func wantNoParts(t *testing.T, folder string) {
@@ -129,15 +140,13 @@ func TestPull(t *testing.T) {
 		}
 		seen[file] = done
 	}
-	got, err := models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 	if seen[weights] != int64(len(h.files[weights])) {
 		t.Errorf("the progress ended at %d bytes", seen[weights])
 	}
 	// Existing files are not downloaded again.
 	before := len(h.asked[weights])
-	got, err = models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 	if len(h.asked[weights]) != before {
 		t.Error("the weights were fetched again")
 	}
@@ -183,8 +192,7 @@ func TestPull_Drops(t *testing.T) {
 	}
 	o := h.options(t)
 	o.Retries = 2 // fewer than the interruptions: each makes progress
-	got, err := models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 	ranges := h.asked[weights]
 	if len(ranges) != 9 || ranges[0] != "" || ranges[8] == "" {
 		t.Errorf("asked for %v, want the whole and then what was missing", ranges)
@@ -206,8 +214,7 @@ func TestPull_Stalls(t *testing.T) {
 	}
 	o := h.options(t)
 	o.Stall = 2 * time.Second
-	got, err := models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 	// from an offset that depends on timing
 	if got := h.asked[weights]; len(got) < 2 || !strings.HasPrefix(got[1], "bytes=") {
 		t.Errorf("asked for %v", got)
@@ -228,11 +235,11 @@ func TestPull_Corrupts(t *testing.T) {
 		}
 		o := h.options(t)
 		o.Pins = models.Sums{weights: sumOf(h.files[weights])}
-		got, err := models.Pull(t.Context(), o)
 		if !always {
-			wantPulled(t, h, o, got, err)
+			wantPulled(t, h, o)
 			continue
 		}
+		_, err := models.Pull(t.Context(), o)
 		if err == nil || !strings.Contains(err.Error(), "but its pin says "+o.Pins[weights]) || !strings.Contains(err.Error(),
 			"twice") || len(h.asked[weights]) != 2 {
 			t.Errorf("got %v after %d tries, want that it is not what is pinned", err, len(h.asked[weights]))
@@ -251,55 +258,34 @@ func TestPull_BelievesTheTagOfTheHub(t *testing.T) {
 		w.Header().Set("X-Linked-Etag", `"`+sumOf("something else")+`"`)
 		return false
 	}
-	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(),
-		"the hub says "+sumOf("something else")) {
-		t.Errorf("got %v", err)
-	}
+	pullFails(t, h.options(t), "the hub says "+sumOf("something else"))
 }
 
 // A partial file of another version is deleted, and one of another process is continued.
 func TestPull_GoesOnInAnotherProcess(t *testing.T) {
+	whole := newHub(t).files[weights]
+	tag, other := etagOf(whole), strings.Repeat("x", 30_000)
 	for name, part := range map[string]struct {
-		content func(string) string
-		tag     func(string) string
-		ranges  string // of the first request
+		content, tag string
+		ranges       string // of the first request
 	}{
-		"the same file": {func(s string) string { return s[:30_000] }, func(s string) string {
-			return `"` + sumOf(s)[:16] +
-				`"`
-		}, "bytes=30000-"},
-		"an older file": {
-			func(string) string { return strings.Repeat("x", 30_000) },
-			func(string) string { return `"old"` }, "bytes=30000-",
-		},
-		"no tag": {
-			func(string) string { return strings.Repeat("x", 30_000) }, func(string) string { return "" },
-			"",
-		},
-		"the whole file": {
-			func(s string) string { return s }, func(s string) string { return `"` + sumOf(s)[:16] + `"` },
-			"bytes=400000-",
-		},
-		"more than a file": {func(s string) string { return s + s }, func(s string) string {
-			return `"` + sumOf(s)[:16] +
-				`"`
-		}, "bytes=800000-"},
+		"the same file":    {whole[:30_000], tag, "bytes=30000-"},
+		"an older file":    {other, `"old"`, "bytes=30000-"},
+		"no tag":           {other, "", ""},
+		"the whole file":   {whole, tag, "bytes=400000-"},
+		"more than a file": {whole + whole, tag, "bytes=800000-"},
 	} {
 		h := newHub(t)
 		o := h.options(t)
 		if err := os.MkdirAll(o.Into, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for suffix, content := range map[string]string{
-			".part":     part.content(h.files[weights]),
-			".part.tag": part.tag(h.files[weights]),
-		} {
+		for suffix, content := range map[string]string{".part": part.content, ".part.tag": part.tag} {
 			if err := os.WriteFile(filepath.Join(o.Into, weights+suffix), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		got, err := models.Pull(t.Context(), o)
-		wantPulled(t, h, o, got, err)
+		wantPulled(t, h, o)
 		if h.asked[weights][0] != part.ranges {
 			t.Errorf("%s: asked for %q, want %q", name, h.asked[weights], part.ranges)
 		}
@@ -350,8 +336,7 @@ func TestPull_WrongRange(t *testing.T) {
 		return false
 	}
 	o := h.options(t)
-	got, err := models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 }
 
 // With a complete list, exactly its files are downloaded, and nothing else is accepted.
@@ -359,23 +344,15 @@ func TestPull_Pinned(t *testing.T) {
 	h := newHub(t)
 	o := h.options(t)
 	o.Only, o.Pins = true, h.sums()
-	got, err := models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 
 	o = h.options(t)
 	o.Only, o.Pins = true, models.Sums{"config.json": sumOf("another")}
-	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "config.json: it has sha256") {
-		t.Errorf("got %v", err)
-	}
+	pullFails(t, o, "config.json: it has sha256")
 	o.Pins = models.Sums{"missing.json": sumOf("")}
-	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(),
-		"missing.json: the hub has no such file") {
-		t.Errorf("got %v", err)
-	}
+	pullFails(t, o, "missing.json: the hub has no such file")
 	o.Pins = models.Sums{"../config.json": sumOf("")}
-	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not the name of a file") {
-		t.Errorf("got %v", err)
-	}
+	pullFails(t, o, "not the name of a file")
 }
 
 // All files of the default model are pinned, not only the weights.
@@ -406,22 +383,17 @@ func TestPull_Graph(t *testing.T) {
 	delete(h.files, weights)
 	h.files["onnx/model.onnx"], h.files["onnx/model.onnx_data"] = "graph", "weights"
 	o := h.options(t)
-	got, err := models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 
 	tiny := onnxtest.Letters(4, 1)
 	tiny.External = "weights.bin"
 	delete(h.files, "onnx/model.onnx_data")
 	h.files["onnx/model.onnx"], h.files["onnx/weights.bin"] = string(tiny.Graph()), string(tiny.Weights())
 	o = h.options(t)
-	got, err = models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 
 	delete(h.files, "onnx/weights.bin")
-	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(),
-		"onnx/model.onnx keeps weights in weights.bin, which the hub does not have") {
-		t.Errorf("got %v", err)
-	}
+	pullFails(t, h.options(t), "onnx/model.onnx keeps weights in weights.bin, which the hub does not have")
 	delete(h.files, "onnx/model.onnx")
 	for config, want := range map[string]string{
 		`{"model_type": "something_new"}`: "the hub has no onnx/model.onnx, and config.json: model_type is 'something_new'",
@@ -512,13 +484,9 @@ func TestPull_ARouterAndItsFolders(t *testing.T) {
 		h.files[name] = "{}"
 	}
 	o := h.options(t)
-	got, err := models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 	delete(h.files, "router_config.json")
-	_, err = models.Pull(t.Context(), h.options(t))
-	if err == nil || !strings.Contains(err.Error(), "router_config.json") {
-		t.Errorf("without what the router does: %v", err)
-	}
+	pullFails(t, h.options(t), "router_config.json")
 }
 
 func TestPull_EndsWithItsContext(t *testing.T) {
@@ -536,8 +504,7 @@ func TestPull_EndsWithItsContext(t *testing.T) {
 	}
 	// The lock is free again, and the rest can be downloaded.
 	h.weights = nil
-	got, err := models.Pull(t.Context(), o)
-	wantPulled(t, h, o, got, err)
+	wantPulled(t, h, o)
 }
 
 func TestCheckSource(t *testing.T) {
@@ -576,7 +543,5 @@ func TestPull_StaysEncrypted(t *testing.T) {
 	o := plain.options(t)
 	o.Hub, o.Retries = secure.URL, 1
 	o.Client = models.NewClient(secure.Client().Transport)
-	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "which is not encrypted") {
-		t.Errorf("got %v", err)
-	}
+	pullFails(t, o, "which is not encrypted")
 }

@@ -95,7 +95,7 @@ func troubleCases() map[string]stateCase {
 		},
 		"and another has its name": {
 			facts{"dropped": true, "replaced_by": "x.docs"},
-			health.Missing, "what is called x.docs",
+			health.Missing, "x.docs is now another table",
 		},
 		"a column is gone": {
 			facts{"status": "misconfigured", "status_detail": "no body"},
@@ -106,7 +106,7 @@ func troubleCases() map[string]stateCase {
 		"no publication":              {ofSlot(health.Unpublished), health.Unpublished, "because"},
 		"another table has its name": {
 			facts{"replaced_by": "public.docs", "table_name": "old"},
-			health.Replaced, "public.old now",
+			health.Replaced, "now called public.old",
 		},
 		"the slot waits, while paused": {
 			facts{"slot_state": "slot_waiting", "slot_reason": "because", "switched_on": false},
@@ -165,7 +165,7 @@ func troubleCases() map[string]stateCase {
 		"configured otherwise, and a row waits": {
 			facts{"otherwise": otherwise, "pending": 1},
 			health.Otherwise,
-			"no table: it works as it is set up (1 row waiting): make one",
+			"no table; the pipeline works as it is set up (1 row waiting): make one",
 		},
 	}
 }
@@ -173,7 +173,7 @@ func troubleCases() map[string]stateCase {
 // workCases are pipelines with work to do.
 func workCases() map[string]stateCase {
 	return map[string]stateCase{
-		"not taken up": {facts{"unrouted": true}, health.Unacknowledged, "not taken up"},
+		"not taken up": {facts{"unrouted": true}, health.Unacknowledged, "not loaded"},
 		"the scan waits": {
 			facts{"scan_phase": "waiting", "blocked_by": "pid 12"},
 			health.ScanWaiting, "pid 12",
@@ -186,17 +186,17 @@ func workCases() map[string]stateCase {
 		"comparing": {scan(facts{"scan_seen": 10}), health.Comparing, "(why), 10 rows done"},
 		"what is left of rows": {
 			scan(facts{"scan_phase": "orphans", "scan_seen": 10}),
-			health.Comparing, "10 rows done, now what is left",
+			health.Comparing, "10 rows done, now the vectors of deleted rows",
 		},
 		"the queue is held": {
 			facts{"aside": 2, "pending": 2, "blocked_by": "pid 9"},
 			health.QueueHeld, "2 of its changes cannot be queued, because of pid 9",
 		},
 		"working":                   {facts{"pending": 1, "running": 1}, health.Working, "2 rows left"},
-		"all are to be tried again": {facts{"retrying": 2}, health.Working, "2 rows wait for another try"},
+		"all are to be tried again": {facts{"retrying": 2}, health.Working, "2 rows wait for a retry"},
 		"dead letters": {
 			facts{"failed": 1, "pipeline": "it's"},
-			health.RowsFailed, `tasks retry 'it'\''s' tries`,
+			health.RowsFailed, `tasks retry 'it'\''s', or`,
 		},
 		"taken out of the queue": {
 			facts{"cancelled": 1, "pipeline": "my docs"},

@@ -41,7 +41,7 @@ func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline
 	}
 	p := &found[0]
 	if p.Beside != 0 {
-		return nil, problem.New(problem.Failed, fmt.Errorf("%q is a generation that does not serve: nobody searches it",
+		return nil, problem.New(problem.Failed, fmt.Errorf("%q is a generation that is not in use: it cannot be searched",
 			p.Name))
 	}
 	if p.Status != pipeline.Active {

@@ -203,7 +203,7 @@ func changeable(live, other *Stored, wanted made) error {
 	}
 	switch {
 	case live.Beside != 0:
-		return fail("it is a generation that does not serve", "name its pipeline")
+		return fail("it is a generation that is not in use", "name its pipeline")
 	case wanted.live:
 		return fail("its vectors are of this model already, and made of this text in this way")
 	case other == nil, wanted.other && !other.Served:
@@ -213,7 +213,7 @@ func changeable(live, other *Stored, wanted made) error {
 			"embedsidecar model rollback "+live.Name+" has them serve again")
 	case other.Served:
 		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", ModelOf(other.Spec)),
-			"take it away first: embedsidecar model drop-old "+live.Name)
+			"drop it first: embedsidecar model drop-old "+live.Name)
 	}
 	return fail(fmt.Sprintf("a change to %s is under way", whatOf(other, live)),
 		"end it first: embedsidecar model switch "+live.Name, "or give it up: embedsidecar model drop-old "+live.Name)

@@ -200,7 +200,7 @@ func (c *checker) checkServer(ctx context.Context) {
 	switch {
 	case s.Superuser:
 		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running does not need that", s.Role),
-			"embedsidecar roles prints a role that has just what running needs")
+			"embedsidecar roles prints roles with only the needed privileges")
 	default:
 		c.add("role", OK, fmt.Sprintf("%q", s.Role))
 	}
@@ -340,7 +340,7 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	if c.copied = c.system.SystemID != "" && s.OtherServer(c.system.SystemID); c.copied {
 		c.add("system id", Wrong, fmt.Sprintf("it is %s, it was %s: the data was restored or copied", c.system.SystemID,
 			s.SystemID),
-			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row")
+			"to use this copy on its own, run embedsidecar init --adopt with its pipelines configured: it creates a new slot and compares every row")
 	}
 	publication := c.o.Publication
 	if s.Recorded { // the slot was set up with this publication, and the stream uses it
@@ -443,14 +443,14 @@ func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 			}
 			var hint []string
 			if i.Large() {
-				status, hint = Warn, append([]string{"when the backfill is done, as the owner of the table (index: hnsw has the sidecar do it):"}, i.SQL...)
+				status, hint = Warn, append([]string{"when the backfill is done, as the owner of the table (with index: hnsw the sidecar builds it):"}, i.SQL...)
 			}
 			c.add(name, status, detail, hint...)
 		case indexes.Building:
 			c.add(name, OK, fmt.Sprintf("%s over %s is being built%s", i.Name, i.Table, i.Progress()))
 		case indexes.Invalid:
 			c.add(name, Warn, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail),
-				append([]string{"as the owner of the table (index: hnsw has the sidecar do it, if the name is the one that it gives):"}, i.SQL...)...)
+				append([]string{"as the owner of the table (with index: hnsw the sidecar does it, if the index has its default name):"}, i.SQL...)...)
 		case indexes.Other:
 			c.add(name, OK, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail))
 		}
@@ -503,9 +503,9 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 	}
 	t := c.tables[key]
 	if p.InSource() {
-		c.add(name, Warn, "vectors are written into rows of the source table: REPEATABLE READ and SERIALIZABLE writers, and optimistic locking by xmin, can meet a conflict with a write-back; "+
-			"while it holds rows, at most 64 at a time, FOR UPDATE NOWAIT of one of them fails and SKIP LOCKED leaves it out",
-			"writers in READ COMMITTED wait at most one short write-back; an embedding table (into: {table: ...}) never touches the row")
+		c.add(name, Warn, "a write-back updates rows of the source table: REPEATABLE READ and SERIALIZABLE writers, and optimistic locking by xmin, can conflict with it; "+
+			"while it holds rows (at most 64), FOR UPDATE NOWAIT on one of them fails and SKIP LOCKED skips it",
+			"writers in READ COMMITTED wait for at most one short write-back; an embedding table (into: {table: ...}) never touches the row")
 		if len(t.Triggers) > 0 {
 			c.add(name, Warn, "these triggers fire on a write-back: "+strings.Join(t.Triggers, ", "),
 				"limit them to columns (UPDATE OF ...), or use an embedding table")
@@ -537,9 +537,9 @@ func (c *checker) checkTexts(ctx context.Context, name string, p *pipeline.Pipel
 	case err != nil:
 		c.failed(name, err)
 	case len(found) > 0:
-		c.add(name, Warn, "these can read the texts of chunks of all rows, although policies or grants hide rows of the source from "+
+		c.add(name, Warn, "these roles can read the texts of chunks of all rows, although policies or grants hide rows of the source from "+
 			"them: "+strings.Join(found, ", "),
-			"give "+p.Into()+" policies of its own, take SELECT on it from them, or store no texts (chunking: {store_text: false})")
+			"give "+p.Into()+" policies of its own, revoke SELECT on it from them, or store no texts (chunking: {store_text: false})")
 	}
 }
 

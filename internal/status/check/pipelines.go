@@ -132,14 +132,14 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	case stored.Status != pipeline.Active, stored.OID != p.OID:
 		if !told {
 			c.add(name, Wrong, cmp.Or(stored.Detail, fmt.Sprintf(
-				"its table is called %s now, and %s is another one, whose rows get no vectors", stored.Source(), p.Source())))
+				"its table is now called %s, and %s is now another table, whose rows get no vectors", stored.Source(), p.Source())))
 		}
 	case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
 		c.add(name, Wrong, "its vectors were made by another model than the configured one",
 			"embedsidecar init says what can be done")
 	case t.Differs.Was != "" && !t.Kept:
-		c.add(name, Warn, "it is configured otherwise than it is set up: "+t.Differs.Was,
-			"run embedsidecar init, or the next run: it takes over what is configured here")
+		c.add(name, Warn, "its configuration differs from its set-up: "+t.Differs.Was,
+			"embedsidecar init, or the next run, applies this configuration")
 	case !told:
 		c.add(name, OK, c.describe(&p))
 	}
@@ -181,7 +181,7 @@ func (c *checker) take(ctx context.Context, configured pipeline.Spec) (t resolve
 	}
 	for i, w := range t.Warnings {
 		if t.Change != nil && i == len(t.Warnings)-1 {
-			c.add(name, Warn, w, "embedsidecar apply, or the next run, makes its next generation")
+			c.add(name, Warn, w, "embedsidecar apply, or the next run, creates its next generation")
 			continue
 		}
 		c.add(name, Warn, w)
@@ -218,9 +218,9 @@ func (c *checker) toSetUp(p *pipeline.Pipeline, t *resolve.Taken) string {
 		return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again",
 			other.Name)
 	case t.Renamed && fingerprint == other.Fingerprint:
-		return fmt.Sprintf("its destination is that of pipeline %q: if this is its new name, embedsidecar init gives it that, and takes over what else was changed; otherwise name another destination", other.Name)
+		return fmt.Sprintf("pipeline %q writes to its destination: if this is its new name, embedsidecar init applies the name and the other changes; otherwise name another destination", other.Name)
 	default:
-		return fmt.Sprintf("its destination is that of pipeline %q, which is another: name another destination", other.Name)
+		return fmt.Sprintf("another pipeline, %q, writes to its destination: name another destination", other.Name)
 	}
 }
 

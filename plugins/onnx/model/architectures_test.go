@@ -12,7 +12,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
-	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 	"github.com/embedsidecar/embedsidecar/tools"
 )
 
@@ -52,18 +51,10 @@ func TestOpen_Architectures(t *testing.T) {
 			}
 			check := func(precision string, threads int, least float64) {
 				t.Helper()
-				m, err := model.Open(t.Context(), model.Options{
-					Folder: folder, Library: onnxtest.Library(t), Threads: threads,
-					Precision: precision,
-				})
+				m, err := openWith(t, model.Options{Folder: folder, Threads: threads, Precision: precision})
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer func() {
-					if err := m.Close(); err != nil {
-						t.Error(err)
-					}
-				}()
 				if about := m.Describe(); about.Precision != precision || about.Name != name {
 					t.Errorf("described as %+v", about)
 				}
@@ -131,17 +122,11 @@ func TestImport_PadsInt8(t *testing.T) {
 		texts := []string{"a", "hello world", "the quick brown fox jumps over the lazy dog", strings.Repeat("zz ", 30)}
 		var vectors [2][]embed.Result
 		for i, precision := range []string{"fp32", "int8"} {
-			m, err := model.Open(t.Context(), model.Options{
-				Folder: done.Path, Library: onnxtest.Library(t), Threads: 2,
-				Precision: precision,
-			})
+			m, err := openWith(t, model.Options{Folder: done.Path, Threads: 2, Precision: precision})
 			if err != nil {
 				t.Fatal(err)
 			}
 			vectors[i] = mustEmbed(t, m, texts...)
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
 		}
 		for i := range texts {
 			if c := embed.Cosine(vectors[0][i].Vector, vectors[1][i].Vector); c < 0.98 {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
 )
@@ -50,18 +51,13 @@ func readDense(f *folder.Folder, in string) (*dense, error) {
 		return nil, fmt.Errorf("%w; a layer whose weights are in pytorch_model.bin is not read: that file can run code", err)
 	}
 	tensors, err := safetensors.Read(bytes.NewReader(data), int64(len(data)), "linear.weight", "linear.bias")
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.file, err)
+	if err == nil {
+		d.weight, err = tensorIn(tensors, "linear.weight", d.out, d.in)
 	}
-	if d.weight, err = tensorIn(tensors, "linear.weight", d.out, d.in); err != nil {
-		return nil, fmt.Errorf("%s: %w", d.file, err)
+	if err == nil && (config.Bias == nil || *config.Bias) {
+		d.bias, err = tensorIn(tensors, "linear.bias", d.out)
 	}
-	if config.Bias == nil || *config.Bias {
-		if d.bias, err = tensorIn(tensors, "linear.bias", d.out); err != nil {
-			return nil, fmt.Errorf("%s: %w", d.file, err)
-		}
-	}
-	return d, nil
+	return d, wrap.Errorf(err, "%s", d.file)
 }
 
 // tensorIn returns the numbers of a tensor, which must have the given shape.

@@ -42,14 +42,8 @@ func TestOpen_VerifiesEveryFile(t *testing.T) {
 
 func TestOpen_VerifiesListedFilesItDoesNotUse(t *testing.T) {
 	folder := writeFolder(t, map[string]string{"README.md": "one"})
-	for name, content := range tiny.Files() {
-		path := filepath.Join(folder, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content),
-			0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	files := tiny.Files()
+	onnxtest.WriteFiles(t, folder, files)
 	files["README.md"] = "two"
 	onnxtest.WriteSums(t, folder, files)
 	_, err := openFolder(t, folder)
@@ -124,13 +118,7 @@ func TestOpen_WeightsThatArePinned(t *testing.T) {
 	folder := writeFolder(t, tiny.Files())
 	sum := fmt.Sprintf("%X", sha256.Sum256([]byte(tiny.Files()["model.onnx"])))
 	for pin, want := range map[string]string{sum: "", strings.Repeat("0", 64): "is to have 000"} {
-		m, err := model.Open(t.Context(), model.Options{
-			Folder: folder, Weights: pin, Library: onnxtest.Library(t),
-			Threads: 1,
-		})
-		if err == nil {
-			err = m.Close()
-		}
+		_, err := openWith(t, model.Options{Folder: folder, Weights: pin})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("pinned as %s: %v, want %q", pin, err, want)
 		}

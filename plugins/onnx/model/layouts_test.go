@@ -37,18 +37,9 @@ func openLayout(t *testing.T, l *onnxtest.Layout, folder string, stated models.S
 	if err != nil {
 		return nil, err
 	}
-	m, err := model.Open(t.Context(), model.Options{
-		Folder: done.Path, Library: onnxtest.Library(t), Threads: 1,
-		Settings: model.Settings{Dims: l.State.Dims, LayerNorm: l.State.LayerNorm},
+	return openWith(t, model.Options{
+		Folder: done.Path, Settings: model.Settings{Dims: l.State.Dims, LayerNorm: l.State.LayerNorm},
 	})
-	if err == nil {
-		t.Cleanup(func() {
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	return m, err
 }
 
 // Each layout gives the same vectors as numpy, or is refused with an error that says what to do.

@@ -139,15 +139,10 @@ func TestEmbed_VectorDoesNotDependOnTheBatch(t *testing.T) {
 func TestEmbed_SeveralLanes(t *testing.T) {
 	texts := textsOf(reference(t))
 	want := mustEmbed(t, open(t), texts...)
-	m, err := model.Open(t.Context(), model.Options{Folder: onnxtest.Model(t), Library: onnxtest.Library(t), Threads: 8})
+	m, err := openWith(t, model.Options{Folder: onnxtest.Model(t), Threads: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
 	for i, got := range mustEmbed(t, m, texts...) {
 		if distance(got.Vector, want[i].Vector) > near {
 			t.Errorf("text %d: off by %g with 8 threads", i, distance(got.Vector, want[i].Vector))
@@ -169,7 +164,7 @@ func TestOpen_ModelThatTakesMuchMemoryIsHeldOnce(t *testing.T) {
 		files["model.onnx"] = tinyWith(weightsIn("weights"))
 		folder := writeFolder(t, files)
 		addWeights(t, folder, c.bytes)
-		m, err := model.Open(t.Context(), model.Options{Folder: folder, Library: onnxtest.Library(t), Threads: 3})
+		m, err := openWith(t, model.Options{Folder: folder, Threads: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,9 +177,6 @@ func TestOpen_ModelThatTakesMuchMemoryIsHeldOnce(t *testing.T) {
 				t.Errorf("%d bytes of weights, %d tokens, text %d: %v among others, %v alone", c.bytes, c.tokens, i, result.Vector,
 					alone.Vector)
 			}
-		}
-		if err := m.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -1,72 +1,50 @@
 package model_test
 
 import (
-	"maps"
 	"strings"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
-	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
-// tryTiny opens the tiny model with changed files and a user's options.
-func tryTiny(t testing.TB, options model.Options, changes map[string]string) (*model.Model, error) {
-	t.Helper()
-	files := tiny.Files()
-	maps.Copy(files, changes)
-	options.Folder, options.Library, options.Threads = writeFolder(t, files), onnxtest.Library(t), 1
-	m, err := model.Open(t.Context(), options)
-	if err == nil {
-		t.Cleanup(func() {
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	return m, err
-}
+type files = map[string]string
 
-// overrides are user settings or files, with a text and its vector. The tokens of "a" are [CLS] a [SEP] = {1,1,0}
-// {4,0,0} {0,1,1}.
+// The tokens of "a" are [CLS] a [SEP] = {1,1,0} {4,0,0} {0,1,1}.
+var meanOfA, meanOfQueryA, firstOfA, lastOfA = []float32{5. / 3, 2. / 3, 1. / 3}, []float32{5. / 4, 2. / 4, 13. / 4},
+	[]float32{1, 1, 0}, []float32{0, 1, 1}
+
+// overrides are user settings or files, with a text and its vector.
 var overrides = []struct {
 	name     string
 	settings model.Settings
-	changes  map[string]string
+	changes  files
 	kind     embed.Kind
 	text     string
 	want     []float32
 }{
-	{"last token", model.Settings{Pooling: "last"}, nil, embed.Document, "a", []float32{0, 1, 1}},
+	{"last token", model.Settings{Pooling: "last"}, nil, embed.Document, "a", lastOfA},
 	{
 		"last token, said by the folder",
 		model.Settings{},
-		map[string]string{"1_Pooling/config.json": `{"pooling_mode_lasttoken": true}`},
-		embed.Document, "a",
-		[]float32{0, 1, 1},
+		files{"1_Pooling/config.json": `{"pooling_mode_lasttoken": true}`},
+		embed.Document, "a", lastOfA,
 	},
 	{
 		"a name for the way",
 		model.Settings{},
-		map[string]string{"1_Pooling/config.json": `{"pooling_mode": "cls"}`},
+		files{"1_Pooling/config.json": `{"pooling_mode": "cls"}`},
 		embed.Document, "a",
-		[]float32{1, 1, 0},
+		firstOfA,
 	},
 	{
 		"a list of one name",
 		model.Settings{},
-		map[string]string{"1_Pooling/config.json": `{"pooling_mode": ["lasttoken"]}`},
-		embed.Document, "a",
-		[]float32{0, 1, 1},
+		files{"1_Pooling/config.json": `{"pooling_mode": ["lasttoken"]}`},
+		embed.Document, "a", lastOfA,
 	},
-	{"first token", model.Settings{Pooling: "cls"}, nil, embed.Document, "a", []float32{1, 1, 0}},
-	{
-		"mean",
-		model.Settings{Pooling: "mean"},
-		map[string]string{"1_Pooling/config.json": clsPooling},
-		embed.Document, "a",
-		[]float32{5. / 3, 2. / 3, 1. / 3},
-	},
+	{"first token", model.Settings{Pooling: "cls"}, nil, embed.Document, "a", firstOfA},
+	{"mean", model.Settings{Pooling: "mean"}, files{"1_Pooling/config.json": clsPooling}, embed.Document, "a", meanOfA},
 	{
 		"length 1",
 		model.Settings{Pooling: "cls", Normalize: new(true)},
@@ -76,54 +54,33 @@ var overrides = []struct {
 	{
 		"length as it is",
 		model.Settings{Pooling: "cls", Normalize: new(false)},
-		map[string]string{"modules.json": normalized},
-		embed.Document, "a",
-		[]float32{1, 1, 0},
+		files{"modules.json": normalized},
+		embed.Document, "a", firstOfA,
 	},
-	{"fewer dims", model.Settings{Dims: 2}, nil, embed.Document, "a", []float32{5. / 3, 2. / 3}},
+	{"fewer dims", model.Settings{Dims: 2}, nil, embed.Document, "a", meanOfA[:2]},
 	{
 		"fewer dims of length 1",
 		model.Settings{Pooling: "last", Normalize: new(true), Dims: 2},
 		nil, embed.Document, "a",
 		[]float32{0, 1},
 	},
-	{
-		"query prefix",
-		model.Settings{QueryPrefix: new("query ")},
-		nil, embed.Query, "a",
-		[]float32{5. / 4, 2. / 4, 13. / 4},
-	},
-	{
-		"query prefix, document",
-		model.Settings{QueryPrefix: new("query ")},
-		nil, embed.Document, "a",
-		[]float32{5. / 3, 2. / 3, 1. / 3},
-	},
+	{"query prefix", model.Settings{QueryPrefix: new("query ")}, nil, embed.Query, "a", meanOfQueryA},
+	{"query prefix, document", model.Settings{QueryPrefix: new("query ")}, nil, embed.Document, "a", meanOfA},
 	{
 		"no document prefix",
 		model.Settings{DocumentPrefix: new("")},
-		map[string]string{"config_sentence_transformers.json": prompts},
-		embed.Document, "a",
-		[]float32{5. / 3, 2. / 3, 1. / 3},
+		files{"config_sentence_transformers.json": prompts},
+		embed.Document, "a", meanOfA,
 	},
+	{"the end is cut off", model.Settings{MaxTokens: 3}, nil, embed.Document, "a b b b", meanOfA},
 	{
-		"the end is cut off",
-		model.Settings{MaxTokens: 3},
-		nil, embed.Document, "a b b b",
-		[]float32{5. / 3, 2. / 3, 1. / 3},
-	},
-	{
-		"the beginning is cut off",
-		model.Settings{MaxTokens: 3, Truncate: "left"},
-		nil, embed.Document, "b b b a",
-		[]float32{5. / 3, 2. / 3, 1. / 3},
+		"the beginning is cut off", model.Settings{MaxTokens: 3, Truncate: "left"}, nil, embed.Document, "b b b a", meanOfA,
 	},
 	{
 		"the same, said by the folder",
 		model.Settings{MaxTokens: 3},
-		map[string]string{"tokenizer_config.json": `{"truncation_side": "left"}`},
-		embed.Document, "b b b a",
-		[]float32{5. / 3, 2. / 3, 1. / 3},
+		files{"tokenizer_config.json": `{"truncation_side": "left"}`},
+		embed.Document, "b b b a", meanOfA,
 	},
 }
 
@@ -210,12 +167,11 @@ func TestOpen_PositionsOfRoBERTa(t *testing.T) {
 
 // A user's settings are part of the fingerprint.
 func TestOpen_FingerprintOfOverrides(t *testing.T) {
-	yes, prefix, none := true, "query ", ""
 	seen := map[string]string{mustOpenTiny(t, nil).Describe().Fingerprint: "nothing"}
 	for name, settings := range map[string]model.Settings{
-		"pooling": {Pooling: "last"}, "normalize": {Normalize: &yes}, "max tokens": {MaxTokens: 5},
-		"side": {Truncate: "left"},
-		"dims": {Dims: 2}, "document prefix": {DocumentPrefix: &prefix}, "query prefix": {QueryPrefix: &prefix},
+		"pooling": {Pooling: "last"}, "normalize": {Normalize: new(true)}, "max tokens": {MaxTokens: 5},
+		"side": {Truncate: "left"}, "dims": {Dims: 2},
+		"document prefix": {DocumentPrefix: new("query ")}, "query prefix": {QueryPrefix: new("query ")},
 	} {
 		m, err := tryTiny(t, model.Options{Settings: settings}, nil)
 		if err != nil {
@@ -226,9 +182,9 @@ func TestOpen_FingerprintOfOverrides(t *testing.T) {
 		}
 		seen[m.Describe().Fingerprint] = name
 	}
-	no := false
 	same, err := tryTiny(t, model.Options{Precision: "fp32", Provider: "cpu", Settings: model.Settings{
-		Pooling: "mean", Normalize: &no, MaxTokens: 16, Truncate: "right", Dims: 3, DocumentPrefix: &none, QueryPrefix: &none,
+		Pooling: "mean", Normalize: new(false), MaxTokens: 16, Truncate: "right", Dims: 3,
+		DocumentPrefix: new(""), QueryPrefix: new(""),
 	}}, nil)
 	if err != nil || seen[same.Describe().Fingerprint] != "nothing" {
 		t.Errorf("settings that say what the folder says change the fingerprint (%v)", err)

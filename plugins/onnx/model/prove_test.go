@@ -36,15 +36,7 @@ func TestOpen_RefusesAFaultyNetwork(t *testing.T) {
 	}{
 		"right": {0, false}, "wrong from 32 rows on": {32, true}, "wrong from 60 rows on": {60, true},
 	} {
-		m, err := model.Open(t.Context(), model.Options{
-			Folder: short(t, 24, c.wrongFrom), Library: onnxtest.Library(t),
-			Threads: 2, Precision: "int8",
-		})
-		if err == nil {
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
-		}
+		_, err := openWith(t, model.Options{Folder: short(t, 24, c.wrongFrom), Threads: 2, Precision: "int8"})
 		var wrong *model.WrongError
 		if errors.As(err, &wrong) != c.refused || !c.refused && err != nil {
 			t.Errorf("%s: got %v", name, err)

@@ -15,17 +15,7 @@ func openPairs(t *testing.T, m onnxtest.Pairs, change func(files map[string]stri
 	if change != nil {
 		change(files)
 	}
-	opened, err := model.Open(t.Context(), model.Options{
-		Folder: writeFolder(t, files), Library: onnxtest.Library(t), Threads: 2,
-	})
-	if err == nil {
-		t.Cleanup(func() {
-			if err := opened.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	return opened, err
+	return openWith(t, model.Options{Folder: writeFolder(t, files), Threads: 2})
 }
 
 // answers are texts of all lengths; some are cut.

@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// openWith returns what Open says to a library.
-func openWith(t *testing.T, library string) string {
+// openInProcess returns what Open says to a library, in a process of its own.
+func openInProcess(t *testing.T, library string) string {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -56,7 +56,7 @@ func openWith(t *testing.T, library string) string {
 }
 
 func TestOpen_Library(t *testing.T) {
-	if got := openWith(t, onnxtest.Library(t)); got != "<nil>" {
+	if got := openInProcess(t, onnxtest.Library(t)); got != "<nil>" {
 		t.Errorf("the right library: %s", got)
 	}
 	text := filepath.Join(t.TempDir(), "libonnxruntime.so")
@@ -79,7 +79,7 @@ func TestOpen_Library(t *testing.T) {
 			static struct { const void *(*api)(unsigned); const char *(*version)(void); } base = {api, version};
 			const void *OrtGetApiBase(void) { return &base; }`): "it is version 1.21.1, 1.24 or newer is needed",
 	} {
-		if got := openWith(t, library); !strings.Contains(got, want) {
+		if got := openInProcess(t, library); !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -109,14 +109,8 @@ func TestOpen_OneLibraryInAProcess(t *testing.T) {
 func TestFindLibrary(t *testing.T) {
 	root := t.TempDir()
 	touch := func(name string) string {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+		onnxtest.WriteFiles(t, root, map[string]string{name: ""})
+		return filepath.Join(root, name)
 	}
 	program := filepath.Join(root, "a/bin/plugins/embedsidecar-onnx")
 	find := func(given string) string {

@@ -19,52 +19,41 @@ func (s *settings) said() []embed.Setting {
 		{Name: settingNormalize, Value: strconv.FormatBool(s.normalize), Source: s.from[settingNormalize]},
 		{Name: settingMaxTokens, Value: strconv.Itoa(s.maxTokens), Source: s.from[settingMaxTokens]},
 	}
+	add := func(name, value, source string) {
+		list = append(list, embed.Setting{Name: name, Value: value, Source: source})
+	}
 	for _, kind := range []embed.Kind{embed.Document, embed.Query} {
-		list = append(list, embed.Setting{
-			Name: prefixSettings[kind], Value: s.prefixes[kind], Source: s.from[prefixSettings[kind]],
-		})
+		add(prefixSettings[kind], s.prefixes[kind], s.from[prefixSettings[kind]])
 	}
 	for _, d := range s.dense {
 		activation := "identity"
 		if d.tanh {
 			activation = "tanh"
 		}
-		list = append(list, embed.Setting{
-			Name: "dense", Value: fmt.Sprintf("%d to %d, %s", d.in, d.out, activation), Source: d.file,
-		})
+		add("dense", fmt.Sprintf("%d to %d, %s", d.in, d.out, activation), d.file)
 	}
 	if s.layerNorm != nil {
-		list = append(list, embed.Setting{
-			Name: settingLayerNorm, Value: strconv.FormatBool(*s.layerNorm), Source: s.from[settingLayerNorm],
-		})
+		add(settingLayerNorm, strconv.FormatBool(*s.layerNorm), s.from[settingLayerNorm])
 	}
 	if s.tasked {
-		list = append(list, embed.Setting{
-			Name: taskInput, Value: fmt.Sprintf("%d for documents, %d for queries", s.tasks[embed.Document], s.tasks[embed.Query]),
-			Source: "config.json, lora_adaptations",
-		})
+		add(taskInput, fmt.Sprintf("%d for documents, %d for queries", s.tasks[embed.Document], s.tasks[embed.Query]),
+			"config.json, lora_adaptations")
 	}
 	if s.weights != nil {
-		list = append(list, embed.Setting{
-			Name: "queries", Value: "a weight for each token, without the network", Source: s.weightsFile,
-		})
+		add("queries", "a weight for each token, without the network", s.weightsFile)
 	}
 	list = s.saidOfMemory(list)
 	for i := range list {
 		list[i].Source = cmp.Or(list[i].Source, "not stated by any file")
 	}
 	if len(s.unused) > 0 && s.from[prefixSettings[embed.Query]] == "" {
-		list = append(list, embed.Setting{
-			Name: "prompts", Value: strings.Join(s.unused, ", "),
-			Source: "config_sentence_transformers.json: none of them is used; query_prefix and document_prefix set one",
-		})
+		add("prompts", strings.Join(s.unused, ", "),
+			"config_sentence_transformers.json: none of them is used; query_prefix and document_prefix set one")
 	}
 	adds := s.from[settingPooling] == "" || s.from[prefixSettings[embed.Query]] == "" && strings.Contains(s.card, "_prefix")
 	if s.card != "" && adds {
-		list = append(list, embed.Setting{
-			Name: "card", Value: s.card, Source: "the model's card; no file states it, and it is not used: models import takes it as " +
-				flagsOf(s.card, s.from[settingPooling] == ""),
-		})
+		add("card", s.card, "the model's card; no file states it, and it is not used: models import takes it as "+
+			flagsOf(s.card, s.from[settingPooling] == ""))
 	}
 	return list
 }

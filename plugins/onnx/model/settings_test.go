@@ -53,15 +53,10 @@ func TestOpen_FollowsTheSettings(t *testing.T) {
 		}
 	})
 	t.Run("a bare encoder as the user states", func(t *testing.T) {
-		files := tiny.Files()
-		delete(files, "modules.json")
-		m, err := model.Open(t.Context(), model.Options{
-			Folder: writeFolder(t, files), Library: onnxtest.Library(t), Settings: model.Settings{Pooling: "mean"},
-		})
+		m, err := tryTiny(t, model.Options{Settings: model.Settings{Pooling: "mean"}}, map[string]string{"modules.json": ""})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = m.Close() }()
 		wantVector(t, m, embed.Document, "a", 5./3, 2./3, 1./3)
 	})
 	t.Run("first token", func(t *testing.T) {

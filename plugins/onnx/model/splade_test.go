@@ -148,27 +148,11 @@ func TestSplade_FollowsTheSettings(t *testing.T) {
 	t.Run("by the user", func(t *testing.T) {
 		files := sparseFiles()
 		files["modules.json"], files["1_SpladePooling/config.json"] = "", ""
-		all := tiny.Files()
-		for name, content := range files {
-			if all[name] = content; content == "" {
-				delete(all, name)
-			}
-		}
-		on := true
-		m, err := model.Open(t.Context(), model.Options{
-			Folder: writeFolder(t, all), Library: onnxtest.Library(t), Threads: 2, Settings: model.Settings{
-				Pooling: "splade",
-				Dims:    1, Normalize: &on,
-			},
-		})
+		settings := model.Settings{Pooling: "splade", Dims: 1, Normalize: new(true)}
+		m, err := tryTiny(t, model.Options{Threads: 2, Settings: settings}, files)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
-		})
 		wantVector(t, m, embed.Document, "a b", 5, 1)
 	})
 	for _, test := range []struct{ file, content, want string }{

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"testing"
@@ -37,9 +38,11 @@ func writeFolder(t testing.TB, files map[string]string) string {
 	return folder
 }
 
-func openFolder(t testing.TB, folder string) (*model.Model, error) {
+// openWith opens a model, on one thread if the options name no number, and closes it with the test.
+func openWith(t testing.TB, options model.Options) (*model.Model, error) {
 	t.Helper()
-	m, err := model.Open(t.Context(), model.Options{Folder: folder, Library: onnxtest.Library(t), Threads: 1})
+	options.Library, options.Threads = onnxtest.Library(t), cmp.Or(options.Threads, 1)
+	m, err := model.Open(t.Context(), options)
 	if err == nil {
 		t.Cleanup(func() {
 			if err := m.Close(); err != nil {
@@ -50,8 +53,13 @@ func openFolder(t testing.TB, folder string) (*model.Model, error) {
 	return m, err
 }
 
-// openTiny opens the tiny model with some of its files changed; "" removes one.
-func openTiny(t testing.TB, changes map[string]string) (*model.Model, error) {
+func openFolder(t testing.TB, folder string) (*model.Model, error) {
+	t.Helper()
+	return openWith(t, model.Options{Folder: folder})
+}
+
+// tryTiny opens the tiny model with a user's options and some of its files changed; "" removes one.
+func tryTiny(t testing.TB, options model.Options, changes map[string]string) (*model.Model, error) {
 	t.Helper()
 	files := tiny.Files()
 	for name, content := range changes {
@@ -60,7 +68,13 @@ func openTiny(t testing.TB, changes map[string]string) (*model.Model, error) {
 			delete(files, name)
 		}
 	}
-	return openFolder(t, writeFolder(t, files))
+	options.Folder = writeFolder(t, files)
+	return openWith(t, options)
+}
+
+func openTiny(t testing.TB, changes map[string]string) (*model.Model, error) {
+	t.Helper()
+	return tryTiny(t, model.Options{}, changes)
 }
 
 // mustLink makes a link, and fails where the file system has none.

@@ -17,14 +17,26 @@ enum { GET_PROVIDERS = 125, RELEASE_PROVIDERS = 126 };
 typedef void *(*get_providers_function)(char ***names, int *count);
 typedef void *(*release_providers_function)(char **names, int count);
 
+// base loads a library and returns the start of its interface, or NULL and the problem. The library stays loaded.
+static const api_base *base(const char *path, const char **problem) {
+	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	if (library == NULL) {
+		*problem = dlerror();
+		return NULL;
+	}
+	const api_base *(*get_base)(void) = (const api_base *(*)(void))dlsym(library, "OrtGetApiBase");
+	if (get_base == NULL) {
+		*problem = "it has no OrtGetApiBase";
+		return NULL;
+	}
+	return get_base();
+}
+
 // functions returns the interface of a version of a loaded library, or NULL.
 static void *const *functions(const char *path, uint32_t version) {
-	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-	if (library == NULL) return NULL;
-	const api_base *(*get_base)(void) = (const api_base *(*)(void))dlsym(library, "OrtGetApiBase");
-	void *const *api = get_base == NULL ? NULL : get_base()->get_api(version);
-	dlclose(library); // the library stays loaded
-	return api;
+	const char *problem;
+	const api_base *found = base(path, &problem);
+	return found == NULL ? NULL : found->get_api(version);
 }
 
 // library_providers returns the names of a loaded library's execution providers, or NULL.
@@ -40,19 +52,10 @@ static void release_providers(const char *path, uint32_t version, char **names, 
 	if (api != NULL) ((release_providers_function)api[RELEASE_PROVIDERS])(names, count);
 }
 
-// library_version returns the version of the library, or NULL and the problem. The library stays loaded.
+// library_version returns the version of the library, or NULL and the problem.
 static const char *library_version(const char *path, const char **problem) {
-	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-	if (library == NULL) {
-		*problem = dlerror();
-		return NULL;
-	}
-	const api_base *(*get_base)(void) = (const api_base *(*)(void))dlsym(library, "OrtGetApiBase");
-	if (get_base == NULL) {
-		*problem = "it has no OrtGetApiBase";
-		return NULL;
-	}
-	return get_base()->get_version();
+	const api_base *found = base(path, problem);
+	return found == NULL ? NULL : found->get_version();
 }
 */
 import "C"

@@ -1,10 +1,8 @@
 package onnxtest
 
 import (
-	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -47,16 +45,8 @@ type Layout struct {
 // ReadLayouts reads the layouts from the folder testdata of package model.
 func ReadLayouts(t testing.TB, testdata string) (all Layouts) {
 	t.Helper()
-	file, err := os.Open(filepath.Join(testdata, "layouts", "layouts.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = file.Close() }()
-	unzipped, err := gzip.NewReader(file)
-	if err == nil {
-		err = json.NewDecoder(unzipped).Decode(&all)
-	}
-	if err != nil {
+	content := Unzipped(t, filepath.Join(testdata, "layouts", "layouts.json.gz"))
+	if err := json.Unmarshal([]byte(content), &all); err != nil {
 		t.Fatal(err)
 	}
 	for i := range all.Cases {
@@ -68,26 +58,22 @@ func ReadLayouts(t testing.TB, testdata string) (all Layouts) {
 // Write writes the published files into a folder.
 func (l *Layout) Write(t testing.TB, into string) {
 	t.Helper()
-	files := map[string][]byte{}
-	for name, content := range l.Files {
-		files[name] = []byte(content)
-	}
-	var err error
+	WriteFiles(t, into, l.Files)
+	binary := map[string]string{}
 	for name, content := range l.Binary {
-		if files[name], err = base64.StdEncoding.DecodeString(content); err != nil {
+		data, err := base64.StdEncoding.DecodeString(content)
+		if err != nil {
 			t.Fatal(err)
 		}
+		binary[name] = string(data)
 	}
 	if l.Weights != "" {
 		const name = "model.safetensors"
-		if files[name], err = os.ReadFile(filepath.Join(l.testdata, "architectures", l.Weights, name)); err != nil {
+		data, err := os.ReadFile(filepath.Join(l.testdata, "architectures", l.Weights, name))
+		if err != nil {
 			t.Fatal(err)
 		}
+		binary[name] = string(data)
 	}
-	for name, data := range files {
-		path := filepath.Join(into, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	WriteFiles(t, into, binary)
 }

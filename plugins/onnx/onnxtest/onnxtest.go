@@ -4,7 +4,10 @@ package onnxtest
 
 import (
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -92,6 +95,30 @@ func Unzipped(t testing.TB, path string) string {
 		t.Fatalf("read %s: %v", path, err)
 	}
 	return string(content)
+}
+
+// SameTokens compares the tokens of 4,000 texts, mostly hostile, with those of the reference library: sums is a gzipped
+// file with their number and the hash of their ids. It runs in a package beside wordpiece.
+func SameTokens(t *testing.T, sums string, tokens func(text string) []int32) {
+	t.Helper()
+	texts := Lines[struct{ Text string }](t, "../wordpiece/testdata/tokens.jsonl.gz")
+	want := strings.Fields(Unzipped(t, sums))
+	if len(want) != 2*len(texts) {
+		t.Fatalf("%d sums of %d texts", len(want)/2, len(texts))
+	}
+	wrong := 0
+	for i, text := range texts {
+		ids := tokens(text.Text)
+		sum := sha256.Sum256([]byte(strings.Trim(fmt.Sprint(ids), "[]")))
+		if fmt.Sprint(len(ids)) != want[2*i] || hex.EncodeToString(sum[:8]) != want[2*i+1] {
+			if wrong++; wrong <= 3 {
+				t.Errorf("text %d: %.200q: got %d ids %v, the reference has %s others", i, text.Text, len(ids), ids, want[2*i])
+			}
+		}
+	}
+	if wrong > 0 {
+		t.Errorf("%d of %d texts got other tokens", wrong, len(texts))
+	}
 }
 
 // Lines reads a gzipped file of JSON objects, one a line.

@@ -1,9 +1,11 @@
 package onnxtest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -107,18 +109,21 @@ func (m Tiny) Mean(ids []int32) []float32 {
 	return mean
 }
 
-// WriteFolder writes files and SHA256SUMS into a folder, which it makes.
-func WriteFolder(t testing.TB, folder string, files map[string]string) {
+// WriteFiles writes files into a folder, which it makes.
+func WriteFiles(t testing.TB, folder string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
 		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// WriteFolder writes files and SHA256SUMS into a folder, which it makes.
+func WriteFolder(t testing.TB, folder string, files map[string]string) {
+	t.Helper()
+	WriteFiles(t, folder, files)
 	WriteSums(t, folder, files)
 }
 
@@ -136,20 +141,11 @@ func WriteSums(t testing.TB, folder string, files map[string]string) {
 
 // Graph is its ONNX file: last_hidden_state = Gather(table, input_ids).
 func (m Tiny) Graph() []byte {
-	input, output := "input_ids", "last_hidden_state"
+	input, output := cmp.Or(m.Input, "input_ids"), cmp.Or(m.Output, "last_hidden_state")
 	if m.Pooled {
-		output = "sentence_embedding"
+		output = cmp.Or(m.Output, "sentence_embedding")
 	}
-	if m.Input != "" {
-		input = m.Input
-	}
-	if m.Output != "" {
-		output = m.Output
-	}
-	element, texts, tokens := 1, dim("batch"), dim("seq")
-	if m.Type != 0 {
-		element = m.Type
-	}
+	element, texts, tokens := cmp.Or(m.Type, 1), dim("batch"), dim("seq")
 	if m.Texts != 0 {
 		texts = message(1, number(1, m.Texts))
 	}
@@ -246,10 +242,7 @@ func (m Tiny) layer(input, output string, dims int) []byte {
 	for i := range wrong {
 		wrong[i] = float32(i%3) * 100
 	}
-	from := m.WrongFrom
-	if from == 0 {
-		from = math.MaxInt32
-	}
+	from := cmp.Or(m.WrongFrom, math.MaxInt32)
 	limit := binary.LittleEndian.AppendUint64(nil, uint64(from-1))
 	return join(append(parts, floats("wrong", wrong, dims),
 		message(5, number(2, 7), text(8, "limit"), text(9, string(limit))),

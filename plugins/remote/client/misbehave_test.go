@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,15 +18,25 @@ import (
 
 type handler = func(http.ResponseWriter, *http.Request)
 
-// during answers the calls first to last with another handler.
-func during(first, last int, h handler) func(http.ResponseWriter, *http.Request, *remotetest.Call) bool {
+// when answers the calls of which is returns true with another handler.
+func when(is func(c *remotetest.Call) bool, h handler) func(http.ResponseWriter, *http.Request, *remotetest.Call) bool {
 	return func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
-		if c.N < first || c.N > last {
+		if !is(c) {
 			return false
 		}
 		h(w, r)
 		return true
 	}
+}
+
+// during answers the calls first to last with another handler.
+func during(first, last int, h handler) func(http.ResponseWriter, *http.Request, *remotetest.Call) bool {
+	return when(func(c *remotetest.Call) bool { return c.N >= first && c.N <= last }, h)
+}
+
+// refusing is a handler with an error in the form of the server's dialect.
+func refusing(s *remotetest.Server, status int, code, message string) handler {
+	return func(w http.ResponseWriter, _ *http.Request) { s.Fail(w, status, code, message) }
 }
 
 const always = 1 << 30
@@ -237,17 +248,10 @@ func TestOneBadVectorIsThatTextsOwn(t *testing.T) {
 // TestOneTextThatBreaksItsRequestIsFound: halving finds it, and only that text gets an error.
 func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
 	t.Parallel()
-	is := func(c *remotetest.Call) bool {
-		for _, text := range c.Texts {
-			if text == corpus(8)[3] {
-				return true
-			}
-		}
-		return false
-	}
+	is := func(c *remotetest.Call) bool { return slices.Contains(c.Texts, corpus(8)[3]) }
 	for what, h := range map[string]handler{
-		"400": remotetest.Send(400, `{"error":"what is this"}`), "500": remotetest.Page(500), "nonsense": remotetest.Send(200,
-			`[[NaN]]`),
+		"400": remotetest.Send(400, `{"error":"what is this"}`), "500": remotetest.Page(500),
+		"nonsense": remotetest.Send(200, `[[NaN]]`),
 		"refused": remotetest.Send(400,
 			`{"error":{"code":"content_filter","message":"no"},"message":"flagged by the content policy"}`),
 	} {
@@ -255,14 +259,7 @@ func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
 			t.Parallel()
 			everyDialect(t, func(t *testing.T, name string) {
 				t.Helper()
-				s := &remotetest.Server{Dialect: name, Behave: func(w http.ResponseWriter, r *http.Request,
-					c *remotetest.Call,
-				) bool {
-					if is(c) {
-						h(w, r)
-					}
-					return is(c)
-				}}
+				s := &remotetest.Server{Dialect: name, Behave: when(is, h)}
 				c := open(t, name, nil, listen(t, s))
 				answers, err := c.Embed(t.Context(), sdk.Document, corpus(8))
 				wantOnly(t, answers, err, 3)
@@ -330,17 +327,11 @@ func TestTheCallerGoesAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var stalled atomic.Int32
-	s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request,
-		c *remotetest.Call,
-	) bool {
-		if c.N == 2 {
-			stalled.Add(1)
-			cancel()
-			remotetest.Stall(w, r)
-			return true
-		}
-		return false
-	}}
+	s := &remotetest.Server{Dialect: "openai", Behave: during(2, 2, func(w http.ResponseWriter, r *http.Request) {
+		stalled.Add(1)
+		cancel()
+		remotetest.Stall(w, r)
+	})}
 	c := open(t, "openai", nil, listen(t, s))
 	if _, err := c.Embed(ctx, sdk.Document, corpus(3)); err == nil {
 		t.Fatal("no error")

@@ -163,6 +163,12 @@ func secure(t *testing.T, s *remotetest.Server, want *x509.Certificate) (*url.UR
 		server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
 	}
 	server.EnableHTTP2 = true
+	return startTLS(t, server)
+}
+
+// startTLS starts a server and returns its URL and a file with its certificate.
+func startTLS(t *testing.T, server *httptest.Server) (*url.URL, string) {
+	t.Helper()
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	u, err := url.Parse(server.URL + "/v1")
@@ -211,15 +217,8 @@ func TestAServerThatEndsAStreamIsToldWithItsCode(t *testing.T) {
 				}
 			},
 		}
-		server.StartTLS()
-		t.Cleanup(server.Close)
-		u, err := url.Parse(server.URL + "/v1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-		client := over(t, &Network{CAFile: writeFile(t, "ca.pem", string(ca))}, u)
-		_, err = client.Embed(t.Context(), sdk.Document, []string{text})
+		u, ca := startTLS(t, server)
+		_, err := over(t, &Network{CAFile: ca}, u).Embed(t.Context(), sdk.Document, []string{text})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), text) {
 			t.Errorf("got %v, want %q", err, want)
 		}

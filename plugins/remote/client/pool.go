@@ -117,12 +117,7 @@ func (p *pool) acquire(ctx context.Context, query bool, avoid *endpoint) (*lease
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
-	for i, other := range p.waiting[lane] {
-		if other == w {
-			p.waiting[lane] = append(p.waiting[lane][:i:i], p.waiting[lane][i+1:]...)
-			break
-		}
-	}
+	p.waiting[lane] = slices.DeleteFunc(p.waiting[lane], func(other *waiter) bool { return other == w })
 	p.mu.Unlock()
 	select {
 	case l := <-w.got: // it came at the same moment

@@ -147,12 +147,7 @@ func TestADeadReplicaIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	servers, urls := replicas(t, 2, time.Millisecond)
 	var dead atomic.Bool
-	servers[1].Behave = func(w http.ResponseWriter, r *http.Request, _ *remotetest.Call) bool {
-		if dead.Load() {
-			remotetest.Drop(w, r)
-		}
-		return dead.Load()
-	}
+	servers[1].Behave = when(func(*remotetest.Call) bool { return dead.Load() }, remotetest.Drop)
 	c := open(t, "tei", func(o *Options) { o.Limits.Texts = 4; o.Pause = 100 * time.Millisecond }, urls...)
 	round := func() (n int) {
 		before := len(servers[1].Calls())

@@ -194,22 +194,21 @@ func (c *Client) unreached(ctx context.Context, l *lease, err error, key string,
 		said = ended
 	}
 	f := &fault{class: dialect.Down, err: fmt.Errorf("%s: %s", l.name, said)}
-	var (
-		address *addressError
-		unknown x509.UnknownAuthorityError
-		name    x509.HostnameError
-		invalid x509.CertificateInvalidError
-		alert   tls.AlertError
-		noName  *net.DNSError
-	)
+	noName, _ := errors.AsType[*net.DNSError](err)
 	switch {
-	case errors.Is(err, errProxyAuth), errors.As(err, &address), errors.As(err, &unknown), errors.As(err, &name),
-		errors.As(err, &invalid), errors.As(err, &alert):
+	case errors.Is(err, errProxyAuth), is[*addressError](err), is[x509.UnknownAuthorityError](err),
+		is[x509.HostnameError](err), is[x509.CertificateInvalidError](err), is[tls.AlertError](err):
 		f.class = dialect.Misconfigured
-	case errors.As(err, &noName) && noName.IsNotFound:
+	case noName != nil && noName.IsNotFound:
 		f.err = fmt.Errorf("%s: there is no such host", l.name)
 	}
 	return f
+}
+
+// is reports whether an error is one of type E.
+func is[E error](err error) bool {
+	_, yes := errors.AsType[E](err)
+	return yes
 }
 
 // ofNetwork reports whether an error is a network or TLS error, which does not quote the server.
@@ -219,16 +218,8 @@ func ofNetwork(err error) bool {
 			return true
 		}
 	}
-	var (
-		network net.Error
-		errno   syscall.Errno
-		address *addressError
-		record  tls.RecordHeaderError
-		alert   tls.AlertError
-		shown   *tls.CertificateVerificationError
-	)
-	return errors.As(err, &network) || errors.As(err, &errno) || errors.As(err, &address) || errors.As(err, &record) ||
-		errors.As(err, &alert) || errors.As(err, &shown)
+	return is[net.Error](err) || is[syscall.Errno](err) || is[*addressError](err) || is[tls.RecordHeaderError](err) ||
+		is[tls.AlertError](err) || is[*tls.CertificateVerificationError](err)
 }
 
 // goAway matches the library's error for a connection that the server ended. The text after the code is the server's.

@@ -20,33 +20,29 @@ import (
 
 // sent are the calls with texts, without probes.
 func sent(s *remotetest.Server) []*remotetest.Call {
-	return slices.DeleteFunc(s.Calls(), func(c *remotetest.Call) bool {
-		return strings.Contains(c.Texts[0],
-			"lighthouse")
-	})
+	return slices.DeleteFunc(s.Calls(), func(c *remotetest.Call) bool { return strings.Contains(c.Texts[0], probeText) })
 }
 
 func TestRequestsKeepTheLimits(t *testing.T) {
 	t.Parallel()
 	texts := corpus(100)
+	bytes := func(s string) int { return len(s) }
 	for what, test := range map[string]struct {
 		limits dialect.Limits
 		most   func(c *remotetest.Call) int
 		limit  int
 	}{
 		"texts": {
-			dialect.Limits{Texts: 7, Tokens: 1e6, Bytes: 1e6},
-			func(c *remotetest.Call) int { return len(c.Texts) },
-			7,
+			dialect.Limits{Texts: 7, Tokens: 1e6, Bytes: 1e6}, func(c *remotetest.Call) int { return len(c.Texts) }, 7,
 		},
-		"tokens": {dialect.Limits{Texts: 1e6, Tokens: 100, Bytes: 1e6}, func(c *remotetest.Call) int {
-			return sum(c.Texts,
-				tokens)
-		}, 100},
-		"bytes": {dialect.Limits{Texts: 1e6, Tokens: 1e6, Bytes: 400}, func(c *remotetest.Call) int {
-			return sum(c.Texts,
-				func(s string) int { return len(s) })
-		}, 400},
+		"tokens": {
+			dialect.Limits{Texts: 1e6, Tokens: 100, Bytes: 1e6},
+			func(c *remotetest.Call) int { return sum(c.Texts, tokens) }, 100,
+		},
+		"bytes": {
+			dialect.Limits{Texts: 1e6, Tokens: 1e6, Bytes: 400},
+			func(c *remotetest.Call) int { return sum(c.Texts, bytes) }, 400,
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -379,12 +375,8 @@ func TestLearnsTheLimitThatIsSaid(t *testing.T) {
 		"The batch size should not be larger than 5.",
 	} {
 		s := &remotetest.Server{Dialect: "openai"}
-		s.Behave = func(w http.ResponseWriter, _ *http.Request, c *remotetest.Call) bool {
-			if len(c.Texts) > 5 {
-				s.Fail(w, http.StatusBadRequest, "invalid_request_error", message)
-			}
-			return len(c.Texts) > 5
-		}
+		s.Behave = when(func(c *remotetest.Call) bool { return len(c.Texts) > 5 },
+			refusing(s, http.StatusBadRequest, "invalid_request_error", message))
 		c := open(t, "openai", nil, listen(t, s))
 		for range 2 {
 			answers, err := c.Embed(t.Context(), sdk.Document, corpus(13))
@@ -420,12 +412,8 @@ func TestDims_TheWayOutIsTold(t *testing.T) {
 		"This model does not support specifying dimensions.",                                                          // OpenAI of text-embedding-ada-002
 	} {
 		s := &remotetest.Server{Dialect: "openai"}
-		s.Behave = func(w http.ResponseWriter, _ *http.Request, c *remotetest.Call) bool {
-			if c.Dims > 0 {
-				s.Fail(w, http.StatusBadRequest, "BadRequestError", message)
-			}
-			return c.Dims > 0
-		}
+		s.Behave = when(func(c *remotetest.Call) bool { return c.Dims > 0 },
+			refusing(s, http.StatusBadRequest, "BadRequestError", message))
 		c := open(t, "openai", nil, listen(t, s))
 		_, err := c.Embed(t.Context(), sdk.Document, corpus(8))
 		wantCode(t, err, codes.FailedPrecondition)

@@ -115,10 +115,7 @@ func TestRerank_SaysNothingOfTheTexts(t *testing.T) {
 		if status.Code(err) != codes.InvalidArgument || strings.Contains(err.Error(), "secret") {
 			t.Errorf("a text that is refused: %v", err)
 		}
-		s.Behave = func(w http.ResponseWriter, _ *http.Request, _ *remotetest.Call) bool {
-			s.Fail(w, http.StatusUnauthorized, "invalid_api_key", "no")
-			return true
-		}
+		s.Behave = during(1, always, refusing(s, http.StatusUnauthorized, "invalid_api_key", "no"))
 		_, err = c.Rerank(t.Context(), "q", []string{"fine"})
 		if status.Code(sdk.Status(err)) != codes.FailedPrecondition {
 			t.Errorf("a refused key: %v", err)

@@ -37,14 +37,8 @@ func TestTooLargeIsHalvedAndLearned(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request,
-				c *remotetest.Call,
-			) bool {
-				if test.large(c) {
-					remotetest.Send(http.StatusRequestEntityTooLarge, test.body)(w, r)
-				}
-				return test.large(c)
-			}}
+			refuse := remotetest.Send(http.StatusRequestEntityTooLarge, test.body)
+			s := &remotetest.Server{Dialect: "openai", Behave: when(test.large, refuse)}
 			c := open(t, "openai", nil, listen(t, s))
 			texts := corpus(128)
 			wantVectors(t, s, texts, mustEmbed(t, c, texts))
@@ -71,6 +65,11 @@ func window(words int) func(w http.ResponseWriter, r *http.Request, c *remotetes
 		}
 		return false
 	}
+}
+
+// hasLong reports whether a request has a text of more than a thousand bytes.
+func hasLong(c *remotetest.Call) bool {
+	return slices.ContainsFunc(c.Texts, func(text string) bool { return len(text) > 1000 })
 }
 
 func TestTooLongTexts(t *testing.T) {
@@ -120,15 +119,10 @@ func TestTooLongTexts_CutTheSameForOneFingerprint(t *testing.T) {
 	text := strings.Repeat("and so on ", 300)
 	vectors, fingerprints := map[string]bool{}, map[string]bool{}
 	for _, limit := range []int{0, 10, 200} {
-		s := &remotetest.Server{Dialect: "ollama", Behave: func(w http.ResponseWriter, r *http.Request,
-			c *remotetest.Call,
-		) bool {
-			if slices.ContainsFunc(c.Texts, func(text string) bool { return len(text) > 1000 }) {
-				remotetest.Send(400, `{"error":"the input length exceeds the context length"}`)(w, r)
-				return true
-			}
-			return false
-		}}
+		s := &remotetest.Server{
+			Dialect: "ollama",
+			Behave:  when(hasLong, remotetest.Send(400, `{"error":"the input length exceeds the context length"}`)),
+		}
 		c := open(t, "ollama", func(o *Options) { o.MaxTokens = limit }, listen(t, s))
 		m, err := c.Describe(t.Context())
 		if err != nil {
@@ -162,13 +156,7 @@ func TestTooLongTexts_InEveryForm(t *testing.T) {
 			if name == "ollama" {
 				of = name
 			}
-			s := &remotetest.Server{Dialect: of, Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
-				if slices.ContainsFunc(c.Texts, func(text string) bool { return len(text) > 1000 }) {
-					refuse(w, r)
-					return true
-				}
-				return false
-			}}
+			s := &remotetest.Server{Dialect: of, Behave: when(hasLong, refuse)}
 			c := open(t, of, nil, listen(t, s))
 			texts := append(corpus(3), strings.Repeat("and so on ", 300))
 			answers := mustEmbed(t, c, texts)

@@ -3,10 +3,10 @@ package client
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,13 +45,8 @@ func TestTrust_AProvidersWordsAboutRowsAreNotRepeated(t *testing.T) {
 				_ = conn.Close()
 			},
 		} {
-			s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
-				if strings.Contains(fmt.Sprint(c.Texts), probeText) {
-					return false
-				}
-				fault(w, r)
-				return true
-			}}
+			ofRows := func(c *remotetest.Call) bool { return !slices.Contains(c.Texts, probeText) }
+			s := &remotetest.Server{Dialect: "openai", Behave: when(ofRows, fault)}
 			c := open(t, "openai", func(o *Options) { o.Patience = 50 * time.Millisecond }, listen(t, s))
 			answers, err := c.Embed(t.Context(), sdk.Document, []string{text})
 			for _, a := range answers {

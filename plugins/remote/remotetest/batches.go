@@ -125,6 +125,16 @@ func (s *Server) serveBatches(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// store keeps a file and returns its name.
+func (b *Batches) store(prefix string, data []byte) string {
+	if b.files == nil {
+		b.files = map[string][]byte{}
+	}
+	name := fmt.Sprint(prefix, len(b.files)+1)
+	b.files[name] = data
+	return name
+}
+
 func (j *BatchJob) name() string { return fmt.Sprintf("batch_%d", j.N) }
 
 func strictly(data []byte, into any) error {
@@ -144,11 +154,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 		s.Fail(w, http.StatusBadRequest, "invalid_request_error", "the file ends early")
 		return
 	}
-	if s.Batches.files == nil {
-		s.Batches.files = map[string][]byte{}
-	}
-	name := fmt.Sprintf("file-%d", len(s.Batches.files)+1)
-	s.Batches.files[name] = data
+	name := s.Batches.store("file-", data)
 	s.write(w, http.StatusOK, map[string]any{"id": name, "object": "file", "bytes": len(data), "purpose": "batch"})
 }
 
@@ -282,22 +288,17 @@ func (s *Server) lines(w http.ResponseWriter, j *BatchJob) {
 // lineOf is the output line of one request of a job.
 func (s *Server) lineOf(l *batchLine) string {
 	numbers := lists.Map(s.Vector(l.text, false, s.Dims), func(x float32) any { return x })
-	if s.Dialect == "gemini" {
-		data, err := json.Marshal(map[string]any{
-			"key": l.ID, "response": map[string]any{"embedding": map[string]any{"values": numbers}},
-		})
-		if err != nil {
-			panic(err) // numbers and strings alone
-		}
-		return string(data)
-	}
 	body := s.answer(&Call{
 		Texts: []string{l.text}, Numbers: [][]any{numbers}, Index: []any{0}, Base64: s.Dialect != "voyage",
 	})
-	data, err := json.Marshal(map[string]any{
+	line := map[string]any{
 		"id": "batch_req_" + l.ID, "custom_id": l.ID, "error": nil,
 		"response": map[string]any{"status_code": http.StatusOK, "request_id": "req_" + l.ID, "body": body},
-	})
+	}
+	if s.Dialect == "gemini" {
+		line = map[string]any{"key": l.ID, "response": map[string]any{"embedding": map[string]any{"values": numbers}}}
+	}
+	data, err := json.Marshal(line)
 	if err != nil {
 		panic(err) // numbers and strings alone
 	}

@@ -94,11 +94,7 @@ func (s *Server) geminiUpload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if s.Batches.files == nil {
-		s.Batches.files = map[string][]byte{}
-	}
-	name := fmt.Sprintf("files/in-%d", len(s.Batches.files)+1)
-	s.Batches.files[name] = data
+	name := s.Batches.store("files/in-", data)
 	s.write(w, http.StatusOK, map[string]any{"file": map[string]any{"name": name, "state": "ACTIVE"}})
 	return nil
 }

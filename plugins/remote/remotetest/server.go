@@ -192,8 +192,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.serve(r) {
 		return
 	}
-	dims := c.Dims
-	dims = cmp.Or(dims, s.Dims)
+	dims := cmp.Or(c.Dims, s.Dims)
 	for i, text := range c.Texts {
 		v := s.Vector(text, c.Query, dims)
 		if s.Dialect == "tei-sparse" {
