@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -64,49 +65,37 @@ func QueueHold(batch *pgx.Batch, l Lease, generation int32, held *bool) {
 // finishArgs returns the arguments of finish_tasks. All outcomes belong to one lease. Generation 0 skips the check of
 // the pipeline's generation.
 func finishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.StrictNamedArgs {
-	n := len(outcomes)
-	var (
-		ids      = make([]int64, n)
-		gens     = make([]int64, n)
-		actions  = make([]string, n)
-		whats    = make([]string, n)
-		attempts = make([]int16, n)
-		losses   = make([]int16, n)
-		delays   = make([]float64, n)
-		classes  = make([]*string, n)
-		codes    = make([]*string, n)
-		messages = make([]*string, n)
-		lanes    = make([]*pipeline.Lane, n)
-	)
-	for i := range outcomes {
-		o := &outcomes[i]
-		ids[i], gens[i], actions[i], whats[i], attempts[i], losses[i], delays[i], lanes[i] =
-			o.Task.TaskID, o.Task.Gen, string(o.Action), o.What, o.Attempt, o.Losses, o.Delay.Seconds(), o.Lane
-		if o.Class != "" {
-			classes[i], codes[i], messages[i] = &o.Class, &o.Code, &o.Message
+	ofError := func(o Outcome, text string) *string { // NULL without an error
+		if o.Class == "" {
+			return nil
 		}
+		return &text
 	}
 	return pgx.StrictNamedArgs{
 		"worker": worker, "pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation,
-		"life": l.Life, "took": l.Work.tookMS(), "task_ids": ids, "gens": gens,
-		"actions": actions, "outcomes": whats,
-		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
-		"lanes": lanes,
+		"life": l.Life, "took": l.Work.tookMS(),
+		"task_ids": lists.Map(outcomes, func(o Outcome) int64 { return o.Task.TaskID }),
+		"gens":     lists.Map(outcomes, func(o Outcome) int64 { return o.Task.Gen }),
+		"actions":  lists.Map(outcomes, func(o Outcome) string { return string(o.Action) }),
+		"outcomes": lists.Map(outcomes, func(o Outcome) string { return o.What }),
+		"attempts": lists.Map(outcomes, func(o Outcome) int16 { return o.Attempt }),
+		"losses":   lists.Map(outcomes, func(o Outcome) int16 { return o.Losses }),
+		"delays":   lists.Map(outcomes, func(o Outcome) float64 { return o.Delay.Seconds() }),
+		"classes":  lists.Map(outcomes, func(o Outcome) *string { return ofError(o, o.Class) }),
+		"codes":    lists.Map(outcomes, func(o Outcome) *string { return ofError(o, o.Code) }),
+		"messages": lists.Map(outcomes, func(o Outcome) *string { return ofError(o, o.Message) }),
+		"lanes":    lists.Map(outcomes, func(o Outcome) *pipeline.Lane { return o.Lane }),
 	}
 }
 
 // TellArgs returns the arguments of tell_history for changes without tasks.
 func TellArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.StrictNamedArgs {
-	n := len(outcomes)
-	keys, whats, times, lsns := make([]string, n), make([]string, n), make([]time.Time, n), make([]string, n)
-	for i := range outcomes {
-		t := &outcomes[i].Task
-		keys[i], whats[i], times[i], lsns[i] = t.RowKey, outcomes[i].What, t.CommittedAt, t.LastLSN.String()
-	}
 	return pgx.StrictNamedArgs{
 		"worker": worker, "pipeline_id": l.PipelineID, "took": l.Work.tookMS(), "generation": generation,
-		"row_keys": keys, "outcomes": whats,
-		"committed_ats": times, "lsns": lsns,
+		"row_keys":      lists.Map(outcomes, func(o Outcome) string { return o.Task.RowKey }),
+		"outcomes":      lists.Map(outcomes, func(o Outcome) string { return o.What }),
+		"committed_ats": lists.Map(outcomes, func(o Outcome) time.Time { return o.Task.CommittedAt }),
+		"lsns":          lists.Map(outcomes, func(o Outcome) string { return o.Task.LastLSN.String() }),
 	}
 }
 

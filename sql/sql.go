@@ -4,6 +4,7 @@ package sqlfiles
 
 import (
 	"embed"
+	"regexp"
 	"strings"
 )
 
@@ -13,10 +14,19 @@ var files embed.FS
 // Schema is the schema of all our objects.
 const Schema = "embedsidecar"
 
-// Query returns the statement in queries/name.sql. It panics if there is none. Our sessions read no views (package
-// database), so it replaces (VIEW name) by the view's SELECT.
+// trusted stands in a query for the condition that this session trusts the role of a row of pg_roles: a superuser, the
+// role itself, one that may act as it anyway (it gains nothing; from PostgreSQL 16 on not every member may), or one of
+// the parameter @trusted.
+var trusted = regexp.MustCompile(`\(TRUSTED (\w+)\)`)
+
+const trustedMeans = `($1.rolsuper OR $1.rolname = current_user OR $1.rolname = ANY (@trusted::text[])
+	OR pg_has_role($1.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
+		THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END))`
+
+// Query returns the statement in queries/name.sql. It panics if there is none. It replaces (TRUSTED role) by that
+// condition and, because our sessions read no views (package database), (VIEW name) by the view's SELECT.
 func Query(name string) string {
-	statement := read("queries/" + name + ".sql")
+	statement := trusted.ReplaceAllString(read("queries/"+name+".sql"), trustedMeans)
 	for {
 		before, rest, found := strings.Cut(statement, "(VIEW ")
 		if !found {

@@ -30,10 +30,7 @@ func (f Finder) Catalogue(c *Config) string {
 	if c.Plugins.CatalogFile != "" {
 		return absolute(c.Plugins.CatalogFile)
 	}
-	dirs := f.pluginDirs()
-	if c.Plugins.Dir != "" {
-		dirs = []string{c.Plugins.Dir}
-	}
+	dirs := f.pluginDirs(c.Plugins.Dir)
 	for _, wanted := range []string{catalogueName, "."} { // the first that has the file, else the first that exists
 		for _, dir := range dirs {
 			if _, err := os.Stat(filepath.Join(dir, wanted)); err == nil {

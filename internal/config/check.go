@@ -168,23 +168,17 @@ func (c *Config) checkPipelines(first int, fail func(path, format string, args .
 				fail(path+".into", "%s", msg)
 			}
 		}
-		if problem := spec.Joins.Mistake(spec.Text); problem != "" {
-			fail(path+".joins", "%s", strings.TrimPrefix(problem, "joins"))
-		}
-		if problem := spec.IndexMistake(); problem != "" {
-			fail(path+".index", "%s", strings.TrimPrefix(problem, "index: "))
-		}
-		if problem := spec.IgnoreMistake(); problem != "" {
-			fail(path+".ignore", "%s", problem)
-		}
-		if problem := spec.Batch.Mistake(); problem != "" {
-			fail(path+".batch", "%s", problem)
-		}
-		if problem := spec.Budget.Mistake(c.PriceOf(spec.Model).Million); problem != "" {
-			fail(path+".budget", "%s", problem)
-		}
-		if problem := spec.ChunkingMistake(); problem != "" {
-			fail(path+".chunking", "%s", problem)
+		for _, part := range []struct{ key, mistake string }{
+			{"joins", strings.TrimPrefix(spec.Joins.Mistake(spec.Text), "joins")},
+			{"index", strings.TrimPrefix(spec.IndexMistake(), "index: ")},
+			{"ignore", spec.IgnoreMistake()},
+			{"batch", spec.Batch.Mistake()},
+			{"budget", spec.Budget.Mistake(c.PriceOf(spec.Model).Million)},
+			{"chunking", spec.ChunkingMistake()},
+		} {
+			if part.mistake != "" {
+				fail(path+"."+part.key, "%s", part.mistake)
+			}
 		}
 		for j, other := range c.Pipelines[:i] {
 			if c.schemasAt(i) != nil || c.schemasAt(j) != nil {

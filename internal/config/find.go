@@ -96,63 +96,41 @@ func (e *NotFoundError) Hints() []string {
 	return hints
 }
 
-// places returns the paths to search for a file: the path in its name, or in dir, or in the default folders.
-func (e *NotFoundError) places(dir, file string, usual []string) []string {
-	switch {
-	case isPath(e.Name):
+// places returns the paths to search for a file: the path in its name, or in the folders.
+func (e *NotFoundError) places(file string, dirs []string) []string {
+	if isPath(e.Name) {
 		e.Setting = e.Kind
 		return []string{e.Name}
-	case dir != "":
-		usual = []string{dir}
 	}
-	return lists.Map(usual, func(d string) string { return filepath.Join(d, file) })
+	return lists.Map(dirs, func(d string) string { return filepath.Join(d, file) })
 }
 
-// beside returns folders next to the program, then those of the system.
-func (f Finder) beside(names ...string) []string {
-	var dirs []string
-	for _, name := range names {
-		if f.Executable != "" {
-			dirs = append(dirs, filepath.Join(filepath.Dir(f.Executable), name))
-		}
-	}
-	return dirs
-}
-
-// pluginDirs returns the default folders of plugins.
-func (f Finder) pluginDirs() []string {
-	return append(f.beside("plugins"), filepath.Join(systemDir, "plugins"))
-}
-
-func (f Finder) modelDirs() []string {
-	dirs := append(f.beside("models", "../models"), filepath.Join(systemDir, "models"))
-	if f.Cache != "" {
-		dirs = append(dirs, filepath.Join(f.Cache, "models"))
-	}
-	return dirs
-}
-
-// Models returns the folders in which Model searches for a name.
-func (f Finder) Models(dir string) []string {
+// dirs returns the folders to search: dir if it is set, else those of names next to the program, the system's, and the
+// one in the user's cache.
+func (f Finder) dirs(dir, cached string, names ...string) (dirs []string) {
 	if dir != "" {
 		return []string{dir}
 	}
-	return f.modelDirs()
-}
-
-func (f Finder) libraryDirs(library *manifest.Library) []string {
-	dirs := append(f.beside("lib", "../lib"), filepath.Join(systemDir, "lib"))
-	if f.Cache != "" {
-		dirs = append(dirs, filepath.Join(f.Cache, library.Cache))
+	if f.Executable != "" {
+		dirs = lists.Map(names, func(name string) string { return filepath.Join(filepath.Dir(f.Executable), name) })
+	}
+	dirs = append(dirs, filepath.Join(systemDir, names[0]))
+	if f.Cache != "" && cached != "" {
+		dirs = append(dirs, filepath.Join(f.Cache, cached))
 	}
 	return dirs
 }
+
+func (f Finder) pluginDirs(dir string) []string { return f.dirs(dir, "", "plugins") }
+
+// Models returns the folders in which Model searches for a name.
+func (f Finder) Models(dir string) []string { return f.dirs(dir, "models", "models", "../models") }
 
 // Plugin returns the program of a plugin. "toy" is the file embedsidecar-toy in dir or, if dir is empty, in the default
 // folders; a name with a slash is a path. It returns a *NotFoundError, or why the file cannot be run.
 func (f Finder) Plugin(name, dir string) (string, error) {
 	missing := &NotFoundError{Kind: "plugin", Name: name, Setting: "plugin-dir"}
-	for _, path := range missing.places(dir, pluginPrefix+name, f.pluginDirs()) {
+	for _, path := range missing.places(pluginPrefix+name, f.pluginDirs(dir)) {
 		missing.Searched = append(missing.Searched, path)
 		info, err := os.Stat(path)
 		switch {
@@ -174,12 +152,8 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 
 // Plugins returns the names of the plugins in a folder or, if dir is empty, in the default ones.
 func (f Finder) Plugins(dir string) []string {
-	dirs := f.pluginDirs()
-	if dir != "" {
-		dirs = []string{dir}
-	}
 	var names []string
-	for _, d := range dirs {
+	for _, d := range f.pluginDirs(dir) {
 		found, err := fs.Glob(os.DirFS(d), pluginPrefix+"*")
 		if err != nil {
 			continue
@@ -198,7 +172,7 @@ func (f Finder) Plugins(dir string) []string {
 // name with a slash is a path. It returns a *NotFoundError with a similar name: another folder there, or one of others.
 func (f Finder) Model(name, dir string, others ...string) (string, error) {
 	missing := &NotFoundError{Kind: "model", Name: name, Setting: "model-dir"}
-	for _, path := range missing.places(dir, name, f.modelDirs()) {
+	for _, path := range missing.places(name, f.Models(dir)) {
 		missing.Searched = append(missing.Searched, path)
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			return filepath.Abs(path)
@@ -235,7 +209,7 @@ func (f Finder) Library(library *manifest.Library, path string) (string, error) 
 	if runtime.GOOS == "darwin" {
 		pattern = library.Name + "*.dylib"
 	}
-	for _, dir := range f.libraryDirs(library) {
+	for _, dir := range f.dirs("", library.Cache, "lib", "../lib") {
 		missing.Searched = append(missing.Searched, filepath.Join(dir, pattern))
 		found, err := fs.Glob(os.DirFS(dir), pattern)
 		if err != nil || len(found) == 0 {

@@ -69,7 +69,8 @@ func Load(src Source) (cfg *Config, warnings []string, err error) {
 	l.unknownVariables()
 	l.layer("the command line", flagOf, func(flag string) []string { return src.Flags[strings.TrimPrefix(flag, "--")] })
 	l.openPasswords()
-	l.secrets()
+	l.secret("database.url_file", l.cfg.Database.URLFile, &l.cfg.Database.URL)
+	l.secret("database.stream_url_file", l.cfg.Database.StreamURLFile, &l.cfg.Database.StreamURL)
 	l.tenants()
 	l.finish()
 	for _, p := range l.cfg.check() {
@@ -321,11 +322,6 @@ func (l *loader) pipelines(place func(flag string) string, values func(flag stri
 }
 
 // secrets reads the files with connection strings.
-func (l *loader) secrets() {
-	l.secret("database.url_file", l.cfg.Database.URLFile, &l.cfg.Database.URL)
-	l.secret("database.stream_url_file", l.cfg.Database.StreamURLFile, &l.cfg.Database.StreamURL)
-}
-
 // secret reads a file with a connection string, if it is configured.
 func (l *loader) secret(path, file string, field *string) {
 	if file == "" {

@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Options says how to connect. The zero value is usable.
@@ -204,9 +205,9 @@ func direct(c *pgx.ConnConfig) bool {
 // Wrap returns err as *Error if it is a failure to get a connection. Errors of a pool that reconnects then read like
 // those of Connect. Any other error is returned unchanged.
 func Wrap(err error) error {
-	var connect *pgconn.ConnectError
-	var ours *Error
-	if err == nil || errors.As(err, &ours) || !errors.As(err, &connect) {
+	_, ours := errors.AsType[*Error](err)
+	connect, failed := errors.AsType[*pgconn.ConnectError](err)
+	if ours || !failed {
 		return err
 	}
 	return classify(err, *connect.Config)
@@ -280,8 +281,7 @@ func configure(c *pgconn.Config, o Options) {
 	for _, settings := range []map[string]string{formatting, conduct} {
 		maps.Copy(c.RuntimeParams, settings)
 	}
-	idle := o.IdleInTransaction
-	idle = cmp.Or(idle, defaultIdleInTransaction)
+	idle := cmp.Or(o.IdleInTransaction, defaultIdleInTransaction)
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(max(idle.Milliseconds(), 0))
 	switch {
 	case o.ApplicationName != "":
@@ -360,17 +360,12 @@ const (
 // unlimited removes a transaction_timeout that is a default of the role or the database. A start-up packet cannot do
 // so, because versions before 17 do not know the setting. To a walsender, every transaction it decodes counts.
 func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
-	if limited, err := limitsTransactions(conn); err != nil || !limited {
+	major, err := majorOf(conn)
+	if err != nil || major < 17 {
 		return err
 	}
-	_, err := conn.Exec(ctx, "SET transaction_timeout = 0").ReadAll()
+	_, err = conn.Exec(ctx, "SET transaction_timeout = 0").ReadAll()
 	return wrap.Errorf(err, "set transaction_timeout")
-}
-
-// limitsTransactions reports whether the server knows transaction_timeout.
-func limitsTransactions(conn *pgconn.PgConn) (bool, error) {
-	major, err := majorOf(conn)
-	return major >= 17, err
 }
 
 // majorOf returns the major version of the server.
@@ -400,20 +395,12 @@ var checked = [...]string{
 	"standard_conforming_strings", // if off, backslashes in literals would be escapes
 }
 
-// wanted returns what a setting must be.
-func wanted(name string) string {
-	if value, ok := formatting[name]; ok {
-		return value
-	}
-	return conduct[name]
-}
-
 // verifySession returns *Error of kind Pooler when a setting has not the requested value. A server always applies it; a
 // pooler that ignores start-up parameters does not.
 func verifySession(got [len(checked)]string, ascii bool, role string) error {
 	var wrong []string
 	for i, name := range checked {
-		want, have := wanted(name), got[i]
+		want, have := cmp.Or(formatting[name], conduct[name]), got[i]
 		switch name {
 		case "client_encoding":
 			if ascii {
@@ -449,4 +436,10 @@ func verifySession(got [len(checked)]string, ascii bool, role string) error {
 			"or use the address of the server itself",
 		},
 	}
+}
+
+// Which identifies a database, whatever address leads to it. It stays the same after a failover.
+func Which(ctx context.Context, pool *pgxpool.Pool) (which string, err error) {
+	err = pool.QueryRow(ctx, sqlfiles.Query("which_database")).Scan(&which)
+	return which, wrap.Errorf(err, "ask which database it is")
 }

@@ -87,8 +87,8 @@ func unreadable(err error) error {
 
 // refusedParameter reports whether a pooler refused a start-up parameter that every supported server knows.
 func refusedParameter(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && strings.Contains(strings.ToLower(pg.Message), "unsupported startup parameter")
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && strings.Contains(strings.ToLower(pg.Message), "unsupported startup parameter")
 }
 
 // classify turns an error of pgx into *Error.

@@ -103,3 +103,21 @@ func LockedOut(err error) bool {
 // Vanished reports whether another session dropped an object while a statement looked it up ("cache lookup failed",
 // "could not open relation"). A retry sees the current catalogs.
 func Vanished(err error) bool { return HasCode(err, pgerrcode.InternalError) }
+
+// HasCode reports whether err is a server error with one of the given SQLSTATEs.
+func HasCode(err error, codes ...string) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.Contains(codes, pg.Code)
+}
+
+// Denied reports whether err says that the role lacks a privilege.
+func Denied(err error) bool { return HasCode(err, pgerrcode.InsufficientPrivilege) }
+
+// SQLState describes a server error without its message. The message may hold row values, because a trigger can raise
+// any text.
+func SQLState(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return "SQLSTATE " + pg.Code
+	}
+	return "unknown"
+}

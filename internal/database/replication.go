@@ -77,8 +77,7 @@ func OwnSlot(database string) string {
 // ordinary session, to which IDENTIFY_SYSTEM is a syntax error.
 func prove(ctx context.Context, conn *pgconn.PgConn) error {
 	if _, err := conn.Exec(ctx, "IDENTIFY_SYSTEM").ReadAll(); err != nil {
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.Code == pgerrcode.SyntaxError {
+		if HasCode(err, pgerrcode.SyntaxError) {
 			return &Error{Kind: Pooler, Err: errors.New(
 				"a connection pooler returned an ordinary session instead of one for replication"), Hint: directHint}
 		}

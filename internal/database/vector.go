@@ -1,6 +1,10 @@
 package database
 
 import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/pgvector/pgvector-go"
 	pgxvector "github.com/pgvector/pgvector-go/pgx"
@@ -25,4 +29,49 @@ func registerVectors(m *pgtype.Map, vector, array, sparse, sparseArray uint32) {
 	if sparse != 0 && sparseArray != 0 {
 		register("sparsevec", sparse, sparseArray, sparseCodec{}, pipeline.Sparse{}, []pipeline.Sparse{})
 	}
+}
+
+// sparseCodec sends pgvector's type sparsevec. Stored vectors are read from the raw bytes of an answer
+// (pipeline.Stored).
+type sparseCodec struct{}
+
+var _ pgtype.Codec = sparseCodec{}
+
+func (sparseCodec) FormatSupported(format int16) bool {
+	return format == pgtype.BinaryFormatCode || format == pgtype.TextFormatCode
+}
+
+func (sparseCodec) PreferredFormat() int16 { return pgtype.BinaryFormatCode }
+
+func (sparseCodec) PlanEncode(_ *pgtype.Map, _ uint32, format int16, value any) pgtype.EncodePlan {
+	if _, ok := value.(pipeline.Sparse); !ok {
+		return nil
+	}
+	return encodeSparse{text: format == pgtype.TextFormatCode}
+}
+
+type encodeSparse struct{ text bool }
+
+func (e encodeSparse) Encode(value any, buf []byte) ([]byte, error) {
+	v, ok := value.(pipeline.Sparse)
+	if !ok {
+		return nil, fmt.Errorf("encode sparsevec: unexpected %T", value)
+	}
+	raw, err := v.AppendBinary(buf)
+	if err == nil && e.text {
+		return v.AppendText(buf), nil
+	}
+	return raw, err // also when text is tried because binary is not available
+}
+
+func (sparseCodec) PlanScan(*pgtype.Map, uint32, int16, any) pgtype.ScanPlan { return nil }
+
+var errNotScanned = errors.New("a sparsevec is read as text or from its raw bytes")
+
+func (sparseCodec) DecodeDatabaseSQLValue(*pgtype.Map, uint32, int16, []byte) (driver.Value, error) {
+	return nil, errNotScanned
+}
+
+func (sparseCodec) DecodeValue(*pgtype.Map, uint32, int16, []byte) (any, error) {
+	return nil, errNotScanned
 }

@@ -115,10 +115,8 @@ func ChangeModel(ctx context.Context, o Options, g *Generation, d embed.Descript
 		return Report{}, nil
 	}
 	if g.Live.SlotName != o.Slot {
-		return Report{}, &refusal.ConfigError{
-			Pipeline: g.Live.Name, Problem: fmt.Sprintf("it is set up with slot %q, not %q", g.Live.SlotName, o.Slot),
-			Hint: []string{"--slot " + g.Live.SlotName},
-		}
+		return Report{}, refusal.For(g.Live.Name, "", fmt.Sprintf("it is set up with slot %q, not %q", g.Live.SlotName,
+			o.Slot), "--slot "+g.Live.SlotName)
 	}
 	o.Specs, o.Descriptions, o.Beside = []pipeline.Spec{g.Spec}, map[string]embed.Description{g.Spec.Name: d}, &g.Live
 	o.Chunked = g.Chunked

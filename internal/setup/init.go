@@ -142,35 +142,26 @@ func (in *initializer) validate() error {
 			Hint: []string{"give --database-url the address of the server itself"},
 		}
 	case !slotName.MatchString(in.o.Slot):
-		return &refusal.ConfigError{Problem: fmt.Sprintf(
-			"slot name %q: lower case letters, digits and underscores are allowed, up to 63", in.o.Slot)}
+		return refusal.Coded("", fmt.Sprintf(
+			"slot name %q: lower case letters, digits and underscores are allowed, up to 63", in.o.Slot))
 	case catalog.BadName(in.o.Publication) != "":
-		return &refusal.ConfigError{Problem: "the name of the publication " + catalog.BadName(in.o.Publication)}
+		return refusal.Coded("", "the name of the publication "+catalog.BadName(in.o.Publication))
 	}
 	var mistakes []error
 	names, destinations := map[string]bool{}, map[string]string{}
 	for _, spec := range in.o.Specs {
 		if names[spec.Name] {
-			mistakes = append(mistakes, &refusal.ConfigError{
-				Pipeline: spec.Name,
-				Problem:  "there are two pipelines of this name",
-			})
+			mistakes = append(mistakes, refusal.For(spec.Name, "", "there are two pipelines of this name"))
 			continue
 		}
 		names[spec.Name] = true
 		if other, taken := destinations[spec.DestinationName()]; taken {
-			mistakes = append(mistakes, &refusal.ConfigError{
-				Pipeline: spec.Name,
-				Problem:  fmt.Sprintf("its destination %s is also that of pipeline %q", spec.DestinationName(), other),
-				Code:     code.Taken,
-			})
+			mistakes = append(mistakes, refusal.For(spec.Name, code.Taken, fmt.Sprintf(
+				"its destination %s is also that of pipeline %q", spec.DestinationName(), other)))
 		}
 		destinations[spec.DestinationName()] = spec.Name
 		if d, ok := in.o.Descriptions[spec.Name]; !in.o.Sketch && (!ok || d.Dims <= 0 || d.Fingerprint == "") {
-			mistakes = append(mistakes, &refusal.ConfigError{
-				Pipeline: spec.Name,
-				Problem:  "its embedder has not described itself",
-			})
+			mistakes = append(mistakes, refusal.For(spec.Name, "", "its embedder has not described itself"))
 		}
 	}
 	return errors.Join(mistakes...)
@@ -347,7 +338,7 @@ func (in *initializer) confirmed(ctx context.Context) ([]pipeline.Pipeline, erro
 				continue
 			}
 			if p.Status != pipeline.Active && p.Enabled {
-				return nil, &refusal.ConfigError{Pipeline: p.Name, Problem: "is set up but cannot work: " + p.Detail}
+				return nil, refusal.For(p.Name, "", "is set up but cannot work: "+p.Detail)
 			}
 			ours = append(ours, p)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -99,6 +100,7 @@ func (o Options) withDefaults() Options {
 		o.SlotTimeout = time.Minute
 	}
 	o.LockTimeout = cmp.Or(o.LockTimeout, step.Timeout)
+	o.Loader = cmp.Or(o.Loader, &resolve.Loader{Once: true})
 	return o
 }
 
@@ -129,8 +131,10 @@ func (in *initializer) foreignPublication(tx pgx.Tx) error {
 		Code: code.Untrusted,
 		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it",
 			in.o.Publication, in.pub.Owner),
-		Hint: append([]string{"name another publication: a missing one is created"},
-			catalog.TrustHint(tx.Conn().Config().User, in.pub.Owner)...),
+		Hint: []string{
+			"name another publication: a missing one is created", catalog.RunAs(in.pub.Owner),
+			database.TrustOwners(tx.Conn().Config().User, in.pub.Owner),
+		},
 		Trust: []string{in.pub.Owner},
 	}
 }

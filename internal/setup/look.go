@@ -136,15 +136,11 @@ func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error
 	if other == "" {
 		return nil
 	}
-	return &refusal.ConfigError{
-		Code: code.Copied, Pipeline: s.Name, Problem: fmt.Sprintf(
-			"its table was %s, and that table's OID belongs to %s here: the database was dumped and restored",
-			database.Quote(s.Schema, s.Table), other),
-		Hint: []string{
-			"configure this pipeline, too: its table is then found by its name",
-			"or remove it first: embedsidecar uninstall " + s.Name,
-		},
-	}
+	return refusal.For(s.Name, code.Copied, fmt.Sprintf(
+		"its table was %s, and that table's OID belongs to %s here: the database was dumped and restored",
+		database.Quote(s.Schema, s.Table), other),
+		"configure this pipeline, too: its table is then found by its name",
+		"or remove it first: embedsidecar uninstall "+s.Name)
 }
 
 // takeAlong finds the slots in a copied database's checkpoints that belong to the original, and assigns their pipelines
@@ -237,7 +233,7 @@ func (in *initializer) inspect(ctx context.Context, tx pgx.Tx, t *resolve.Taken)
 	}
 	f.Digest, f.Warnings = resolve.Digest(t.Configured), append(f.Warnings, t.Warnings...)
 	if in.server.Version < publish.Version15 && t.Spec.ColumnLists {
-		return nil, &refusal.ConfigError{Pipeline: t.Spec.Name, Problem: "column lists need PostgreSQL 15 or newer"}
+		return nil, refusal.For(t.Spec.Name, "", "column lists need PostgreSQL 15 or newer")
 	}
 	return f, nil
 }
@@ -323,20 +319,18 @@ func (in *initializer) judge(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec
 
 // goesOn refuses changes that a stored pipeline cannot make.
 func (in *initializer) goesOn(f *resolve.Findings, stored *resolve.Stored, description embed.Description) error {
-	fail := func(problem string, hint ...string) error {
-		return &refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: problem, Hint: hint}
-	}
+	name := f.Pipeline.Name
 	switch {
 	case stored.SlotName != in.o.Slot:
-		return fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName),
+		return refusal.For(name, "", fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName),
 			"choose another name, or the same --slot",
 			"or, if this database is a copy and that slot is the original's: embedsidecar init --adopt, with this --slot")
 	case stored.DestinationName() != f.Pipeline.DestinationName() && stored.OID == f.Table.OID:
-		return fail(fmt.Sprintf("its destination is %s and cannot become %s", stored.DestinationName(),
+		return refusal.For(name, "", fmt.Sprintf("its destination is %s and cannot become %s", stored.DestinationName(),
 			f.Pipeline.DestinationName()),
 			"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
 	case stored.Fingerprint != description.Fingerprint:
-		return fail(fmt.Sprintf(
+		return refusal.For(name, "", fmt.Sprintf(
 			"its vectors were made by another model (%s) than the configured one (%s): the two must not mix",
 			brief(stored.Fingerprint), brief(description.Fingerprint)),
 			"make the next generation beside it, and switch when it is complete: embedsidecar model change "+stored.Name,

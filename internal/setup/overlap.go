@@ -33,12 +33,10 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Find
 			!slices.Contains(tree, table) {
 			return nil
 		}
-		return &refusal.ConfigError{
-			Code: code.Taken, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
-				"its destination %s is in part also that of pipeline %q: one table is a partition of the other",
-				f.Pipeline.DestinationName(), name),
-			Hint: []string{"name another destination, or remove that pipeline first: embedsidecar uninstall " + name},
-		}
+		return refusal.For(f.Pipeline.Name, code.Taken, fmt.Sprintf(
+			"its destination %s is in part also that of pipeline %q: one table is a partition of the other",
+			f.Pipeline.DestinationName(), name),
+			"name another destination, or remove that pipeline first: embedsidecar uninstall "+name)
 	}
 	for _, s := range all {
 		if err := same(s.Name, s.IntoColumn, s.OID); err != nil {
@@ -82,11 +80,9 @@ func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken
 				continue
 			}
 			if slices.Contains(f.Reads, o.into) || slices.Contains(f.Pipeline.Watched, o.into) {
-				return &refusal.ConfigError{
-					Code: code.Expression, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
-						"its text or filter reads %q, the destination of pipeline %q, which depends on %q in turn: they would trigger each other without end", o.into, o.name, f.Pipeline.IntoColumn),
-					Hint: []string{"take one of these columns out of text and filter, or give one of the pipelines an embedding table"},
-				}
+				return refusal.For(f.Pipeline.Name, code.Expression, fmt.Sprintf(
+					"its text or filter reads %q, the destination of pipeline %q, which depends on %q in turn: they would trigger each other without end", o.into, o.name, f.Pipeline.IntoColumn),
+					"take one of these columns out of text and filter, or give one of the pipelines an embedding table")
 			}
 			changed = append(changed, o.into)
 		}
@@ -106,11 +102,8 @@ func (in *initializer) notEmbeddings(f *resolve.Findings, all []resolve.Stored) 
 	}
 	for _, j := range f.Joined {
 		if name, is := into[j.Table.Quoted()]; is {
-			return &refusal.ConfigError{
-				Code: code.Join, Pipeline: f.Pipeline.Name,
-				Problem: fmt.Sprintf("%s is the embedding table of pipeline %q, and cannot be joined", j.Table.Quoted(), name),
-				Hint:    []string{"join the table that the texts are in"},
-			}
+			return refusal.For(f.Pipeline.Name, code.Join, fmt.Sprintf("%s is the embedding table of pipeline %q, and cannot "+
+				"be joined", j.Table.Quoted(), name), "join the table that the texts are in")
 		}
 	}
 	return nil
@@ -130,22 +123,18 @@ func (in *initializer) renames(f *resolve.Findings, s *resolve.Stored) bool {
 
 // shared is the error for a destination that another pipeline writes to.
 func (in *initializer) shared(f *resolve.Findings, other *resolve.Stored) error {
-	e := &refusal.ConfigError{
-		Code: code.Taken, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q",
-			f.Pipeline.DestinationName(), other.Name),
-		Hint: []string{"name another destination, or remove that pipeline first: embedsidecar uninstall " + other.Name},
+	problem := fmt.Sprintf("its destination %s is also that of pipeline %q", f.Pipeline.DestinationName(), other.Name)
+	hint := []string{"name another destination, or remove that pipeline first: embedsidecar uninstall " + other.Name}
+	switch same := other.Fingerprint == in.o.Descriptions[f.Pipeline.Name].Fingerprint; {
+	case other.SlotName != in.o.Slot:
+		problem += fmt.Sprintf(" (of slot %q)", other.SlotName)
+	case other.OID != f.Table.OID:
+	case !same:
+		hint = append(hint, "its vectors were made by another model: to give it this name, leave the model as it is")
+	case in.o.Starting:
+		hint = append(hint, "if it is that pipeline under a new name: embedsidecar init renames it and applies the other changes")
 	}
-	switch {
-	case other.SlotName != in.o.Slot || other.OID != f.Table.OID:
-	case in.o.Starting && other.Fingerprint == in.o.Descriptions[f.Pipeline.Name].Fingerprint:
-		e.Hint = append(e.Hint, "if it is that pipeline under a new name: embedsidecar init renames it and applies the other changes")
-	case other.Fingerprint != in.o.Descriptions[f.Pipeline.Name].Fingerprint:
-		e.Hint = append(e.Hint, "its vectors were made by another model: to give it this name, leave the model as it is")
-	}
-	if other.SlotName != in.o.Slot {
-		e.Problem += fmt.Sprintf(" (of slot %q)", other.SlotName)
-	}
-	return e
+	return refusal.For(f.Pipeline.Name, code.Taken, problem, hint...)
 }
 
 // brief shortens a fingerprint for messages.

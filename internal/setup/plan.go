@@ -38,11 +38,8 @@ func (in *initializer) makePlan() (plan []step.Action, err error) {
 	}
 	plan = append(plan, published...)
 	if in.slot.Recorded && in.slot.Publication != in.o.Publication {
-		err = errors.Join(err, &refusal.ConfigError{
-			Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication,
-				in.o.Publication),
-			Hint: []string{"use that publication, or another slot"}, Code: code.Publication,
-		})
+		err = errors.Join(err, refusal.Coded(code.Publication, fmt.Sprintf("slot %q was set up with publication %q, not %q",
+			in.o.Slot, in.slot.Publication, in.o.Publication), "use that publication, or another slot"))
 	}
 	reason, taken := in.slot.Renewal(in.system, in.o.Adopt)
 	err = errors.Join(err, taken)

@@ -72,12 +72,9 @@ func (in *initializer) extension() (a step.Action, schema string) {
 		Run: func(ctx context.Context) error {
 			err := in.runner().Execute(ctx, step.Action{Step: step.Step{SQL: sql}})
 			if database.HasCode(err, "58P01", "0A000", "22023") { // no such file: the package is not installed on the server
-				return &refusal.ConfigError{
-					Code: code.Pgvector, Problem: "pgvector is not installed on the server",
-					Hint: []string{fmt.Sprintf(
-						"install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again",
-						in.server.Major())},
-				}
+				return refusal.Coded(code.Pgvector, "pgvector is not installed on the server", fmt.Sprintf(
+					"install the server's package pgvector (such as postgresql-%d-pgvector), then run embedsidecar init again",
+					in.server.Major()))
 			}
 			return err
 		},
@@ -135,22 +132,20 @@ func (in *initializer) mayNotCreate() string {
 
 // migrate updates our schema to this program's version and writes the installation's row.
 func (in *initializer) migrate(ctx context.Context) error {
-	err := database.UntilUnlocked(ctx, func() error {
-		return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
-			var hidden []uint32 // tables that had row-level security before the upgrade
-			if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(c.oid), '{}') FROM pg_catalog.pg_class AS c WHERE "+
-				"c.relrowsecurity AND c.relnamespace = to_regnamespace('embedsidecar')").Scan(&hidden); err != nil {
-				return fmt.Errorf("look for row-level security: %w", err)
-			}
-			if err := sqlfiles.Upgrade(ctx, tx); err != nil {
-				return err
-			}
-			if err := notHidden(ctx, tx, "", "c.relnamespace = 'embedsidecar'::regnamespace AND c.oid <> ALL ($1)",
-				hidden); err != nil {
-				return err
-			}
-			return ensureInstallation(ctx, tx)
-		})
+	err := database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
+		var hidden []uint32 // tables that had row-level security before the upgrade
+		if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(c.oid), '{}') FROM pg_catalog.pg_class AS c WHERE "+
+			"c.relrowsecurity AND c.relnamespace = to_regnamespace('embedsidecar')").Scan(&hidden); err != nil {
+			return fmt.Errorf("look for row-level security: %w", err)
+		}
+		if err := sqlfiles.Upgrade(ctx, tx); err != nil {
+			return err
+		}
+		if err := notHidden(ctx, tx, "", "c.relnamespace = 'embedsidecar'::regnamespace AND c.oid <> ALL ($1)",
+			hidden); err != nil {
+			return err
+		}
+		return ensureInstallation(ctx, tx)
 	})
 	switch {
 	case database.HasCode(err, pgerrcode.DuplicateSchema, pgerrcode.DuplicateTable, pgerrcode.UniqueViolation):

@@ -4,13 +4,11 @@
 -- not exactly of the function's type. Functions called as operators are found by the operator's name and schema.
 -- @functions, @counts, @loose, @operators: each function, its number of arguments (-1: no call by name), whether an
 -- argument is converted, and the operator that it is called as, or 0.
--- Rows: at most one: the function, what is wrong, the role, hints, one per line. Reads only pg_catalog. Locks: none.
+-- Rows: at most one: the function, what is wrong, the role ('' for PUBLIC), hints, one per line. Reads only pg_catalog.
+-- Locks: none.
 WITH friend AS (
     SELECT r.oid FROM pg_roles AS r
-    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
-        OR r.oid = (SELECT c.relowner FROM pg_class AS c WHERE c.oid = @table)),
+    WHERE  (TRUSTED r) OR r.oid = (SELECT c.relowner FROM pg_class AS c WHERE c.oid = @table)),
 known AS (
     SELECT f.oid FROM friend AS f
     UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d
@@ -34,7 +32,7 @@ called AS (
            JOIN pg_proc AS p ON p.oid = c.oid LEFT JOIN pg_operator AS o ON o.oid = c.operator
            JOIN pg_namespace AS n ON n.oid = coalesce(o.oprnamespace, p.pronamespace)
     WHERE  coalesce(o.oid, p.oid) >= 16384)
-SELECT c.thing AS function, 'which belongs to role' AS problem, pg_get_userbyid(c.owner)::text AS owner, '' AS hint
+SELECT c.thing, 'which belongs to role' AS problem, pg_get_userbyid(c.owner)::text AS owner, '' AS hint
 FROM   called AS c WHERE c.owner NOT IN (SELECT k.oid FROM known AS k)
 UNION ALL
 SELECT c.thing, format('in schema %I, whose owner may put another in its place: role', c.nspname),
@@ -50,7 +48,7 @@ WHERE  e.extowner NOT IN (SELECT k.oid FROM known AS k) AND has_schema_privilege
 UNION ALL
 SELECT c.thing, format('though not with arguments of its very types, and another of the name in '
        'schema %I would be called in its place, which may be made by role', c.nspname),
-       CASE m.role WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(m.role) END,
+       CASE m.role WHEN 0 THEN '' ELSE pg_get_userbyid(m.role) END,
        format(E'cast its arguments to the types that it takes, as in title::text\nor let nobody else make functions '
            'there: REVOKE CREATE ON SCHEMA %I FROM %s;', c.nspname, CASE m.role WHEN 0 THEN 'PUBLIC'
            ELSE quote_ident(pg_get_userbyid(m.role)) END)

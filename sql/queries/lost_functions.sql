@@ -15,11 +15,8 @@ WITH called AS (
 friend AS (
     SELECT r.oid FROM pg_roles AS r
     WHERE  r.oid IN (SELECT c.proowner FROM called AS c UNION SELECT c.nspowner FROM called AS c)
-        AND (r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-            OR r.oid IN (SELECT c.relowner FROM pg_class AS c WHERE c.oid = ANY (@tables::oid[]))
-            OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-                THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)))
-SELECT c.name AS function, CASE WHEN c.nspowner IN (SELECT f.oid FROM friend AS f) THEN 'which belongs to role'
+        AND ((TRUSTED r) OR r.oid IN (SELECT c.relowner FROM pg_class AS c WHERE c.oid = ANY (@tables::oid[]))))
+SELECT c.name AS thing, CASE WHEN c.nspowner IN (SELECT f.oid FROM friend AS f) THEN 'which belongs to role'
            ELSE format('in schema %I, whose owner may put another in its place: role', c.nspname) END AS problem,
        min(pg_get_userbyid(CASE WHEN c.nspowner IN (SELECT f.oid FROM friend AS f) THEN c.proowner ELSE c.nspowner END)
            ::text) AS owner

@@ -2,9 +2,7 @@
 -- @trusted names it), and over which of @tables, written as schema and table or given by @oids (0: none), it lacks the
 -- owner's rights. A table that does not exist yet counts as its own if it may create it.
 -- Rows: one; none: the role no longer exists. Reads only pg_catalog. Locks: none.
-SELECT r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-           OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END) AS trusted,
+SELECT (TRUSTED r) AS trusted,
        ARRAY(SELECT format('%I.%I', t.schema, t.name)
              FROM   unnest(@schemas::text[], @tables::text[], @oids::oid[]) AS t (schema, name, oid)
                     LEFT JOIN pg_namespace AS n ON n.nspname = t.schema

@@ -1,18 +1,13 @@
 -- strangers: which of our objects were created, or could be changed, by a role that this session does not trust: code
--- attached to a table runs with the rights of the table's user. Trusted are superusers, the role itself, roles that may
--- act as it anyway (they gain nothing; from 16 on not every member may), and those of @trusted. The query checks the
--- schema embedsidecar with everything in it, and the tables @tables with their partitions and children. On the latter,
--- rules and defaults of a trusted owner count as the owner's, but triggers do not: a role with the privilege TRIGGER
--- can create one. On the former, a trigger may run a function of a trusted role (an audit, say), but none of
--- PostgreSQL's own (below oid 16384), which anyone may attach. Our views have their names here but count as no tables:
--- this program reads none.
+-- attached to a table runs with the rights of the table's user. The query checks the schema embedsidecar with
+-- everything in it, and the tables @tables with their partitions and children. On the latter, rules and defaults of a
+-- trusted owner count as the owner's, but triggers do not: a role with the privilege TRIGGER can create one. On the
+-- former, a trigger may run a function of a trusted role (an audit, say), but none of PostgreSQL's own (below oid
+-- 16384), which anyone may attach. Our views have their names here but count as no tables: this program reads none.
 -- Rows: the first few, objects first: the object, what is wrong with it, and the role that could use it ('' if it is
 -- not about a role). Reads only pg_catalog. Locks: none.
 WITH RECURSIVE trusted AS (
-    SELECT r.oid FROM pg_roles AS r
-    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)),
+    SELECT r.oid FROM pg_roles AS r WHERE (TRUSTED r)),
 friend AS (
     SELECT t.oid FROM trusted AS t
     UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d

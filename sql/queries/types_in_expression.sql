@@ -5,10 +5,7 @@
 -- Rows: at most one, what is wrong, and the owner. Reads only pg_catalog. Locks: none.
 WITH RECURSIVE friend AS (
     SELECT r.oid FROM pg_roles AS r
-    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
-        OR r.oid = (SELECT c.relowner FROM pg_class AS c WHERE c.oid = @table)),
+    WHERE  (TRUSTED r) OR r.oid = (SELECT c.relowner FROM pg_class AS c WHERE c.oid = @table)),
 used AS (
     SELECT n.typ FROM (
         SELECT t.oid FROM unnest(@schemas::text[], @names::text[]) AS w (schema, name)
@@ -27,7 +24,7 @@ used AS (
             AND f.attnum > 0 AND NOT f.attisdropped
         UNION ALL SELECT g.rngsubtype FROM pg_range AS g WHERE g.rngtypid = t.oid) AS m (typ)
     WHERE m.typ >= 16384)
-SELECT format_type(t.oid, -1) AS type, 'which belongs to' AS problem, pg_get_userbyid(t.typowner)::text AS owner
+SELECT format_type(t.oid, -1) AS thing, 'which belongs to' AS problem, pg_get_userbyid(t.typowner)::text AS owner
 FROM   used AS u JOIN pg_type AS t ON t.oid = u.typ
 WHERE  t.typowner NOT IN (SELECT f.oid FROM friend AS f)
 UNION ALL

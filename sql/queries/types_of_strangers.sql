@@ -8,10 +8,7 @@
 -- ('': everyone). kind: pg_type.typtype; whole: it is the column's own type, or the base of it, not a part of that.
 -- casts: an untrusted role's function is a cast from it or to it. Reads only pg_catalog. Locks: none.
 WITH RECURSIVE friend AS (
-    SELECT r.oid FROM pg_roles AS r
-    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-        OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)),
+    SELECT r.oid FROM pg_roles AS r WHERE (TRUSTED r)),
 used AS (
     SELECT a.attrelid, a.attname, a.atttypid AS typ, true AS whole FROM pg_attribute AS a
     WHERE  a.attrelid = ANY (@tables::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384

@@ -18,7 +18,5 @@ owner AS (
     FROM   found AS f JOIN pg_namespace AS n ON n.oid = f.schema)
 SELECT o.thing, 'belongs to' AS problem, r.rolname::text AS owner
 FROM   owner AS o JOIN pg_roles AS r ON r.oid = o.owner
-WHERE  NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-           OR pg_has_role(r.oid, session_user, CASE WHEN current_setting('server_version_num')::integer < 160000
-            THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END))
+WHERE  NOT (TRUSTED r)
 ORDER  BY o.thing LIMIT 5;

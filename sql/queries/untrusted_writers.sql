@@ -16,6 +16,5 @@ SELECT DISTINCT 'table ' || w.oid::regclass::text AS thing, 'may be written by' 
 FROM   (SELECT CASE WHEN current_setting('server_version_num')::integer < 160000
             THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END AS act) AS may
        CROSS JOIN writer AS w JOIN pg_roles AS r ON w.role = 0 OR pg_has_role(r.oid, w.role, may.act)
-WHERE  r.rolcanlogin AND NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
-           OR pg_has_role(r.oid, session_user, may.act))
+WHERE  r.rolcanlogin AND NOT (TRUSTED r)
 ORDER  BY thing, owner LIMIT 5;

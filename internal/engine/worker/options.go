@@ -1,9 +1,12 @@
 package worker
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/limit"
@@ -87,4 +90,16 @@ type Stats struct {
 	Rest atomic.Pointer[string] // why the pipeline rests: its last texts all failed; nil: it does not
 	// Refused is why no tasks can be leased: a privilege or an object of ours is missing; nil: they can.
 	Refused atomic.Pointer[string]
+}
+
+// Jobs are a pipeline's batch jobs (package jobs), as used by its scans and tasks.
+type Jobs interface {
+	// Gather adds rows to the next job, in the transaction of a scan.
+	Gather(batch *pgx.Batch, keys []string)
+	// Open returns the number of jobs, of unfinished jobs, and of rows gathered for the next one.
+	Open(ctx context.Context) (jobs, under int, gathered int64, err error)
+	// Close stops gathering rows for a job.
+	Close(ctx context.Context) error
+	// Known returns the vectors that jobs returned for texts.
+	Known(ctx context.Context, hashes [][]byte) (map[[32]byte][]float32, error)
 }

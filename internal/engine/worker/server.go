@@ -203,8 +203,7 @@ func (s *server) elsewhere(ctx context.Context, pipelines []int32, hashes [][]by
 }
 
 func (s *server) places(ctx context.Context, query string, args pgx.StrictNamedArgs) ([]place, error) {
-	found, _ := s.db.Query(ctx, sqlfiles.Query(query), args)
-	return pgx.CollectRows(found, pgx.RowToStructByNameLax[place])
+	return database.Collect(ctx, s.db, query, pgx.RowToStructByNameLax[place], args)
 }
 
 func (s *server) vectorsOf(ctx context.Context, p *pipeline.Pipeline, keys []string) (map[int][]float32, error) {
@@ -261,16 +260,13 @@ func (s *server) scanProgress(ctx context.Context) (phase string, seen, expected
 }
 
 func (s *server) ledgerPage(ctx context.Context, after *string) ([]string, error) {
-	page, _ := s.db.Query(ctx, sqlfiles.Query("ledger_page"),
+	return database.Collect(ctx, s.db, "ledger_page", pgx.RowTo[string],
 		pgx.StrictNamedArgs{"pipeline_id": s.p.ID, "after": after, "max": rows.PageRows})
-	return pgx.CollectRows(page, pgx.RowTo[string])
 }
 
 func (s *server) withoutTask(ctx context.Context, keys []string) ([]string, error) {
-	free, _ := s.db.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{
-		"pipeline_id": s.p.ID, "row_keys": keys,
-	})
-	return pgx.CollectRows(free, pgx.RowTo[string])
+	return database.Collect(ctx, s.db, "without_task", pgx.RowTo[string],
+		pgx.StrictNamedArgs{"pipeline_id": s.p.ID, "row_keys": keys})
 }
 
 func (s *server) blockers(ctx context.Context, barrier string) ([]database.Blocker, error) {

@@ -46,6 +46,11 @@ func Coded(kind code.Code, problem string, hint ...string) error {
 	return &ConfigError{Problem: problem, Hint: hint, Code: kind}
 }
 
+// For returns a *ConfigError of a pipeline, with a code ("": that of any unfit pipeline).
+func For(pipeline string, kind code.Code, problem string, hint ...string) error {
+	return &ConfigError{Pipeline: pipeline, Problem: problem, Hint: hint, Code: kind}
+}
+
 // MissingError means that a source table does not exist.
 type MissingError struct{ ConfigError }
 

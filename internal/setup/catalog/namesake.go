@@ -12,9 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/fault/code"
-	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 )
 
 // aCall is a function or operator that a rule's tree calls by name.
@@ -114,27 +113,17 @@ func trusted(ctx context.Context, tx pgx.Tx, t *Table, word, tree string) error 
 	args["counts"] = lists.Map(calls, func(c aCall) int { return c.args })
 	args["loose"] = lists.Map(calls, func(c aCall) bool { return c.loose })
 	args["operators"] = lists.Map(calls, func(c aCall) uint32 { return c.operator })
-	type untrusted struct{ Function, Problem, Owner, Hint string }
-	found, err := database.Collect(ctx, tx, "functions_of_strangers", pgx.RowToStructByName[untrusted], args)
-	if err != nil {
-		return fmt.Errorf("look up the owners of functions: %w", err)
+	type called struct {
+		database.Stranger
+		Hint string
 	}
-	if len(found) == 0 {
-		return nil
+	found, err := database.Collect(ctx, tx, "functions_of_strangers", pgx.RowToStructByName[called], args)
+	if err != nil || len(found) == 0 {
+		return wrap.Errorf(err, "look up the owners of functions")
 	}
-	f, role := found[0], tx.Conn().Config().User
-	var hints, trust []string
-	if f.Hint != "" {
-		hints = strings.Split(f.Hint, "\n")
-	}
-	if f.Owner != "PUBLIC" {
-		hints, trust = append(hints, database.TrustOwners(role, f.Owner)), []string{f.Owner}
-	}
-	return &refusal.ConfigError{
-		Problem: fmt.Sprintf("it is not safe for role %q to evaluate the %s: it calls %s, %s %s", role, word, f.Function,
-			f.Problem, f.Owner),
-		Hint: hints, Code: code.Untrusted, Trust: trust,
-	}
+	f := found[0]
+	action := fmt.Sprintf("evaluate the %s: it calls %s, %s %s", word, f.Thing, f.Problem, cmp.Or(f.Owner, "PUBLIC"))
+	return notSafe(tx, f.Owner, action, strings.FieldsFunc(f.Hint, func(r rune) bool { return r == '\n' })...)
 }
 
 // LostFunctions returns *ConfigError if a function that a stored pipeline's expressions call is no longer trusted: its
@@ -143,25 +132,14 @@ func LostFunctions(ctx context.Context, tx pgx.Tx, tables []uint32, names []stri
 	if len(names) == 0 {
 		return nil
 	}
-	type lost struct{ Function, Problem, Owner string }
-	found, err := database.Collect(ctx, tx, "lost_functions", pgx.RowToStructByName[lost], pgx.StrictNamedArgs{
-		"functions": names, "tables": tables, "trusted": database.Trusted(tx.Conn()),
-	})
-	if err != nil {
-		return fmt.Errorf("look up the owners of functions: %w", err)
+	found, err := database.Collect(ctx, tx, "lost_functions", pgx.RowToStructByName[database.Stranger],
+		pgx.StrictNamedArgs{"functions": names, "tables": tables, "trusted": database.Trusted(tx.Conn())})
+	if err != nil || len(found) == 0 {
+		return wrap.Errorf(err, "look up the owners of functions")
 	}
-	if len(found) == 0 {
-		return nil
-	}
-	role := tx.Conn().Config().User
-	return &refusal.ConfigError{
-		Problem: fmt.Sprintf("it is not safe for role %q to evaluate its expressions any more: they call %s, %s %s", role,
-			found[0].Function, found[0].Problem, found[0].Owner),
-		Hint: []string{
-			"give the function and its schema to a role that is trusted", database.TrustOwners(role, found[0].Owner),
-		},
-		Code: code.Untrusted, Trust: []string{found[0].Owner},
-	}
+	f := found[0]
+	return notSafe(tx, f.Owner, fmt.Sprintf("evaluate its expressions any more: they call %s, %s %s", f.Thing, f.Problem,
+		f.Owner), "give the function and its schema to a role that is trusted")
 }
 
 // strangersNamed returns *ConfigError if an expression, its rule (0: not parsed yet) or its functions use a type whose
@@ -172,22 +150,15 @@ func strangersNamed(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 	if rule == 0 && len(names) == 0 {
 		return nil
 	}
-	type strangers struct{ Type, Problem, Owner string }
-	found, err := database.Collect(ctx, tx, "types_in_expression", pgx.RowToStructByName[strangers], pgx.StrictNamedArgs{
-		"schemas": schemas, "names": names, "rule": rule, "functions": append([]uint32{}, functions...),
-		"table": t.OID, "trusted": database.Trusted(tx.Conn()),
-	})
-	if err != nil {
-		return fmt.Errorf("look up the owners of types: %w", err)
+	found, err := database.Collect(ctx, tx, "types_in_expression", pgx.RowToStructByName[database.Stranger],
+		pgx.StrictNamedArgs{
+			"schemas": schemas, "names": names, "rule": rule, "functions": append([]uint32{}, functions...),
+			"table": t.OID, "trusted": database.Trusted(tx.Conn()),
+		})
+	if err != nil || len(found) == 0 {
+		return wrap.Errorf(err, "look up the owners of types")
 	}
-	if len(found) == 0 {
-		return nil
-	}
-	f, role := found[0], tx.Conn().Config().User
-	return &refusal.ConfigError{
-		Problem: fmt.Sprintf("it is not safe for role %q to evaluate the %s: it uses the type %s, %s role %q",
-			role, word, f.Type, f.Problem, f.Owner),
-		Hint: []string{"use a type of PostgreSQL or of the table's owner", database.TrustOwners(role, f.Owner)},
-		Code: code.Untrusted, Trust: []string{f.Owner},
-	}
+	f := found[0]
+	return notSafe(tx, f.Owner, fmt.Sprintf("evaluate the %s: it uses the type %s, %s role %q", word, f.Thing, f.Problem,
+		f.Owner), "use a type of PostgreSQL or of the table's owner")
 }

@@ -95,23 +95,26 @@ func strange(tx pgx.Tx, found []database.Stranger, err error) error {
 		return err
 	}
 	text, owners := database.InWords(found)
-	role := tx.Conn().Config().User
-	e := &refusal.ConfigError{
-		Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, text), Code: code.Untrusted,
-	}
 	if len(owners) == 0 {
-		e.Hint = []string{"ask its owner to remove it, or name another table: a missing one is created"}
-		return e
+		return notSafe(tx, "", "use: "+text, "ask its owner to remove it, or name another table: a missing one is created")
 	}
-	e.Hint, e.Trust = TrustHint(role, owners[0]), owners[:1]
-	return e
+	return notSafe(tx, owners[0], "use: "+text, RunAs(owners[0]))
 }
 
-// TrustHint says what to do about a table or publication whose owner a role does not trust. The connection handles our
-// own objects.
-func TrustHint(role, owner string) []string {
-	return []string{
-		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
-		database.TrustOwners(role, owner),
+// RunAs is the hint to run as the owner of a table or publication. The connection handles our own objects.
+func RunAs(owner string) string {
+	return "run as the role that embedsidecar roles makes, or as " + owner
+}
+
+// notSafe is the error of an action in which an untrusted role, owner, could run its code with the session's rights; "":
+// no role is to be trusted.
+func notSafe(tx pgx.Tx, owner, action string, hints ...string) error {
+	role := tx.Conn().Config().User
+	e := &refusal.ConfigError{
+		Problem: fmt.Sprintf("it is not safe for role %q to %s", role, action), Hint: hints, Code: code.Untrusted,
 	}
+	if owner != "" {
+		e.Hint, e.Trust = append(e.Hint, database.TrustOwners(role, owner)), []string{owner}
+	}
+	return e
 }

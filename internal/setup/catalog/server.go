@@ -114,9 +114,8 @@ func SameServer(ctx context.Context, q database.Querier, repl *pgconn.PgConn) er
 		return errors.Join(errors.New("compare servers"), err)
 	}
 	if got := string(results[0].Rows[0][0]); got != want {
-		return &refusal.ConfigError{Problem: fmt.Sprintf("the URLs name different databases: %s, and for the stream %s",
-			want,
-			got), Code: code.TwoDatabases, Hint: []string{"use the same server and database in --stream-url and --database-url"}}
+		return refusal.Coded(code.TwoDatabases, fmt.Sprintf("the URLs name different databases: %s, and for the stream %s",
+			want, got), "use the same server and database in --stream-url and --database-url")
 	}
 	return nil
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Table is the catalog's information about a source table.
@@ -459,13 +458,13 @@ func KeyNames(key []pipeline.KeyColumn) []string {
 
 // CheckLeaves returns *ConfigError when changes of a partition would not have the key of the root.
 func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) error {
-	rows, _ := q.Query(ctx, sqlfiles.Query("table_leaves"), pgx.StrictNamedArgs{"table": t.OID})
 	type leaf struct {
 		Schema, Name, Kind, Persistence, Identity string
 		Key                                       []string
 		Unsent                                    bool
 	}
-	leaves, err := pgx.CollectRows(rows, pgx.RowToStructByName[leaf])
+	leaves, err := database.Collect(ctx, q, "table_leaves", pgx.RowToStructByName[leaf],
+		pgx.StrictNamedArgs{"table": t.OID})
 	if err != nil {
 		return fmt.Errorf("look up partitions of %s: %w", t.Quoted(), err)
 	}

@@ -140,12 +140,8 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 			problem = "is part of the key, and reading it may run functions"
 		}
 		if problem != "" {
-			role := tx.Conn().Config().User
-			return nil, &refusal.ConfigError{
-				Problem: fmt.Sprintf("it is not safe for role %q to use column %q of %s: its type %s, which belongs to role %q, %s",
-					role, s.Column, t.Quoted(), s.Type, s.Owner, problem),
-				Hint: TrustHint(role, s.Owner), Code: code.Untrusted, Trust: []string{s.Owner},
-			}
+			return nil, notSafe(tx, s.Owner, fmt.Sprintf("use column %q of %s: its type %s, which belongs to role %q, %s",
+				s.Column, t.Quoted(), s.Type, s.Owner, problem), RunAs(s.Owner))
 		}
 		columns = append(columns, s.Column)
 		if at := slices.Index(names, s.Column); at >= 0 {
@@ -161,21 +157,14 @@ const operators = "operator"
 
 // comparable is the error of a key column whose values could be compared with an untrusted role's operator.
 func (t *Table) comparable(tx pgx.Tx, s strangersType) error {
-	role := tx.Conn().Config().User
-	whom := database.Quote(s.Owner)
-	e := &refusal.ConfigError{Code: code.Untrusted}
-	if s.Owner == "" {
-		whom = "PUBLIC"
-	} else {
-		e.Hint, e.Trust = []string{database.TrustOwners(role, s.Owner)}, []string{s.Owner}
+	whom := "PUBLIC"
+	if s.Owner != "" {
+		whom = database.Quote(s.Owner)
 	}
-	e.Problem = fmt.Sprintf("it is not safe for role %q to compare column %q of %s: it is of a domain, for which %s could "+
-		"make an operator in schema %s", role, s.Column, t.Quoted(), whom, s.Type)
-	e.Hint = append([]string{
+	return notSafe(tx, s.Owner, fmt.Sprintf("compare column %q of %s: it is of a domain, for which %s could make an "+
+		"operator in schema %s", s.Column, t.Quoted(), whom, s.Type),
 		fmt.Sprintf("REVOKE CREATE ON SCHEMA %s FROM %s;", s.Type, whom),
-		"or give the column the type that the domain is made of",
-	}, e.Hint...)
-	return e
+		"or give the column the type that the domain is made of")
 }
 
 var (
@@ -203,16 +192,10 @@ func (t *Table) MeantByStrangers(tx pgx.Tx, columns []string, expressions ...str
 	return nil
 }
 
-func (t *Table) meant(tx pgx.Tx, column, why string, hint ...string) error {
-	role := tx.Conn().Config().User
-	return &refusal.ConfigError{
-		Problem: fmt.Sprintf("it is not safe for role %q to evaluate an expression over column %q of %s: %s", role, column,
-			t.Quoted(), why),
-		Hint: append(hint,
-			"name the column in columns: instead, which needs no cast",
-			"or trust the owner of the type with all privileges of the role: --trust-owner",
-		), Code: code.Untrusted,
-	}
+func (t *Table) meant(tx pgx.Tx, column, why string, hints ...string) error {
+	return notSafe(tx, "", fmt.Sprintf("evaluate an expression over column %q of %s: %s", column, t.Quoted(), why),
+		append(hints, "name the column in columns: instead, which needs no cast",
+			"or trust the owner of the type with all privileges of the role: --trust-owner")...)
 }
 
 // mentioned returns the first of some columns that an expression seems to name, or "". Names that are followed by except
@@ -289,14 +272,14 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 	var fires bool
 	_, err := pgx.ForEachRow(rows, []any{&table, &role, &problem, &owner, &fires, &remedy}, func() error {
 		whom := "everybody"
-		var hint, trust []string
+		const asOurs = "run as the role that embedsidecar roles makes"
+		asOwner := strings.HasPrefix(remedy, "ALTER ROLE")
+		hint, trust := []string{remedy, "or " + asOurs}, []string(nil)
 		switch {
 		case remedy == "":
-			hint = []string{"run as the role that embedsidecar roles makes, or as " + owner}
-		case fires:
-			hint = []string{remedy, "or run as the role that embedsidecar roles makes"}
-		default:
-			hint = []string{"run as the role that embedsidecar roles makes"}
+			hint = []string{asOurs + ", or as " + owner}
+		case asOwner:
+			hint = []string{asOurs}
 		}
 		if fires {
 			hint = append(hint,
@@ -306,7 +289,7 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 			whom = fmt.Sprintf("%q", owner)
 			hint, trust = append(hint, database.TrustOwners(role, owner)), []string{owner}
 		}
-		if remedy != "" && !fires { // no statement to paste: the owner may be untrusted
+		if asOwner { // no statement to paste: the owner may be untrusted
 			hint = append(hint, "or, if "+owner+" may read all databases of this server, as REPLICATION allows: "+
 				strings.TrimSuffix(remedy, ";")+", and connect as "+owner)
 		}

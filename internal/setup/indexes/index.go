@@ -180,12 +180,10 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == pgerrcode.ProgramLimitExceeded && p.Stored == pipeline.StoredSparse {
-		return &refusal.ConfigError{
-			Code: code.Width, Pipeline: p.Name, Problem: fmt.Sprintf(
-				"an HNSW index takes sparse vectors with up to %d numbers that are not zero, and %s has some with more",
-				pipeline.MaxSparseIndexed, p.DestinationName()),
-			Hint: []string{"leave index out: searches then read every vector", "or have the model keep fewer numbers"},
-		}
+		return refusal.For(p.Name, code.Width, fmt.Sprintf(
+			"an HNSW index takes sparse vectors with up to %d numbers that are not zero, and %s has some with more",
+			pipeline.MaxSparseIndexed, p.DestinationName()),
+			"leave index out: searches then read every vector", "or have the model keep fewer numbers")
 	}
 	if errors.As(err, &pg) && pg.Code == pgerrcode.DuplicateTable {
 		return fmt.Errorf("there is something else called %s: %w", database.Quote(t.Schema, t.Taken), err)

@@ -47,14 +47,14 @@ func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.
 }
 
 func load(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
-	var l *resolve.Loader
+	l := &resolve.Loader{Once: true}
 	known, err := brief(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
 	if len(names) > 0 {
 		if meant, err := named(known, names); err == nil { // else a table of that name may have been renamed
-			l = &resolve.Loader{Only: lists.Map(meant, func(p pipeline.Pipeline) int32 { return p.ID })}
+			l.Only = lists.Map(meant, func(p pipeline.Pipeline) int32 { return p.ID })
 		}
 	}
 	all, err := ofSlots(ctx, l, pool)
@@ -91,11 +91,7 @@ func some(all []pipeline.Pipeline) error {
 
 // Names returns the names of pipelines.
 func Names(pipelines []pipeline.Pipeline) []string {
-	names := make([]string, len(pipelines))
-	for i := range pipelines {
-		names[i] = pipelines[i].Name
-	}
-	return names
+	return lists.Map(pipelines, func(p pipeline.Pipeline) string { return p.Name })
 }
 
 // BriefRows returns the pipelines with these names as Chosen does, or one pipeline and the keys after it: a word after
@@ -198,7 +194,7 @@ func OtherSlots(ctx context.Context, pool *pgxpool.Pool) string {
 
 // All returns the pipelines of all slots.
 func All(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
-	return AllBy(ctx, nil, pool)
+	return AllBy(ctx, &resolve.Loader{Once: true}, pool)
 }
 
 // AllBy is All with a cache.

@@ -166,12 +166,9 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 		entry, in := now.Entries[w.Table.OID]
 		for oid, e := range now.Entries {
 			if e.Filtered && (oid == w.Table.OID || slices.Contains(e.Above, w.Table.OID)) {
-				return nil, &refusal.ConfigError{
-					Code: code.Publication,
-					Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name,
-						e.Name),
-					Hint: []string{alter + " DROP TABLE " + e.Name + "; then run embedsidecar init"},
-				}
+				return nil, refusal.Coded(code.Publication, fmt.Sprintf(
+					"publication %q has a row filter on %s: changes of other rows would go unnoticed", name, e.Name),
+					alter+" DROP TABLE "+e.Name+"; then run embedsidecar init")
 			}
 		}
 		if now.has(w) {

@@ -40,27 +40,22 @@ func (f *Findings) Foreign() error {
 	for _, sql := range f.AddChunkColumns() {
 		hint = append(hint, sql+";")
 	}
-	return &refusal.ConfigError{
-		Pipeline: f.Pipeline.Name,
-		Problem: fmt.Sprintf("the embedding table %s has no columns for chunks, and init did not make it",
-			f.Pipeline.Into()),
-		Hint: hint, Code: code.Destination,
-	}
+	return refusal.For(f.Pipeline.Name, code.Destination, fmt.Sprintf(
+		"the embedding table %s has no columns for chunks, and init did not make it", f.Pipeline.Into()), hint...)
 }
 
 // behind returns *ConfigError when the embedding table lacks what init adds: the columns of chunks if texts are
 // chunked, or the widened types of the source's key.
 func (f *Findings) behind() error {
-	e := &refusal.ConfigError{Pipeline: f.Pipeline.Name}
 	switch {
 	case f.Pipeline.Chunking.On() && !f.Pipeline.Chunked:
-		e.Problem, e.Code = "the embedding table "+f.Pipeline.Into()+" has no columns for chunks", code.Destination
-		return e.With("run embedsidecar init: it adds them")
+		return refusal.For(f.Pipeline.Name, code.Destination,
+			"the embedding table "+f.Pipeline.Into()+" has no columns for chunks", "run embedsidecar init: it adds them")
 	case f.Destination.Retype != nil:
-		e.Problem = fmt.Sprintf("the key of %s has a new type, which its embedding table %s lacks",
-			f.Table.Quoted(), f.Pipeline.Into())
-		return e.With("run embedsidecar init as the owner of the embedding table: it alters the key there, and embeds "+
-			"nothing again", "or alter it yourself: "+f.Destination.Retype[0]+";")
+		return refusal.For(f.Pipeline.Name, "", fmt.Sprintf("the key of %s has a new type, which its embedding table %s lacks",
+			f.Table.Quoted(), f.Pipeline.Into()),
+			"run embedsidecar init as the owner of the embedding table: it alters the key there, and embeds nothing again",
+			"or alter it yourself: "+f.Destination.Retype[0]+";")
 	}
 	return nil
 }

@@ -24,18 +24,14 @@ import (
 // recall takes the columns that text and filter read from the pipeline's row, and checks that this is still valid.
 func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	p, t := &f.Pipeline, f.Table
-	fail := func(problem string, hint ...string) error {
-		return &refusal.ConfigError{Pipeline: s.Name, Problem: problem, Hint: hint}
-	}
 	const again = "run embedsidecar init after changing the pipeline: it takes over what changed"
 	if keys := catalog.KeyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
-		return fail(fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.Quoted(), database.QuoteAll(keys),
-			database.QuoteAll(s.KeyColumns)),
-			again)
+		return refusal.For(s.Name, "", fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.Quoted(),
+			database.QuoteAll(keys), database.QuoteAll(s.KeyColumns)), again)
 	}
 	for _, name := range slices.Concat(s.Watched, columnsOfText(s)) {
 		if _, ok := t.Column(name); !ok {
-			return fail(fmt.Sprintf("table %s has no column %q any more", t.Quoted(), name),
+			return refusal.For(s.Name, "", fmt.Sprintf("table %s has no column %q any more", t.Quoted(), name),
 				append(spelling.DidYouMean(name, t.ColumnNames()), again)...)
 		}
 	}
@@ -50,7 +46,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	default:
 		// For expressions that may read any column, only init finds out what generated columns are computed from.
 		if p.InSource() {
-			return fail("a generated column of "+t.Quoted()+
+			return refusal.For(s.Name, "", "a generated column of "+t.Quoted()+
 				" has another expression now: what the text reads must be inspected again", "run embedsidecar init")
 		}
 		p.Watched, p.WatchAll = nil, true
@@ -85,7 +81,7 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 // fingerprint, width and watched columns are valid, and if its table is locked also the names of its key. Load returns
 // *NotSetUpError when the database lacks our schema.
 func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
-	return (*Loader)(nil).Load(ctx, db, slot)
+	return (&Loader{Once: true}).Load(ctx, db, slot)
 }
 
 // Load is the function of that name with a cache: it skips unchanged pipelines.
@@ -118,20 +114,18 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		if marks, changed, err = l.marks(ctx, tx, slot); err != nil {
 			return refusal.NotSetUp(err)
 		}
-		only := l.only()
-		if known, only = l.recall(marks, only); len(known) > 0 && len(only) == 0 {
+		var only []int32
+		if known, only = l.recall(marks); len(known) > 0 && len(only) == 0 {
 			stored = nil
 			return nil
 		}
-		if stored, err = readStored(ctx, tx, &slot, only); err != nil {
-			return refusal.NotSetUp(err)
-		}
-		return nil
+		stored, err = readStored(ctx, tx, &slot, only)
+		return refusal.NotSetUp(err)
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	if l != nil && l.Once {
+	if l.Once {
 		l.Rows = stored
 	}
 	if len(stored) == 0 {
@@ -149,7 +143,7 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		whole := tables != nil // false after an error, which aborts the transaction
 		for i := range stored {
 			s := &stored[i]
-			if whole && l != nil && l.Changed && s.Status == pipeline.Active && !changed[s.ID] {
+			if whole && l.Changed && s.Status == pipeline.Active && !changed[s.ID] {
 				pipelines[i], err = load(ctx, tx, s.Current(), tables, 0)
 				whole = err == nil
 			}
@@ -299,10 +293,8 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, limit
 		denied  *refusal.PermissionError
 	)
 	if err == nil && !f.Destination.Exists {
-		err = &refusal.ConfigError{
-			Problem: "the destination " + f.Pipeline.DestinationName() + " is gone",
-			Hint:    []string{"run embedsidecar init: it recreates it"}, Code: code.Destination,
-		}
+		err = refusal.Coded(code.Destination, "the destination "+f.Pipeline.DestinationName()+" is gone",
+			"run embedsidecar init: it recreates it")
 	}
 	if err == nil {
 		err = f.behind()
@@ -399,9 +391,7 @@ func runnable(ctx context.Context, tx pgx.Tx, f *Findings, limit time.Duration) 
 		if missing := unreadable(f); missing != nil {
 			return missing
 		}
-		return &refusal.ConfigError{
-			Pipeline: f.Pipeline.Name, Problem: "read " + f.Table.Quoted() + ": " + database.Words(err),
-		}
+		return refusal.For(f.Pipeline.Name, "", "read "+f.Table.Quoted()+": "+database.Words(err))
 	}
 	if _, told := errors.AsType[*refusal.ConfigError](err); err != nil && !told {
 		err = catalog.BadExpression(catalog.TextWord, err)

@@ -17,8 +17,8 @@ import (
 )
 
 // Loader loads the pipelines of a slot repeatedly, for one role. It caches working pipelines while the versions of
-// their row, table and publication stay the same, as the heartbeat reports them, but at most for remembered. A nil
-// Loader has no cache. It is safe for concurrent use.
+// their row, table and publication stay the same, as the heartbeat reports them, but at most for remembered. It is safe
+// for concurrent use.
 type Loader struct {
 	// Changed limits parsing to the pipelines that could not work and those whose tables have changed: for callers that
 	// look for differences from the stored state.
@@ -57,9 +57,6 @@ func (l *Loader) Forget() {
 // current is catalog.Current with a cache: a trust check without a finding stays valid for a while, as for the
 // connections of a pool.
 func (l *Loader) current(ctx context.Context, tx pgx.Tx) error {
-	if l == nil {
-		return catalog.Current(ctx, tx)
-	}
 	begun := time.Now()
 	l.mu.Lock()
 	trusted := l.trusted
@@ -76,20 +73,12 @@ func (l *Loader) current(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// only returns the numbers of the pipelines to load; nil: all.
-func (l *Loader) only() []int32 {
-	if l == nil {
-		return nil
-	}
-	return l.Only
-}
-
 // marks returns the versions of what pipelines depend on, and which of them changed since they were stored. It runs
 // before the pipelines are inspected, so a change in between gives another version the next time.
 func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (marks map[int32]string,
 	changed map[int32]bool, err error,
 ) {
-	if l == nil || l.Only != nil || l.Once {
+	if l.Only != nil || l.Once {
 		return nil, nil, nil // not needed
 	}
 	type row struct {
@@ -128,11 +117,8 @@ func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (ma
 	return marks, changed, nil
 }
 
-// recall returns the unchanged pipelines, and the numbers of the others to load: of only, where nil means all.
-func (l *Loader) recall(marks map[int32]string, only []int32) (known []pipeline.Pipeline, rest []int32) {
-	if l == nil {
-		return nil, only
-	}
+// recall returns the unchanged pipelines, and the numbers of the others to load; nil: all.
+func (l *Loader) recall(marks map[int32]string) (known []pipeline.Pipeline, rest []int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(marks)) {
@@ -143,7 +129,7 @@ func (l *Loader) recall(marks map[int32]string, only []int32) (known []pipeline.
 		}
 	}
 	if len(known) == 0 {
-		return nil, only
+		return nil, l.Only
 	}
 	return known, rest
 }
@@ -152,9 +138,6 @@ func (l *Loader) recall(marks map[int32]string, only []int32) (known []pipeline.
 const resting = time.Minute
 
 func (l *Loader) overran(id int32) bool {
-	if l == nil {
-		return false
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Now().Before(l.resting[id])
@@ -162,9 +145,6 @@ func (l *Loader) overran(id int32) bool {
 
 // rest keeps a pipeline from being looked at for a while. Forget does not change that.
 func (l *Loader) rest(id int32) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.resting == nil {
@@ -175,12 +155,9 @@ func (l *Loader) rest(id int32) {
 
 // remember caches a pipeline that can work.
 func (l *Loader) remember(id int32, mark string, p *pipeline.Pipeline) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.Status != pipeline.Active {
+	if p.Status != pipeline.Active || l.Once {
 		delete(l.known, id)
 		return
 	}

@@ -40,9 +40,8 @@ func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, mode
 		}
 		p, warnings = f.Pipeline, f.Warnings
 		if !f.Destination.Exists {
-			missing := &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " +
-				f.Pipeline.DestinationName() +
-				" does not exist", Hint: f.toMake(), Code: code.Destination}
+			missing := refusal.For(spec.Name, code.Destination,
+				"the destination "+f.Pipeline.DestinationName()+" does not exist", f.toMake()...)
 			return errors.Join(missing, f.Permitted()) // the grants are needed as well
 		}
 		if err := f.behind(); err != nil {
@@ -89,10 +88,8 @@ func KnownZone(ctx context.Context, q database.Querier, spec pipeline.Spec) erro
 }
 
 func unknownZone(name, setting, zone string) error {
-	return &refusal.ConfigError{
-		Pipeline: name, Problem: fmt.Sprintf("%s: the server knows no time zone %q", setting, zone),
-		Hint: []string{"name it as in SELECT name FROM pg_timezone_names, such as Europe/Berlin"},
-	}
+	return refusal.For(name, "", fmt.Sprintf("%s: the server knows no time zone %q", setting, zone),
+		"name it as in SELECT name FROM pg_timezone_names, such as Europe/Berlin")
 }
 
 // hidden returns the columns that the pipeline's expressions read and the role may not, although it may read others of
@@ -146,9 +143,8 @@ func together(ctx context.Context, tx pgx.Tx, list []catalog.Want) (known *catal
 func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.Vectors, stored *Stored) (*Findings,
 	error,
 ) {
-	fail := func(problem string) error { return &refusal.ConfigError{Pipeline: spec.Name, Problem: problem} }
 	if problem := catalog.Malformed(spec); problem != "" {
-		return nil, fail(problem)
+		return nil, refusal.For(spec.Name, "", problem)
 	}
 	known := model.Known
 	if known == nil {
@@ -211,11 +207,13 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		return nil, refusal.Of(spec.Name, err)
 	}
 	if spec.InSource() && slices.Contains(slices.Concat(f.Reads, p.Watched), spec.IntoColumn) {
-		return nil, fail(fmt.Sprintf("the text reads the destination %q: every vector would trigger another one", spec.IntoColumn))
+		return nil, refusal.For(spec.Name, "", fmt.Sprintf(
+			"the text reads the destination %q: every vector would trigger another one", spec.IntoColumn))
 	}
 	f.Pipeline.Dims = cmp.Or(model.Dims, f.Destination.Dims)
 	if f.Pipeline.Dims == 0 && !model.Unasked {
-		return nil, fail(fmt.Sprintf("the width of the vectors is unknown: neither the model nor the destination %s defines it", spec.DestinationName()))
+		return nil, refusal.For(spec.Name, "", fmt.Sprintf(
+			"the width of the vectors is unknown: neither the model nor the destination %s defines it", spec.DestinationName()))
 	}
 	if err := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); err != nil {
 		return nil, refusal.Of(spec.Name, err)
@@ -286,15 +284,13 @@ func (f *Findings) lookForOrder(ctx context.Context, tx pgx.Tx) error {
 // readColumns finds out which columns text and filter read. With stored, it does not check plain columns again.
 func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) error {
 	p, t := &f.Pipeline, f.Table
-	fail := func(problem string, hint ...string) error {
-		return &refusal.ConfigError{Pipeline: p.Name, Problem: problem, Hint: hint}
-	}
 	for i, c := range p.Columns {
 		if _, ok := t.Column(c); !ok {
-			return fail(fmt.Sprintf("table %s has no column %q", t.Quoted(), c), spelling.DidYouMean(c, t.ColumnNames())...)
+			return refusal.For(p.Name, "", fmt.Sprintf("table %s has no column %q", t.Quoted(), c),
+				spelling.DidYouMean(c, t.ColumnNames())...)
 		}
 		if slices.Contains(p.Columns[:i], c) {
-			return fail(fmt.Sprintf("column %q is named twice", c))
+			return refusal.For(p.Name, "", fmt.Sprintf("column %q is named twice", c))
 		}
 	}
 	text := p.Text
@@ -347,7 +343,7 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) erro
 		if err := tx.QueryRow(ctx, "SELECT current_database()::text, current_user::text").Scan(&name, &role); err != nil {
 			return fmt.Errorf("look up role: %w", err)
 		}
-		return fail("what its text and filter read cannot be found out without the privilege TEMPORARY on the database, and a vector written into the row might change it",
+		return refusal.For(p.Name, "", "what its text and filter read cannot be found out without the privilege TEMPORARY on the database, and a vector written into the row might change it",
 			"GRANT TEMPORARY ON DATABASE "+database.Quote(name)+" TO "+database.Quote(role)+"; (for init alone)",
 			"or use an embedding table as destination")
 	}

@@ -252,10 +252,8 @@ func alone(s *resolve.Stored, all []resolve.Stored) error {
 			name = all[i].Name
 		}
 	}
-	return &refusal.ConfigError{
-		Pipeline: s.Name, Problem: "there is another generation of it", Code: code.Taken,
-		Hint: []string{"take that away first: embedsidecar model drop-old " + name},
-	}
+	return refusal.For(s.Name, code.Taken, "there is another generation of it",
+		"take that away first: embedsidecar model drop-old "+name)
 }
 
 // unknownPipeline is the error of a pipeline that does not exist. An earlier removal may have left its vectors.
