@@ -84,6 +84,13 @@ func OfStatement(err error) bool {
 	return false
 }
 
+// OfCode reports whether a statement failed inside a function of users, whatever the error looks like: their code raises
+// serialization failures and a lack of memory, too. Another statement may succeed.
+func OfCode(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Where != "" && mayHoldText(pg) && Judge(err) != Ended && !LockedOut(err)
+}
+
 // ErrLocked means that another session has locked a table. A retry may succeed.
 var ErrLocked = errors.New("a table is locked by another session")
 

@@ -538,6 +538,72 @@ func TestTrust_ASuperuserAndTriggersOfSomebodyElse(t *testing.T) {
 	b.init(o)
 }
 
+// TestTrust_ASuperuserAndFunctionsOfSomebodyElse: a plan may evaluate functions in constraints, indexes and statistics of
+// its table with the privileges of its role, and a write those in generated columns.
+func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	tenant, pool := b.tenant()
+	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser)
+	b.as(pool, `CREATE FUNCTION lair.same(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'`,
+		`CREATE FUNCTION lair.equal(text, text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT $1 = $2'`,
+		`CREATE OPERATOR lair.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = lair.equal)`)
+	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), trustsOwner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	table := docs()
+	table.Name, table.IntoColumn, table.IntoTable = "beside", "", "docs_embedding"
+	alter := `ALTER TABLE docs `
+	for _, hung := range []struct {
+		make, drop, what, function string
+		written                    bool
+	}{
+		{
+			alter + `ADD CONSTRAINT hung CHECK (lair.same(body) <> 'x')`, alter + `DROP CONSTRAINT hung`,
+			"constraint hung of public.docs", "lair.same(text)", false,
+		},
+		{
+			alter + `ADD CONSTRAINT hung CHECK (body OPERATOR(lair.===) body)`, alter + `DROP CONSTRAINT hung`,
+			"constraint hung of public.docs", "lair.equal(text,text)", false,
+		},
+		{
+			`CREATE INDEX hung ON docs (lair.same(body))`, `DROP INDEX hung`, "index public.hung of public.docs",
+			"lair.same(text)", false,
+		},
+		{
+			`CREATE STATISTICS hung ON title, (lair.same(body)) FROM docs`, `DROP STATISTICS hung`,
+			"statistics hung of public.docs", "lair.same(text)", false,
+		},
+		{
+			alter + `ADD hung text GENERATED ALWAYS AS (lair.same(body)) STORED`, alter + `DROP hung`,
+			"generated column hung of public.docs", "lair.same(text)", true,
+		},
+	} {
+		b.MustExecSuper(hung.make)
+		for _, spec := range []pipeline.Spec{docs(), table} {
+			if hung.written && !spec.InSource() {
+				continue
+			}
+			o := b.options(b.SlotName(), spec)
+			o.Pool = plain
+			_, err = setup.Init(t.Context(), o)
+			wantError[*refusal.ConfigError](t, err, hung.what, tenant, "superuser", "ALTER FUNCTION "+hung.function+" OWNER TO")
+		}
+		if !hung.written {
+			b.MustExecSuper(hung.drop)
+		}
+	}
+	o := b.options(b.SlotName(), table)
+	o.Pool = plain
+	b.init(o)
+	b.MustExecSuper(`CREATE INDEX hung ON docs (lair.same(body))`)
+	if got, err := resolve.Load(t.Context(), plain, o.Slot); err != nil || got[0].Status != pipeline.Misconfigured {
+		t.Errorf("a superuser may work on it: %v %+v", err, got)
+	}
+}
+
 // TestTrust_APublicationOfSomebodyElse: its owner could remove changes from it.
 func TestTrust_APublicationOfSomebodyElse(t *testing.T) {
 	t.Parallel()

@@ -176,7 +176,8 @@ func TestTrust_OperatorsOfADomain(t *testing.T) {
 	t.Parallel()
 	b := newBase(t)
 	name, _ := b.tenant()
-	b.MustExecSuper(`REVOKE CREATE ON SCHEMA public FROM PUBLIC`) // the default from PostgreSQL 15 on
+	// as from PostgreSQL 15 on
+	b.MustExecSuper(`REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT CREATE ON SCHEMA public TO ` + testenv.Owner)
 	b.MustExec(`CREATE EXTENSION citext; CREATE DOMAIN slug AS citext;
 		CREATE TABLE plain (id citext PRIMARY KEY, title text, body slug, embedding vector(3));
 		CREATE TABLE docs (id slug PRIMARY KEY, title text, body text, embedding vector(3))`)

@@ -755,10 +755,18 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         JOIN pg_inherits AS h ON h.inhparent = b.oid),
     above AS (SELECT r.oid FROM root AS r UNION SELECT h.inhparent FROM above AS a
         JOIN pg_inherits AS h ON h.inhrelid = a.oid),
-    part AS (SELECT c.relowner, c.relnamespace FROM pg_class AS c
+    part AS (SELECT c.oid, c.relowner, c.relnamespace FROM pg_class AS c
         WHERE c.oid IN (SELECT b.oid FROM below AS b UNION SELECT a.oid FROM above AS a)),
+    held (class, oid) AS (
+        SELECT 'pg_constraint'::regclass, k.oid FROM part AS p JOIN pg_constraint AS k ON k.conrelid = p.oid
+        UNION ALL SELECT 'pg_class'::regclass, i.indexrelid FROM part AS p JOIN pg_index AS i ON i.indrelid = p.oid
+        UNION ALL SELECT 'pg_statistic_ext'::regclass, s.oid FROM part AS p
+            JOIN pg_statistic_ext AS s ON s.stxrelid = p.oid),
     owner AS (
         SELECT p.relowner AS oid, 1 AS rank FROM part AS p
+        UNION SELECT f.proowner, 1 FROM held AS h JOIN pg_depend AS d ON d.classid = h.class AND d.objid = h.oid
+            JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
+                WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
         UNION SELECT e.extowner, 2 FROM pg_extension AS e WHERE e.extname = 'vector'
         UNION SELECT n.nspowner, 2 FROM pg_namespace AS n WHERE n.oid IN (SELECT p.relnamespace FROM part AS p
             UNION SELECT e.extnamespace FROM pg_extension AS e WHERE e.extname = 'vector'))
@@ -768,8 +776,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE  NOT o.rolsuper ORDER BY w.rank, o.rolname LIMIT 1
 $$;
 COMMENT ON FUNCTION embedsidecar.search_owner IS
-    'For neighbours: an owner of the tables of a pipeline, of their schemas or of pgvector who is no superuser; NULL: '
-    'none.';
+    'For neighbours: an owner of the tables of a pipeline, of functions in their constraints, indexes and statistics, '
+    'of their schemas or of pgvector who is no superuser; NULL: none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10,
     filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0, max_distance double precision DEFAULT NULL,
@@ -794,8 +802,8 @@ BEGIN
     IF (SELECT bool_or(r.rolsuper) FROM pg_roles AS r WHERE r.rolname IN (current_user, session_user)) THEN
         owner := embedsidecar.search_owner(pipeline);
         IF owner IS NOT NULL THEN
-            RAISE EXCEPTION 'a superuser may not search tables of "%", or tables in its schemas: functions of this '
-                'role could run with superuser privileges', owner
+            RAISE EXCEPTION 'a superuser may not search tables of "%", tables in its schemas, or tables with its '
+                'functions: these could run with superuser privileges', owner
                 USING ERRCODE = 'insufficient_privilege',
                     HINT = 'connect as an ordinary role that may read them';
         END IF;

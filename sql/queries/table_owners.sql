@@ -1,8 +1,9 @@
 -- table_owners: whose code could run when a superuser works on some tables. These are owners who are neither superusers
 -- nor trusted: of a table, its partitions, children and parents, or of a schema that statements name, where another
 -- table or type could take the name (that of one of them, or of pgvector, whose own owner counts too). Parents count
--- because their owner creates indexes on partitions of others. Also roles that created, or may create, a trigger on one
--- of the tables, which a write would fire.
+-- because their owner creates indexes on partitions of others. Also roles that own a function in a constraint, an index
+-- or statistics of one of the tables, which a plan may run; and those that created, or may create, a trigger, or own a
+-- function in a generated column, which a write would run.
 -- @tables: their numbers. @trusted: the roles that the configuration names.
 -- Rows: at most two for each, and none unless the session is a superuser's: the session's role, what is wrong, the role
 -- that it is about ('' for PUBLIC), whether only a write fires it, and the statement that fixes it, or that lets the
@@ -43,7 +44,27 @@ finding (rank, root, problem, who, fires, remedy) AS (
            JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
                WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
     UNION ALL
-    SELECT 6, p.root, 'triggers on ' || p.oid::regclass::text || ' may be made by', a.grantee, true,
+    SELECT 6, p.root, h.thing || ' of ' || p.oid::regclass::text || ' runs a function that belongs to', f.proowner,
+           h.written, format('ALTER FUNCTION %s OWNER TO %I;', f.oid::regprocedure, pg_get_userbyid(p.relowner))
+    FROM   part AS p
+           CROSS JOIN LATERAL ( -- a plan may evaluate the body of an SQL function
+               SELECT 'constraint ' || quote_ident(k.conname), 'pg_constraint'::regclass, k.oid, false
+               FROM   pg_constraint AS k WHERE k.conrelid = p.oid
+               UNION ALL
+               SELECT 'index ' || i.indexrelid::regclass::text, 'pg_class'::regclass, i.indexrelid, false
+               FROM   pg_index AS i WHERE i.indrelid = p.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
+               UNION ALL
+               SELECT 'statistics ' || quote_ident(s.stxname), 'pg_statistic_ext'::regclass, s.oid, false
+               FROM   pg_statistic_ext AS s WHERE s.stxrelid = p.oid
+               UNION ALL
+               SELECT 'generated column ' || quote_ident(a.attname), 'pg_attrdef'::regclass, g.oid, true
+               FROM   pg_attribute AS a JOIN pg_attrdef AS g ON g.adrelid = a.attrelid AND g.adnum = a.attnum
+               WHERE  a.attrelid = p.oid AND a.attgenerated <> '') AS h (thing, class, oid, written)
+           JOIN pg_depend AS d ON d.classid = h.class AND d.objid = h.oid
+           JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
+               WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
+    UNION ALL
+    SELECT 7, p.root, 'triggers on ' || p.oid::regclass::text || ' may be made by', a.grantee, true,
            format('REVOKE TRIGGER ON %s FROM %s;', p.oid::regclass, CASE a.grantee WHEN 0 THEN 'PUBLIC'
                ELSE quote_ident(pg_get_userbyid(a.grantee)) END)
     FROM   part AS p CROSS JOIN LATERAL aclexplode(p.relacl) AS a WHERE a.privilege_type = 'TRIGGER')

@@ -30,7 +30,7 @@ type pager struct {
 }
 
 func newPager(t *Table) *pager {
-	p := &pager{briefly: t.briefly}
+	p := &pager{briefly: t.Briefly}
 	p.rows.Store(PageRows)
 	return p
 }
@@ -130,7 +130,8 @@ func (b *builder) below(columns []string) string {
 // overran reports whether a statement exceeded its time limit.
 func overran(err error) bool { return database.Judge(err) == database.Canceled }
 
-func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
+// Briefly runs f in a transaction that is rolled back, with a statement_timeout; 0: no limit.
+func (t *Table) Briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
 	database.Conduct(t.db, batch)

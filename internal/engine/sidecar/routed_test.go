@@ -1,11 +1,13 @@
 package sidecar_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -167,4 +169,53 @@ func TestP2_APartitionIsComparedAlone(t *testing.T) {
 		DELETE FROM docs_1 WHERE id = 107; ALTER TABLE docs ATTACH PARTITION docs_1 FOR VALUES FROM (100) TO (200); COMMIT`)
 	scan("one that goes", 0, `ALTER TABLE docs DETACH PARTITION docs_2`)
 	scan("one that is emptied", 3, `BEGIN; TRUNCATE docs_3; INSERT INTO docs VALUES (301, 'a'), (302, 'b'), (303, 'c'); COMMIT`)
+}
+
+// TestP5_ATextThatIsNeverReadHoldsUpNoOther: the stream waits for a text as long as for any other, though its function
+// goes on when it is cancelled, and though rows of a table that is partitioned by its key are read in another session.
+func TestP5_ATextThatIsNeverReadHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for by, table := range map[string]string{
+		"one table": `CREATE TABLE docs (id bigint PRIMARY KEY, body text)`,
+		"partitions": `CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id);
+			CREATE TABLE docs_1 PARTITION OF docs FOR VALUES FROM (0) TO (100)`,
+	} {
+		for how, caught := range map[string]string{"is cancelled": "", "goes on": "EXCEPTION WHEN query_canceled THEN NULL;"} {
+			t.Run(by+" "+how, func(t *testing.T) {
+				t.Parallel()
+				db := testenv.DB(t)
+				db.MustExec(table + `; CREATE FUNCTION looked(t text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+					WHILE t = 'endless' AND NOT pg_try_advisory_xact_lock_shared(1) LOOP
+						BEGIN PERFORM pg_sleep(0.01); ` + caught + ` END;
+					END LOOP; RETURN t; END $$`)
+				db.MustExec(notes)
+				spec := intoTable("docs")
+				spec.Text = `public.looked(body)`
+				r := newRig(t, db, spec, intoTable("notes", "body"))
+				r.options = func(o *sidecar.Options) { o.NoDirect, o.Quick = false, 200*time.Millisecond }
+				s, _ := r.start()
+				db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
+				r.settle()
+				r.straight(s)
+				holder, err := db.Pool.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+				if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
+					t.Fatal(err)
+				}
+				db.MustExec(`INSERT INTO docs VALUES (2, 'endless')`)
+				db.MustExec(`INSERT INTO notes VALUES (1, 'one')`)
+				testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+					return r.count(`SELECT count(*) FROM notes_embedding`) == 1, "the stream waits for a text of another pipeline"
+				})
+				if err := holder.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				r.settle()
+				r.verify()
+			})
+		}
+	}
 }

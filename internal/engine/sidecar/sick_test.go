@@ -31,6 +31,12 @@ func TestP5_AServerThatRefusesOnePipelineStopsNoOther(t *testing.T) {
 			well,
 			"SQLSTATE P0001 and a message of 17 characters",
 		},
+		"raises what a transaction fails with": {
+			[]string{replaced(`plpgsql AS $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$`)}, well, "SQLSTATE 40001",
+		},
+		"raises what a full server does": {
+			[]string{replaced(`plpgsql AS $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '53200'; END $$`)}, well, "SQLSTATE 53200",
+		},
 		"lacks its library": {[]string{
 			replaced(`c AS '$libdir/vector', 'vector_dims'`),
 			`UPDATE pg_proc SET probin = '$libdir/gone' WHERE proname = 'greeting'`,

@@ -155,17 +155,38 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	for i := range changes {
 		keys[i], xids[i], unchanged[i] = changes[i].RowKey, int64(changes[i].XID), changes[i].Unchanged
 	}
+	ctx, cancel := notMuchLonger(ctx, d)
+	defer cancel()
 	if d.Line != nil {
 		return s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
 	}
-	if err := s.db.QueryRow(ctx, "SELECT embedsidecar.server_life()").Scan(&d.Life); err != nil {
-		return rows.Screened{}, fmt.Errorf("read when the server started: %w", err)
+	// The stream waits for the users' code that is run to read the rows. A Line limits the time of its statements.
+	var found rows.Screened
+	err := s.table.Briefly(ctx, d.Timeout, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, "SELECT embedsidecar.server_life()").Scan(&d.Life); err != nil {
+			return fmt.Errorf("read when the server started: %w", err)
+		}
+		var err error
+		found, err = s.table.Screen(ctx, tx, keys, xids, unchanged, texts)
+		return err
+	})
+	return found, err
+}
+
+// notMuchLonger limits a statement that the stream waits for, a while after the server should have: the code of users
+// may catch a statement_timeout and go on.
+func notMuchLonger(ctx context.Context, d *queue.Direct) (context.Context, context.CancelFunc) {
+	const times = 4
+	if d.Timeout <= 0 {
+		return ctx, func() {}
 	}
-	return s.table.Screen(ctx, s.db, keys, xids, unchanged, texts)
+	return context.WithTimeoutCause(ctx, times*d.Timeout, fmt.Errorf("the server took over %s", times*d.Timeout))
 }
 
 func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows.Write, entries []rows.Entry,
 ) (held bool, passed map[string]bool, err error) {
+	ctx, cancel := notMuchLonger(ctx, d)
+	defer cancel()
 	return s.table.WriteAtOnce(ctx, d.Line, d.Slot, d.Epoch, writes, entries)
 }
 

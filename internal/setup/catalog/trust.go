@@ -272,14 +272,14 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 	var fires bool
 	_, err := pgx.ForEachRow(rows, []any{&table, &role, &problem, &owner, &fires, &remedy}, func() error {
 		whom := "everybody"
-		var hint, trust []string
+		const asOurs = "run as the role that embedsidecar roles makes"
+		asOwner := strings.HasPrefix(remedy, "ALTER ROLE")
+		hint, trust := []string{remedy, "or " + asOurs}, []string(nil)
 		switch {
 		case remedy == "":
-			hint = []string{"run as the role that embedsidecar roles makes, or as " + owner}
-		case fires:
-			hint = []string{remedy, "or run as the role that embedsidecar roles makes"}
-		default:
-			hint = []string{"run as the role that embedsidecar roles makes"}
+			hint = []string{asOurs + ", or as " + owner}
+		case asOwner:
+			hint = []string{asOurs}
 		}
 		if fires {
 			hint = append(hint,
@@ -289,7 +289,7 @@ func ofOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]lent,
 			whom = fmt.Sprintf("%q", owner)
 			hint, trust = append(hint, database.TrustOwners(role, owner)), []string{owner}
 		}
-		if remedy != "" && !fires { // no statement to paste: the owner may be untrusted
+		if asOwner { // no statement to paste: the owner may be untrusted
 			hint = append(hint, "or, if "+owner+" may read all databases of this server, as REPLICATION allows: "+
 				strings.TrimSuffix(remedy, ";")+", and connect as "+owner)
 		}

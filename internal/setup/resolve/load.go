@@ -196,7 +196,7 @@ func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.K
 	err = database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		begun := time.Now()
 		p, err = load(ctx, tx, s.Current(), known, limit)
-		if ctx.Err() == nil && !tx.Conn().IsClosed() && database.OfStatement(err) {
+		if ctx.Err() == nil && !tx.Conn().IsClosed() && (database.OfStatement(err) || database.OfCode(err)) {
 			if database.Judge(err) == database.Canceled && time.Since(begun) > limit {
 				p, err = overrun(s), nil
 				return nil
