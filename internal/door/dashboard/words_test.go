@@ -107,7 +107,7 @@ func TestSentence(t *testing.T) {
 	for want, got := range map[string]string{
 		"warn No pipeline is set up yet.":                                  of(),
 		"good All is well.":                                                of(health.UpToDate, health.UpToDate),
-		"busy All is well; work is in progress.":                             of(health.UpToDate, health.Working),
+		"busy All is well; work is in progress.":                           of(health.UpToDate, health.Working),
 		"busy budget_spent: budget spent.":                                 of(health.Working, health.BudgetSpent),
 		"warn paused: paused. The others are well.":                        of(health.UpToDate, health.Paused),
 		"bad slot_lost: slot lost.":                                        of(health.Paused, health.SlotLost, health.UpToDate),

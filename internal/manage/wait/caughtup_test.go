@@ -12,7 +12,7 @@ func TestLeft_NamesAllThatIsWaitedFor(t *testing.T) {
 	for want, state := range map[string]report.CaughtUp{
 		"the last query did not finish":                                {Decoded: true, Failed: 2, Resting: []string{"a"}},
 		"the latest changes are not read yet, 1 row left to embed":     {Open: 1},
-		"the scan of 2 pipelines is still running":                          {Decoded: true, Scans: 2},
+		"the scan of 2 pipelines is still running":                     {Decoded: true, Scans: 2},
 		"the altered table of 1 pipeline is not looked at yet":         {Decoded: true, Altered: 1},
 		"3 rows left to embed, the streamer does not know yet: a, b c": {Decoded: true, Open: 3, Unrouted: []string{"a", "b c"}},
 	} {
