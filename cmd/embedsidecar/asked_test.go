@@ -153,7 +153,8 @@ func TestAsked_BySQL(t *testing.T) {
 	if _, state, _ := s.asks(create(askTitles)); state != "done" {
 		t.Errorf("what is there already is %s", state)
 	}
-	s.fails(s.db.Pool, create(strings.Replace(askTitles, "title\"", "body\"", 1)), "already exists, with another definition")
+	s.fails(s.db.Pool, create(strings.Replace(askTitles, "title\"", "body\"", 1)),
+		"already exists, with another definition")
 	s.fails(s.db.Pool, create(strings.ReplaceAll(askTitles, "titles", "docs")), "it comes from the file "+file)
 	s.fails(s.db.Pool, "change_pipeline('docs', '{}')", "it comes from the file "+file)
 	s.fails(s.db.Pool, "drop_pipeline('docs')", "it comes from the file "+file)
@@ -291,7 +292,8 @@ func TestAsked_ADryRunOnlyTells(t *testing.T) {
 			t.Errorf("%s: %+v", call, same)
 		}
 	}
-	s.fails(s.db.Pool, dry(create(strings.Replace(askBodies, "[\"body", "[\"title", 1))), "already exists, with another definition")
+	s.fails(s.db.Pool, dry(create(strings.Replace(askBodies, "[\"body", "[\"title", 1))),
+		"already exists, with another definition")
 	drop := s.plans(dry("drop_pipeline('bodies')"))
 	if len(drop.Removed) != 1 || !strings.Contains(strings.Join(drop.Lost, "\n"), "bodies_embedding") {
 		t.Errorf("a drop: %+v", drop)

@@ -301,7 +301,8 @@ func TestRun_Interrupted(t *testing.T) {
 func TestReport_ErrorsAsJSON(t *testing.T) {
 	cause := &pgconn.PgError{Code: "42501", Message: "permission denied for table docs"}
 	_, _, stderr := call(t, func(context.Context, *environment) error {
-		return problem.New(problem.Permission, fmt.Errorf("read postgres://u:s3cret@h/db: %w", cause), "GRANT SELECT ON docs TO u;")
+		return problem.New(problem.Permission, fmt.Errorf("read postgres://u:s3cret@h/db: %w", cause),
+			"GRANT SELECT ON docs TO u;")
 	}, nil, "status", "-o", "json")
 	var got map[string]map[string]any
 	if err := json.Unmarshal([]byte(stderr), &got); err != nil {

@@ -144,7 +144,8 @@ func (c *command) countArgs(args []string) error {
 	case c.maxArgs >= 0 && len(args) > c.maxArgs:
 		extra := args[c.maxArgs]
 		if extra == "true" || extra == "false" {
-			return problem.New(problem.Usage, fmt.Errorf("unexpected argument %q", extra), "switches are written --flag or --flag="+extra)
+			return problem.New(problem.Usage, fmt.Errorf("unexpected argument %q", extra),
+				"switches are written --flag or --flag="+extra)
 		}
 		if c.maxArgs == 0 && c.pipelines {
 			return problem.New(problem.Usage, fmt.Errorf("%s takes no arguments, but there is %q", c.path(), extra),

@@ -184,7 +184,8 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errTimedOut) && (errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, errTimedOut)) {
-			return problem.New(problem.Timeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.path(), cc.Duration("timeout"), err),
+			return problem.New(problem.Timeout,
+				fmt.Errorf("%s took longer than --timeout %s: %w", c.path(), cc.Duration("timeout"), err),
 				problem.Hints(err)...)
 		}
 		return err

@@ -208,7 +208,7 @@ func (s *several) begin(ctx context.Context, f tenants.Tenant, all *sync.WaitGro
 	t := &tenant{Tenant: f, in: s, cancel: cancel, done: make(chan struct{})}
 	c := s.cfg.Load()
 	t.has.Store(c)
-	t.show(c.For(f.DSN, f.Stream, fmt.Sprintf("%s_%d", c.Slot.Name, f.OID)))
+	t.show(c.For(f.DSN, f.Stream, fmt.Sprintf("%s_%d", c.Slot.Name, f.OID))) //nolint:contextcheck // requests bring their own
 	s.mu.Lock()
 	s.list[f.Name] = t
 	s.mu.Unlock()
@@ -299,7 +299,7 @@ func (t *tenant) once(ctx context.Context) error {
 		return err
 	}
 	if before := t.has.Swap(now); before != now || c.Slot.Name != is.db.o.Config.Slot.Name {
-		t.show(c)
+		t.show(c) //nolint:contextcheck // requests bring their own
 		is = t.shown.Load()
 	}
 	is.db.started = leave

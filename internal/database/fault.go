@@ -84,7 +84,7 @@ func OfStatement(err error) bool {
 	return false
 }
 
-// OfCode reports whether a statement failed inside a function of users, whatever the error looks like: their code raises
+// OfCode reports whether a statement failed inside a function of users, whatever error it is: their code raises
 // serialization failures and a lack of memory, too. Another statement may succeed.
 func OfCode(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)

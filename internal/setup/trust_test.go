@@ -538,7 +538,7 @@ func TestTrust_ASuperuserAndTriggersOfSomebodyElse(t *testing.T) {
 	b.init(o)
 }
 
-// TestTrust_ASuperuserAndFunctionsOfSomebodyElse: a plan may evaluate functions in constraints, indexes and statistics of
+// TestTrust_ASuperuserAndFunctionsOfSomebodyElse: a plan may evaluate functions in constraints, indexes, statistics of
 // its table with the privileges of its role, and a write those in generated columns.
 func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,35 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
+// typed makes table docs with a key and a body of some types, and its embedding table, and resolves its pipeline.
+func (b *base) typed(key, body string) error {
+	b.t.Helper()
+	b.MustExec(`DROP TABLE IF EXISTS docs_embedding, docs`)
+	b.MustExec(`CREATE TABLE docs (id ` + key + ` PRIMARY KEY, title text, body ` + body + `)`)
+	var made []string
+	err := database.ReadOnly(b.t.Context(), b.pool, func(tx pgx.Tx) error {
+		table, err := catalog.TableByName(b.t.Context(), tx, "public", "docs")
+		if err != nil {
+			return err
+		}
+		v, err := catalog.FindVector(b.t.Context(), tx, "")
+		if err != nil {
+			return err
+		}
+		err = table.CheckKey()
+		made = catalog.EmbeddingTable(side(), table, v, pipeline.Form{Stored: pipeline.StoredVector}, 3)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, sql := range made {
+		b.MustExec(sql)
+	}
+	_, _, err = resolve.Resolve(b.t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
+	return err
+}
+
 // TestTrust_TypesOfStrangers: owners of a table's types are checked where their code could run in our statements.
 func TestTrust_TypesOfStrangers(t *testing.T) {
 	t.Parallel()
@@ -24,30 +53,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		`CREATE FUNCTION lair.cast(lair.mood) RETURNS text LANGUAGE sql AS 'SELECT lair.trap()::text'`)
 	try := func(key, body string) error {
 		t.Helper()
-		b.MustExec(`DROP TABLE IF EXISTS docs_embedding, docs`)
-		b.MustExec(`CREATE TABLE docs (id ` + key + ` PRIMARY KEY, title text, body ` + body + `)`)
-		var made []string
-		err := database.ReadOnly(t.Context(), b.pool, func(tx pgx.Tx) error {
-			table, err := catalog.TableByName(t.Context(), tx, "public", "docs")
-			if err != nil {
-				return err
-			}
-			v, err := catalog.FindVector(t.Context(), tx, "")
-			if err != nil {
-				return err
-			}
-			err = table.CheckKey()
-			made = catalog.EmbeddingTable(side(), table, v, pipeline.Form{Stored: pipeline.StoredVector}, 3)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, sql := range made {
-			b.MustExec(sql)
-		}
-		_, _, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
-		return err
+		return b.typed(key, body)
 	}
 	for _, types := range [][2]string{{"lair.mood", "lair.pair"}, {"lair.word", "lair.word"}, {"bigint", "lair.mood[]"}} {
 		if err := try(types[0], types[1]); err != nil {
@@ -93,15 +99,33 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 			t.Errorf("context %s: %v", expression, err)
 		}
 	}
-	// A literal beside an array of a domain's values is one of them, so the domain's constraints run while it is parsed.
-	b.as(pool, `CREATE DOMAIN lair.guarded AS text CHECK (lair.trap() IS NULL)`)
+	b.as(pool, `CREATE CAST (lair.mood AS text) WITH FUNCTION lair.cast(lair.mood) AS IMPLICIT`)
+	wantError[*refusal.ConfigError](t, try("bigint", "lair.mood"), "casts", name, "--trust-owner")
+	trusting, err := database.Connect(t.Context(), b.URL(testenv.Owner), database.Options{TrustedOwners: []string{name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(trusting.Close)
+	if _, _, err := resolve.Resolve(t.Context(), trusting, side(), catalog.Vectors{Dims: 3}); err != nil {
+		t.Errorf("of an owner who is trusted: %v", err)
+	}
+}
+
+// TestTrust_AnArrayOfADomainReadsLiteralsAsItsValues: constraints of a domain run while a literal beside an array of
+// its values is parsed.
+func TestTrust_AnArrayOfADomainReadsLiteralsAsItsValues(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	_, pool := b.tenant()
+	b.as(pool, `GRANT USAGE ON SCHEMA lair TO public`,
+		`CREATE DOMAIN lair.guarded AS text CHECK (lair.trap() IS NULL)`)
 	for expression, refused := range map[string]bool{
 		`(ARRAY[body] && '{draft}')::text`: true, `width_bucket(body, '{a,b}')::text`: true,
 		`array_to_string(array_remove(ARRAY[title, body], ''), ' ')`: true, `(ARRAY["body"::text] && '{draft}')::text`: false,
 		`array_to_string(array_remove(ARRAY[title, body::text], ''), ' ')`: false, `title || body || '{draft}'`: false,
 		`coalesce(nullif(body, 'draft'), '{}')`: false,
 	} {
-		if err := try("bigint", "lair.guarded"); err != nil {
+		if err := b.typed("bigint", "lair.guarded"); err != nil {
 			t.Fatal(err)
 		}
 		spec := side()
@@ -112,16 +136,6 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		} else if err != nil {
 			t.Errorf("%s: %v", expression, err)
 		}
-	}
-	b.as(pool, `CREATE CAST (lair.mood AS text) WITH FUNCTION lair.cast(lair.mood) AS IMPLICIT`)
-	wantError[*refusal.ConfigError](t, try("bigint", "lair.mood"), "casts", name, "--trust-owner")
-	trusting, err := database.Connect(t.Context(), b.URL(testenv.Owner), database.Options{TrustedOwners: []string{name}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(trusting.Close)
-	if _, _, err := resolve.Resolve(t.Context(), trusting, side(), catalog.Vectors{Dims: 3}); err != nil {
-		t.Errorf("of an owner who is trusted: %v", err)
 	}
 }
 

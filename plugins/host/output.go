@@ -2,7 +2,6 @@ package host
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -81,7 +80,16 @@ func (o *output) line(raw []byte) {
 	}
 	e := parseLine(raw).redacted(o.redact)
 	// The message is fixed: a plugin must not be able to imitate a log line of the sidecar.
-	o.log.Log(context.Background(), e.level, "plugin output", e.args()...)
+	switch args := e.args(); {
+	case e.level >= slog.LevelError:
+		o.log.Error("plugin output", args...)
+	case e.level >= slog.LevelWarn:
+		o.log.Warn("plugin output", args...)
+	case e.level >= slog.LevelInfo:
+		o.log.Info("plugin output", args...)
+	default:
+		o.log.Debug("plugin output", args...)
+	}
 }
 
 // ended logs the pending count of dropped lines when the process has ended.

@@ -19,7 +19,7 @@ func Build(source, name string, run func(path string) int, env ...string) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, name)
-	build := exec.Command("go", "build", "-o", path, source)
+	build := exec.Command("go", "build", "-o", path, source) //nolint:noctx // TestMain has none
 	build.Env = append(os.Environ(), env...)
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build %s: %s\n%s", name, err, out)

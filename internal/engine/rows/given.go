@@ -77,11 +77,11 @@ func (g *Given) read(p *pipeline.Pipeline) statement {
 	})
 }
 
-// sinceSetUp returns the SQL that reports whether the source row r may have changed since the pipeline was set up. It is
-// then unknown whether the vector is of the new text, and the stream would find the row as it was taken over.
+// sinceSetUp returns the SQL that reports whether the source row r may have changed since the set-up of its pipeline.
+// It is then unknown whether the vector is of the new text, and the stream would find the row as it was taken over.
 // Transaction IDs are compared modulo 2^32, and only those that may have begun since then count: a frozen row may have
-// any. Those count from the oldest transaction that ran at the set-up, because a subtransaction of it is in no snapshot,
-// but from no older one than the last hundred thousand: somebody's forgotten transaction must not cost every vector.
+// any. Those count from the oldest transaction that ran at the set-up, as a subtransaction of it is in no snapshot, but
+// from no older one than the last hundred thousand: a forgotten transaction must not cost every vector.
 func sinceSetUp(p *pipeline.Pipeline) string {
 	const running = 1_000_000 // more than can be above the last one that has ended
 	const lately = 100_000

@@ -6,7 +6,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// TestP1_WhatIsLeftIsOfTheLastTransaction: a change that is never processed directly, such as one hinted low, may follow
+// TestP1_WhatIsLeftIsOfTheLastTransaction: a change that is never processed directly, e.g. one hinted low, may follow
 // another of its row that is left, too. Their task waits for the transaction of the last one.
 func TestP1_WhatIsLeftIsOfTheLastTransaction(t *testing.T) {
 	t.Parallel()

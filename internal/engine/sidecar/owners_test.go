@@ -100,7 +100,7 @@ func TestTrust_SeveralOwnersBehindOneRunRole(t *testing.T) {
 	}
 }
 
-// TestTrust_APlanThatNeverEndsStopsNobodyElse: the server evaluates what an owner declares immutable in an index while it
+// TestTrust_APlanThatNeverEndsStopsNobodyElse: the server evaluates what an owner declares immutable in an index if it
 // plans a statement over the table. If that never ends, the pipeline is off, and the others start and go on.
 func TestTrust_APlanThatNeverEndsStopsNobodyElse(t *testing.T) {
 	t.Parallel()
@@ -316,7 +316,8 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 	}
 	db.MustExec(`CREATE FUNCTION same(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'`)
 	db.MustExecSuper(`CREATE INDEX hung ON docs (same(body))`)
-	if _, _, err := nearest(testenv.Superuser); !database.Denied(err) || !strings.Contains(err.Error(), "with its functions:") {
+	if _, _, err := nearest(testenv.Superuser); !database.Denied(err) ||
+		!strings.Contains(err.Error(), "with its functions:") {
 		t.Errorf("a superuser searches a table with a function of another in an index: %v", err)
 	}
 }

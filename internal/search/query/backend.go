@@ -321,7 +321,7 @@ func (b *Backend) Known(ctx context.Context, only []string, name string) (*embed
 	return nil, err
 }
 
-// named returns a model by one of its names, or ErrUnknown. If the pipelines cannot be read, it may be the model of one.
+// named returns a model by one of its names, or ErrUnknown. If pipelines cannot be read, it may be the model of one.
 func (b *Backend) named(ctx context.Context, only []string, name string) (namedModel, error) {
 	models, err := b.models(ctx, only)
 	for _, m := range models {

@@ -106,7 +106,7 @@ func RunAs(owner string) string {
 	return "run as the role that embedsidecar roles makes, or as " + owner
 }
 
-// notSafe is the error of an action in which an untrusted role, owner, could run its code with the session's rights; "":
+// notSafe is the error of an action in which an untrusted role, owner, could run code with the session's rights; "":
 // no role is to be trusted.
 func notSafe(tx pgx.Tx, owner, action string, hints ...string) error {
 	role := tx.Conn().Config().User

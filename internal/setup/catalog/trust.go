@@ -198,7 +198,7 @@ func (t *Table) meant(tx pgx.Tx, column, why string, hints ...string) error {
 			"or trust the owner of the type with all privileges of the role: --trust-owner")...)
 }
 
-// mentioned returns the first of some columns that an expression seems to name, or "". Names that are followed by except
+// mentioned returns the first of some columns that an expression seems to name, or "". Names followed by except
 // do not count.
 func mentioned(columns []string, expression, except string) string {
 	for _, column := range columns {

@@ -181,7 +181,7 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 }
 
 // planTime is how long the server may plan the statement of one pipeline: it evaluates functions that an owner declares
-// immutable, in an index or in an expression. All pipelines wait for it. After one that takes longer, the next ones of a
+// immutable, in an index or an expression. All pipelines wait for it. After one that takes longer, the next ones of a
 // load have half the time, but at least leastPlanTime.
 const (
 	planTime      = 5 * time.Second
@@ -198,7 +198,7 @@ func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.K
 		p, err = load(ctx, tx, s.Current(), known, limit)
 		if ctx.Err() == nil && !tx.Conn().IsClosed() && (database.OfStatement(err) || database.OfCode(err)) {
 			if database.Judge(err) == database.Canceled && time.Since(begun) > limit {
-				p, err = overrun(s), nil
+				p = overrun(s)
 				return nil
 			}
 			p, err = sick(s, err), nil

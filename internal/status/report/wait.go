@@ -213,7 +213,7 @@ func (l *Left) Drained() bool { return l.Decoded && l.Rows == 0 && !l.Scanning }
 func (l *Left) Stands() bool { return l.Decoded && l.Resting != "" && l.Running == 0 }
 
 // Drain waits until nothing committed before the call is left of pipelines, or until waiting no longer helps. If ctx
-// ends first, it returns their state, sorted by name, and the error of ctx. It calls tell with each state that it reads.
+// ends first, it returns their state, sorted by name, and the error of ctx. It calls tell with each state it reads.
 func Drain(ctx context.Context, db database.DB, ids []int32, tell func([]Left)) (list []Left, err error) {
 	lsn, err := Now(ctx, db)
 	if err != nil {
