@@ -118,7 +118,7 @@ func TestP10_AStandbyThatIsAwayIsNamed(t *testing.T) {
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			reason := testenv.Value[string](db, `SELECT concat_ws(' ', status, reason, hints::text, may_miss::text)
 				FROM embedsidecar.slot_states()`)
-			return strings.HasPrefix(reason, "warn ") == want && strings.Contains(reason, "slot away has them") == want, reason
+			return strings.HasPrefix(reason, "warn ") == want && strings.Contains(reason, "standby of slot away") == want, reason
 		})
 	}
 	told(false)

@@ -314,7 +314,8 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 	if key, _, err := nearest(testenv.Superuser); err != nil {
 		t.Errorf("a superuser in tables of his own: %q, %v", key, err)
 	}
-	db.MustExec(`CREATE FUNCTION same(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'`)
+	db.MustExecSuper(`CREATE FUNCTION same(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1';
+		ALTER FUNCTION same(text) OWNER TO ` + testenv.Owner)
 	db.MustExecSuper(`CREATE INDEX hung ON docs (same(body))`)
 	if _, _, err := nearest(testenv.Superuser); !database.Denied(err) ||
 		!strings.Contains(err.Error(), "with its functions:") {
