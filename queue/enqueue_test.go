@@ -20,16 +20,9 @@ func TestEnqueue_WaitsUntilWhatItMayDropIsVisible(t *testing.T) {
 			f.q.SetVisibilityTimeout(timeout)
 			source, vector := make([]byte, pipeline.ColumnHashSize), make([]byte, pipeline.VectorHashSize)
 			f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn) VALUES ($1, '1', $2, $3, 1, '0/1')`, f.id, source, vector)
-			tx, err := f.db.Pool.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			var xid int64
-			if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
-				t.Fatal(err)
-			}
+			tx, xid := f.db.Open()
 			hidden := change("1", 10)
-			hidden.XID, hidden.Unchanged = uint32(xid), pipeline.Pattern(nil).Known(source).Known(vector)
+			hidden.XID, hidden.Unchanged = xid, pipeline.Pattern(nil).Known(source).Known(vector)
 			type result struct {
 				done queue.Enqueued
 				err  error

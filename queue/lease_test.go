@@ -18,16 +18,9 @@ import (
 func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	tx, err := f.db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var xid int64
-	if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
-		t.Fatal(err)
-	}
+	tx, xid := f.db.Open()
 	hidden := change("1", 10)
-	hidden.XID = uint32(xid)
+	hidden.XID = xid
 	if _, err := f.enqueue(t.Context(), hidden, change("2", 10)); err != nil {
 		t.Fatal(err)
 	}
@@ -50,16 +43,9 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 func TestP1_TheLastChangeOfARowIsWaitedForInAnyOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	tx, err := f.db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var xid int64
-	if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
-		t.Fatal(err)
-	}
+	tx, xid := f.db.Open()
 	hidden := change("1", 20)
-	hidden.XID, hidden.Later = uint32(xid), true
+	hidden.XID, hidden.Later = xid, true
 	if _, err := f.enqueue(t.Context(), hidden, change("1", 10)); err != nil {
 		t.Fatal(err)
 	}

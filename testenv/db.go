@@ -222,6 +222,22 @@ func (d *Database) MustExecSuper(sql string, args ...any) int64 {
 	return d.exec(d.Super(), sql, args)
 }
 
+// Open begins a transaction of Owner and returns it with its ID, as the WAL has it. It is rolled back at the end of the
+// test, unless it ended before.
+func (d *Database) Open() (tx pgx.Tx, xid uint32) {
+	d.t.Helper()
+	tx, err := d.Pool.Begin(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	const current = `SELECT (pg_current_xact_id()::text::bigint & 4294967295)::text::xid`
+	if err := tx.QueryRow(d.t.Context(), current).Scan(&xid); err != nil {
+		d.t.Fatal(err)
+	}
+	return tx, xid
+}
+
 func (d *Database) exec(pool *pgxpool.Pool, sql string, args []any) int64 {
 	d.t.Helper()
 	ctx, cancel := contextFor(queryTimeout)

@@ -34,16 +34,9 @@ func TestP1_TwoChangesOfAJoinedRowAreBothVisible(t *testing.T) {
 	p.Joins = pipeline.Joins{{On: []pipeline.On{{Column: "doc_id", Of: "id", Exact: true}}}}
 	s := &Sidecar{o: Options{Pool: db.Pool}}
 	s.loaded.Store(&[]pipeline.Pipeline{p})
-	tx, err := db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var xid int64
-	if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&xid); err != nil {
-		t.Fatal(err)
-	}
+	tx, xid := db.Open()
 	changes := []queue.Change{{PipelineID: 1, RowKey: "7", Join: 1, XID: 3}, {PipelineID: 1, RowKey: "7", Join: 1}}
-	changes[1].XID = uint32(xid)
+	changes[1].XID = xid
 	for _, visible := range []bool{false, true} {
 		found, scans, err := s.owners(t.Context(), changes)
 		if err != nil {

@@ -127,16 +127,8 @@ func TestLine_ScreensWhatItLooksAt(t *testing.T) {
 	}
 	verdicts, _ = l.screen(written, same, "1")
 	l.want("our own write-back", verdicts, "own")
-	tx, err := l.db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	var xid int64
-	if err := tx.QueryRow(t.Context(), `SELECT pg_current_xact_id()::text::bigint & 4294967295`).Scan(&xid); err != nil {
-		t.Fatal(err)
-	}
-	verdicts, _ = l.screen(xid, same, "1")
+	_, xid := l.db.Open()
+	verdicts, _ = l.screen(int64(xid), same, "1")
 	l.want("a commit that nobody sees yet", verdicts, "hidden task")
 	for _, off := range []string{
 		`embedsidecar.pipeline SET enabled = false`, `embedsidecar.installation SET enabled = false`,

@@ -161,10 +161,11 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 			pipelines[i] = overrun(&stored[i])
 			continue
 		}
-		if pipelines[i], err = look(ctx, db, &stored[i], tables, limit); err != nil {
+		var late bool
+		if pipelines[i], late, err = look(ctx, db, &stored[i], tables, limit); err != nil {
 			return nil, false, err
 		}
-		if pipelines[i].Detail == overrun(&stored[i]).Detail {
+		if late {
 			l.rest(stored[i].ID)
 			limit = max(limit/2, leastPlanTime)
 		}
@@ -189,16 +190,16 @@ const (
 )
 
 // look confirms one stored pipeline in a transaction of its own: one that held locks on several tables, however weak,
-// could deadlock with a user's TRUNCATE. limit is the time for the plan.
+// could deadlock with a user's TRUNCATE. limit is the time for the plan; late reports that it was not enough.
 func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.Known, limit time.Duration) (
-	p pipeline.Pipeline, err error,
+	p pipeline.Pipeline, late bool, err error,
 ) {
 	err = database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		begun := time.Now()
 		p, err = load(ctx, tx, s.Current(), known, limit)
 		if ctx.Err() == nil && !tx.Conn().IsClosed() && (database.OfStatement(err) || database.OfCode(err)) {
 			if database.Judge(err) == database.Canceled && time.Since(begun) > limit {
-				p = overrun(s)
+				p, late = overrun(s), true
 				return nil
 			}
 			p, err = sick(s, err), nil
@@ -208,9 +209,9 @@ func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.K
 	if database.LockedOut(err) {
 		// The table is being altered. The other pipelines continue, and this one is looked at again. It does not count
 		// as one that cannot work, so callers that wait for it keep waiting.
-		return locked(s), nil
+		return locked(s), false, nil
 	}
-	return p, err
+	return p, late, err
 }
 
 // stillSo reports whether no inspected pipeline was switched since its row was read.
