@@ -343,13 +343,19 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) (server string, err error
 
 // tablesOnly makes the server refuse views and foreign tables in place of tables, where it can (PostgreSQL 17, and the
 // last minor releases before). The owner of a table may replace it at any moment, and the view's functions would run
-// with our role's privileges.
+// with our role's privileges. It also makes the server end a session whose connection we have closed: functions may
+// catch a cancellation and go on.
 func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
-	var before *string
-	err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+
-		"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END").Scan(&before)
-	return wrap.Errorf(err, "refuse views in place of tables")
+	_, err := conn.Exec(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+
+		"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END, "+
+		fmt.Sprintf(endsWithClient, "false"))
+	return wrap.Errorf(err, "set up a session")
 }
+
+// endsWithClient is an expression that makes the server look while it works whether its client is still there, for the
+// transaction or the session. A server on Windows cannot.
+const endsWithClient = "CASE WHEN pg_catalog.version() !~* 'windows|mingw|visual'" +
+	" THEN pg_catalog.set_config('client_connection_check_interval', '5s', %s) END"
 
 // The setting of tablesOnly.
 const (

@@ -37,8 +37,11 @@ var schemaStates = []string{
 
 // Judge returns the apparent cause of an error.
 func Judge(err error) Fault {
-	if errors.Is(err, ErrLocked) {
+	switch {
+	case errors.Is(err, ErrLocked):
 		return Locked
+	case errors.Is(err, ErrTooLong):
+		return Canceled
 	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -93,6 +96,9 @@ func OfCode(err error) bool {
 
 // ErrLocked means that another session has locked a table. A retry may succeed.
 var ErrLocked = errors.New("a table is locked by another session")
+
+// ErrTooLong means that the connection was closed because a statement did not end in time.
+var ErrTooLong = errors.New("a statement did not end in time: a function or trigger that it runs goes on")
 
 // LockedOut reports whether a statement failed on a lock of another session. It had no effect, and a retry may succeed.
 func LockedOut(err error) bool {

@@ -76,12 +76,12 @@ func reset(ctx context.Context, conn *pgx.Conn) error {
 
 // localConduct applies to one transaction the settings that a session behind a pooler lacks. It is one statement, for
 // the batch that begins the transaction. Its values are those of formatting and conduct.
-const localConduct = "SELECT pg_catalog.set_config('search_path', '" + OwnPath +
+var localConduct = "SELECT pg_catalog.set_config('search_path', '" + OwnPath +
 	"', true), pg_catalog.set_config('lock_timeout', '500ms', true)," +
 	" pg_catalog.set_config('idle_in_transaction_session_timeout', '15s', true), pg_catalog.set_config('statement_timeout', '0', true)," +
 	" pg_catalog.set_config('row_security', 'off', true), pg_catalog.set_config('jit', 'off', true)," +
 	" CASE WHEN pg_catalog.current_setting('" + restriction + "', true) IS NOT NULL THEN pg_catalog.set_config('" +
-	restriction + "', '" + restricted + "', true) END"
+	restriction + "', '" + restricted + "', true) END, " + fmt.Sprintf(endsWithClient, "true")
 
 // Conduct adds the transaction's settings to a batch, right after its BEGIN, if db leads to a pooler, which drops
 // session settings. Without the short lock_timeout, a user who deadlocks with us could be the victim.

@@ -125,6 +125,18 @@ func Within(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
 	return err
 }
 
+// Limited runs f with a deadline for users' code, which may catch the server's cancellation and go on: its connection is
+// then closed, which ends it (endsWithClient), and Limited returns ErrTooLong.
+func Limited(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := f(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return ErrTooLong
+	}
+	return err
+}
+
 // Extended runs one statement by the extended protocol. Exec without arguments would use the simple protocol, which
 // allows several.
 func Extended(ctx context.Context, tx pgx.Tx, sql string) error {

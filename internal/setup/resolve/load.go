@@ -196,7 +196,14 @@ func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.K
 ) {
 	err = database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		begun := time.Now()
-		p, err = load(ctx, tx, s.Current(), known, limit)
+		err = database.Limited(ctx, 2*limit, func(ctx context.Context) (err error) { //nolint:mnd // the server ends it before
+			p, err = load(ctx, tx, s.Current(), known, limit)
+			return err
+		})
+		if errors.Is(err, database.ErrTooLong) {
+			p, late = overrun(s), true
+			return nil
+		}
 		if ctx.Err() == nil && !tx.Conn().IsClosed() && (database.OfStatement(err) || database.OfCode(err)) {
 			if database.Judge(err) == database.Canceled && time.Since(begun) > limit {
 				p, late = overrun(s), true
