@@ -17,7 +17,7 @@ import (
 func (t *Table) Lanes(ctx context.Context, keys []string, xids []int64, limit time.Duration) (
 	lanes map[string]pipeline.Lane, visible bool, err error,
 ) {
-	err = t.Briefly(ctx, limit, func(tx pgx.Tx) error {
+	err = t.Briefly(ctx, limit, func(ctx context.Context, tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		if lanes, err = t.queueLanes(batch, keys, xids, &visible); err != nil {
 			return err

@@ -23,7 +23,7 @@ func (t *Table) Owners(ctx context.Context, link pipeline.Link, values []string,
 	}
 	keys, many = make([][]string, len(values)), make([]bool, len(values))
 	total := 0
-	err = t.Briefly(ctx, limit, func(tx pgx.Tx) error {
+	err = t.Briefly(ctx, limit, func(ctx context.Context, tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, sql, args...)
 		var (
 			place int

@@ -20,13 +20,15 @@ import (
 const (
 	PageRows = 1000
 	pageTime = 2 * time.Second
+	// rowTime limits the reading of one row, whose text may never end. afterwards applies to it as well.
+	rowTime = 15 * time.Second
 )
 
 // pager adapts the page size to the time limit. It is safe for concurrent use.
 type pager struct {
 	rows atomic.Int64 // size of the next page
-	// briefly runs f in a transaction with a statement_timeout; 0: no limit.
-	briefly func(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error
+	// briefly is Table.Briefly.
+	briefly func(ctx context.Context, limit time.Duration, f func(ctx context.Context, tx pgx.Tx) error) error
 }
 
 func newPager(t *Table) *pager {
@@ -130,8 +132,9 @@ func (b *builder) below(columns []string) string {
 // overran reports whether a statement exceeded its time limit.
 func overran(err error) bool { return database.Judge(err) == database.Canceled }
 
-// Briefly runs f in a transaction that is rolled back, with a statement_timeout; 0: no limit.
-func (t *Table) Briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
+// Briefly runs f in a transaction that is rolled back, with a statement_timeout; 0: no limit. It returns
+// database.ErrTooLong a while after a statement should have ended.
+func (t *Table) Briefly(ctx context.Context, limit time.Duration, f func(ctx context.Context, tx pgx.Tx) error) error {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
 	database.Conduct(t.db, batch)
@@ -143,18 +146,25 @@ func (t *Table) Briefly(ctx context.Context, limit time.Duration, f func(tx pgx.
 	if err := results.Close(); err != nil {
 		return err
 	}
-	return f(results.Tx())
+	if limit == 0 {
+		return f(ctx, results.Tx())
+	}
+	return database.Limited(ctx, afterwards*limit, func(ctx context.Context) error { return f(ctx, results.Tx()) })
 }
 
+// afterwards times its limit is how long a statement may take before its connection is closed.
+const afterwards = 4
+
 // page runs f with a number of rows that can be read in time. one is the limit for a single row; 0: none.
-func (p *pager) page(ctx context.Context, most int, one time.Duration, f func(tx pgx.Tx, rows int) error) error {
+func (p *pager) page(ctx context.Context, most int, one time.Duration, f func(ctx context.Context, tx pgx.Tx, rows int) error,
+) error {
 	for {
 		rows, limit := p.next(most), pageTime
 		if rows <= 1 {
 			limit = one
 		}
 		start := time.Now()
-		err := p.briefly(ctx, limit, func(tx pgx.Tx) error { return f(tx, rows) })
+		err := p.briefly(ctx, limit, func(ctx context.Context, tx pgx.Tx) error { return f(ctx, tx, rows) })
 		switch {
 		case overran(err) && rows > 1:
 			p.rows.Store(int64(max(rows/4, 1)))
@@ -207,7 +217,7 @@ func (p *Pages) keys(ctx context.Context, s pageStatements, one time.Duration, a
 	if _, err := sql.after(p.t.p, after, values{"max": 0}); err != nil {
 		return nil, nil, err
 	}
-	err = p.page(ctx, PageRows, one, func(tx pgx.Tx, n int) error {
+	err = p.page(ctx, PageRows, one, func(ctx context.Context, tx pgx.Tx, n int) error {
 		keys, answers = nil, nil
 		args, err := sql.after(p.t.p, after, values{"max": n})
 		if err != nil {
@@ -237,7 +247,7 @@ func appendKey(keys []string, answers []bool, key string, answer bool) ([]string
 
 // Gone returns the keys without a source row, among those that could be read in time.
 func (p *Pages) Gone(ctx context.Context, keys []string) (read, gone []string, err error) {
-	err = p.page(ctx, len(keys), 0, func(tx pgx.Tx, n int) error {
+	err = p.page(ctx, len(keys), 0, func(ctx context.Context, tx pgx.Tx, n int) error {
 		keys = keys[:n]
 		args, err := p.t.sql.gone.args(p.t.p, keys, nil)
 		if err != nil {
@@ -250,15 +260,15 @@ func (p *Pages) Gone(ctx context.Context, keys []string) (read, gone []string, e
 	return keys, gone, err
 }
 
-// Read reads the rows of keys and passes them to each, with hashes instead of texts. If a row's text or filter fails,
-// the page is halved until the row is found, and refused gets its key and the error. The same goes for malformed keys.
+// Read reads the rows of keys and passes them to each, with hashes instead of texts. If a row's text or filter fails or
+// takes too long, the page is halved until the row is found, and refused gets its key and the error. The same goes for malformed keys.
 func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 	refused func(key string, err error),
 ) error {
 	for len(keys) > 0 {
 		var found []Row
 		most := min(len(keys), p.vectorRows())
-		err := p.page(ctx, most, 0, func(tx pgx.Tx, n int) (err error) {
+		err := p.page(ctx, most, rowTime, func(ctx context.Context, tx pgx.Tx, n int) (err error) {
 			found, err = p.read(ctx, tx, keys[:n], 0)
 			return err
 		})
@@ -266,7 +276,7 @@ func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 		case err == nil:
 			each(found)
 			keys = keys[len(found):]
-		case !p.t.OfSomeRow(ctx, err):
+		case !overran(err) && !p.t.OfSomeRow(ctx, err):
 			return err
 		case p.next(most) == 1:
 			refused(keys[0], err)

@@ -181,15 +181,19 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 // Read reads the rows of keys with their ledger entries, in statements of as many rows as can be read in time. Each
 // statement has one snapshot. It returns one row per key, in order. texts limits the bytes of text of all rows
 // together, or of each row with chunks. It returns ErrSplit.
-func (t *Table) Read(ctx context.Context, keys []string, texts int) ([]Row, error) {
+func (t *Table) Read(ctx context.Context, keys []string, texts int) (found []Row, err error) {
 	if len(keys) <= 1 {
-		return t.readBy(ctx, t.db, keys, texts)
+		err = database.Limited(ctx, afterwards*rowTime, func(ctx context.Context) (err error) {
+			found, err = t.readBy(ctx, t.db, keys, texts)
+			return err
+		})
+		return found, err
 	}
-	found := make([]Row, 0, len(keys))
+	found = make([]Row, 0, len(keys))
 	for len(found) < len(keys) {
 		var page []Row
 		rest := keys[len(found):]
-		err := t.pager.page(ctx, len(rest), 0, func(tx pgx.Tx, n int) (err error) {
+		err := t.pager.page(ctx, len(rest), rowTime, func(ctx context.Context, tx pgx.Tx, n int) (err error) {
 			page, err = t.readBy(ctx, tx, rest[:n], texts)
 			return err
 		})

@@ -324,7 +324,9 @@ func TestErrSplit_BeforeTheServerIsAsked(t *testing.T) {
 	}
 	table, column, chunks := shape("table"), shape("column_vector"), shape("chunks")
 	pages, ctx, bad := table.Pages(), t.Context(), "1"
-	pages.briefly = func(_ context.Context, _ time.Duration, f func(tx pgx.Tx) error) error { return f(nil) }
+	pages.briefly = func(ctx context.Context, _ time.Duration, f func(context.Context, pgx.Tx) error) error {
+		return f(ctx, nil)
+	}
 	keys := []string{bad}
 	for name, ask := range map[string]func() error{
 		"read":           func() error { _, err := table.Read(ctx, keys, 0); return err },

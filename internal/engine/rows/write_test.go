@@ -395,18 +395,18 @@ func TestFault_JudgesErrorsOfOurOwn(t *testing.T) {
 	}
 }
 
-// A page that takes too long is read again by smaller ones, and pages grow again; one row may take what it takes.
+// A page that takes too long is read again by smaller ones, and pages grow again.
 func TestP4_PagesThatTakeTooLongAreSmaller(t *testing.T) {
 	t.Parallel()
 	p := New(shapes()["table"], nil, Options{}).Pages()
 	slow := true
 	var sizes []int
-	p.briefly = func(_ context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
+	p.briefly = func(ctx context.Context, limit time.Duration, f func(context.Context, pgx.Tx) error) error {
 		if slow && limit > 0 {
-			_ = f(nil)
+			_ = f(ctx, nil)
 			return &pgconn.PgError{Code: pgerrcode.QueryCanceled}
 		}
-		return f(nil)
+		return f(ctx, nil)
 	}
 	p.read = func(_ context.Context, _ database.Reader, keys []string, _ int) ([]Row, error) {
 		sizes = append(sizes, len(keys))
@@ -425,9 +425,9 @@ func TestPages_StayAsLargeAsTimeAllows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := New(shapes()["table"], nil, Options{}).Pages()
-		p.briefly = func(_ context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
+		p.briefly = func(ctx context.Context, limit time.Duration, f func(context.Context, pgx.Tx) error) error {
 			start := time.Now()
-			if err := f(nil); err != nil || limit == 0 || time.Since(start) < limit {
+			if err := f(ctx, nil); err != nil || limit == 0 || time.Since(start) < limit {
 				return err
 			}
 			return &pgconn.PgError{Code: pgerrcode.QueryCanceled}
@@ -491,9 +491,9 @@ func TestP4_AConditionForFewRowsIsReadInPortions(t *testing.T) {
 		}
 		return nil, &pgconn.PgError{Code: pgerrcode.QueryCanceled}
 	}}
-	p.briefly = func(_ context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
+	p.briefly = func(ctx context.Context, limit time.Duration, f func(context.Context, pgx.Tx) error) error {
 		limits = append(limits, limit)
-		return f(tx)
+		return f(ctx, tx)
 	}
 	after := "11|x"
 	for _, after := range []*string{nil, &after} {
@@ -513,7 +513,9 @@ func TestP4_AConditionForFewRowsIsReadInPortions(t *testing.T) {
 func TestP5_PagesLeaveOutTheRowAtFault(t *testing.T) {
 	t.Parallel()
 	p := New(shapes()["table"], nil, Options{}).Pages()
-	p.briefly = func(_ context.Context, _ time.Duration, f func(tx pgx.Tx) error) error { return f(nil) }
+	p.briefly = func(ctx context.Context, _ time.Duration, f func(context.Context, pgx.Tx) error) error {
+		return f(ctx, nil)
+	}
 	p.read = func(_ context.Context, _ database.Reader, keys []string, _ int) ([]Row, error) {
 		found := make([]Row, len(keys))
 		for i, key := range keys {

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/limit"
@@ -94,7 +95,8 @@ type Sidecar struct {
 	o         Options
 	queue     *queue.Queue
 	budget    *worker.Budget // of texts in memory
-	book      *spend.Book    // accounts for budgets
+	overtime  *semaphore.Weighted
+	book      *spend.Book // accounts for budgets
 	stream    *replication.Stream
 	line      *database.Line // connection for the stream's changes; nil: a pool is used
 	questions *questions     // texts that sessions asked for; nil before Run
@@ -183,9 +185,9 @@ func New(o Options) *Sidecar {
 		left:    make(chan struct{}, 1),
 		spent:   map[int32]spent{},
 		waiting: map[string]health.Problem{},
-		budget:  o.Budget,
-		keeper:  restart.New(o.Log),
-		broken:  make(chan error, 1),
+		budget:  o.Budget, overtime: worker.NewOvertime(o.Pool),
+		keeper: restart.New(o.Log),
+		broken: make(chan error, 1),
 	}
 	s.book = &spend.Book{DB: o.Pool, Worker: func() int64 { return s.me().id }, Price: o.Price, Budget: o.ModelBudget}
 	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.goOn, keeper: s.keeper}

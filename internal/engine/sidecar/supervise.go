@@ -342,11 +342,12 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		UserPath: s.userPath,
 		Fresh:    fresh, Broken: func() { s.forget(); s.Reload() },
 		Siblings: func() map[int32]*pipeline.Pipeline { return s.siblings(r) }, Budget: s.budget, Keeper: s.keeper,
-		Limit:  s.o.Limit,
-		InWork: s.o.InWork,
-		Tracer: s.tracer,
-		Book:   s.book,
-		Spent:  s.Reload,
+		Overtime: s.overtime,
+		Limit:    s.o.Limit,
+		InWork:   s.o.InWork,
+		Tracer:   s.tracer,
+		Book:     s.book,
+		Spent:    s.Reload,
 	}
 	if p.Jobs {
 		batches = s.jobsOf(&kept, service)

@@ -39,7 +39,7 @@ func (w *Worker) writable(ctx context.Context, items []item) ([]item, error) {
 
 // locked returns the items blocked by a lock and adds the others to free.
 func (w *Worker) locked(ctx context.Context, writes []item, free *[]item) (waiting []item, err error) {
-	switch err := w.table.TryWrite(ctx); {
+	switch err := database.Limited(ctx, longestWrite, w.table.TryWrite); {
 	case rows.Fault(err) == database.Locked:
 		return writes, nil
 	case err != nil:

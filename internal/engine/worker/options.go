@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/limit"
@@ -60,6 +61,9 @@ type Options struct {
 	Tracer   *trace.Tracer   // nil: no traces
 	Book     *spend.Book     // accounts for budgets; nil: none
 	Jobs     Jobs            // batch jobs of the pipeline; nil: none
+	// Overtime bounds the connections of pipelines whose statements take too long, for all workers of a pool; nil: no
+	// bound.
+	Overtime *semaphore.Weighted
 	// Spent is called when a budget of the pipeline is used up; may be nil.
 	Spent func()
 }

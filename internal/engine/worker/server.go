@@ -40,6 +40,16 @@ type started struct {
 func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []string,
 	fence func(locked *rows.Locks) []rows.Entry,
 ) (b writeBack, err error) {
+	err = limited(ctx, l.Direct, longestWrite, func(ctx context.Context) (err error) {
+		b, err = s.beginNow(ctx, l, items, touched, fence)
+		return err
+	})
+	return b, err
+}
+
+func (s *server) beginNow(ctx context.Context, l queue.Lease, items int, touched []string,
+	fence func(locked *rows.Locks) []rows.Entry,
+) (b writeBack, err error) {
 	db := s.over(l)
 	batch := &pgx.Batch{}
 	batch.BeginTx(database.Isolation) // everything in one round trip
@@ -112,10 +122,20 @@ func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []rows.Entr
 }
 
 func (b *started) write(ctx context.Context, c *rows.Change) error {
-	return b.s.table.Write(ctx, b.tx, c, b.locks)
+	return limited(ctx, b.lease.Direct, longestWrite, func(ctx context.Context) error {
+		return b.s.table.Write(ctx, b.tx, c, b.locks)
+	})
 }
 
 func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done queue.Finished, err error) {
+	err = limited(ctx, b.lease.Direct, longestWrite, func(ctx context.Context) (err error) {
+		done, err = b.commitNow(ctx, outcomes)
+		return err
+	})
+	return done, err
+}
+
+func (b *started) commitNow(ctx context.Context, outcomes []queue.Outcome) (done queue.Finished, err error) {
 	if d := b.lease.Direct; d != nil {
 		if err := b.tellGone(ctx, outcomes); err != nil {
 			return queue.Finished{}, err
@@ -155,14 +175,16 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	for i := range changes {
 		keys[i], xids[i], unchanged[i] = changes[i].RowKey, int64(changes[i].XID), changes[i].Unchanged
 	}
-	ctx, cancel := notMuchLonger(ctx, d)
-	defer cancel()
-	if d.Line != nil {
-		return s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
-	}
-	// The stream waits for the users' code that is run to read the rows. A Line limits the time of its statements.
+	// The stream waits for the users' code that is run to read the rows.
 	var found rows.Screened
-	err := s.table.Briefly(ctx, d.Timeout, func(tx pgx.Tx) error {
+	if d.Line != nil {
+		err := limited(ctx, d, longestRead, func(ctx context.Context) (err error) {
+			found, err = s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
+			return err
+		})
+		return found, err
+	}
+	err := s.table.Briefly(ctx, d.Timeout, func(ctx context.Context, tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, "SELECT embedsidecar.server_life()").Scan(&d.Life); err != nil {
 			return fmt.Errorf("read when the server started: %w", err)
 		}
@@ -173,21 +195,13 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	return found, err
 }
 
-// notMuchLonger limits a statement that the stream waits for, a while after the server should have: the code of users
-// may catch a statement_timeout and go on.
-func notMuchLonger(ctx context.Context, d *queue.Direct) (context.Context, context.CancelFunc) {
-	const times = 4
-	if d.Timeout <= 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, times*d.Timeout, fmt.Errorf("the server took over %s", times*d.Timeout))
-}
-
 func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows.Write, entries []rows.Entry,
 ) (held bool, passed map[string]bool, err error) {
-	ctx, cancel := notMuchLonger(ctx, d)
-	defer cancel()
-	return s.table.WriteAtOnce(ctx, d.Line, d.Slot, d.Epoch, writes, entries)
+	err = limited(ctx, d, longestWrite, func(ctx context.Context) (err error) {
+		held, passed, err = s.table.WriteAtOnce(ctx, d.Line, d.Slot, d.Epoch, writes, entries)
+		return err
+	})
+	return held, passed, err
 }
 
 func (s *server) lookAgain(ctx context.Context, keys []string) error {

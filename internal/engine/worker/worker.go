@@ -49,6 +49,7 @@ type Worker struct {
 	pace     pace.Pace
 	quick    quick
 	left     left
+	over     overtime
 	gate     gate // of Direct
 	// embedding is the total time that all loops have waited for the embedder, in nanoseconds.
 	embedding atomic.Int64
@@ -114,8 +115,13 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		if probe {
 			rows = 1
 		}
+		leave, err := w.enterOvertime(ctx)
+		if err != nil {
+			return
+		}
 		places, last, err := w.o.InWork.Enter(ctx, func() int { return w.urgency(who) }, rows)
 		if err != nil {
+			leave()
 			return
 		}
 		began, embedding := time.Now(), w.embedding.Load()
@@ -126,11 +132,13 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		grant, as := w.grant(as, probe, places)
 		w.o.InWork.Leave(places - grant.Rows)
 		if grant.Rows == 0 {
+			leave()
 			pause := min(grant.Wait, heldPause)
 			sleep.For(ctx, sleep.Between(pause/2, pause))
 			continue
 		}
 		n, err := w.once(ctx, hard, as, probe, &grant)
+		leave()
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return

@@ -1,0 +1,114 @@
+package sidecar_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// endless is a loop that goes on when it is cancelled, for rows with this text, until the test ends it.
+const endless = `WHILE %s = 'endless' AND NOT pg_try_advisory_xact_lock_shared(1) LOOP
+	BEGIN PERFORM pg_sleep(0.01); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP;`
+
+// TestP5_UsersCodeThatTheStreamWaitsForHoldsUpNoOther: the stream waits for a trigger or a priority as long as for any
+// other, though it goes on when it is cancelled.
+func TestP5_UsersCodeThatTheStreamWaitsForHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spec pipeline.Spec
+		sql  string
+	}{
+		"a trigger": {column("docs", "body"), `CREATE FUNCTION loops() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` +
+			fmt.Sprintf(endless, "new.body") + ` RETURN new; END $$;
+			CREATE TRIGGER loops BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION loops()`},
+		"a priority": {
+			func() pipeline.Spec {
+				spec := intoTable("docs", "body")
+				spec.PriorityBy = `public.loops(body)`
+				return spec
+			}(), `CREATE FUNCTION loops(t text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN ` +
+				fmt.Sprintf(endless, "t") + ` RETURN 'high'; END $$`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, embedding vector(8))`)
+			db.MustExec(c.sql)
+			db.MustExec(notes)
+			r := newRig(t, db, c.spec, intoTable("notes", "body"))
+			r.options = func(o *sidecar.Options) { o.NoDirect, o.Quick = false, 200*time.Millisecond }
+			s, _ := r.start()
+			db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
+			r.settle()
+			r.straight(s)
+			holder, err := db.Pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+			if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
+				t.Fatal(err)
+			}
+			db.MustExec(`INSERT INTO docs VALUES (2, 'endless')`)
+			db.MustExec(`INSERT INTO notes VALUES (1, 'one')`)
+			testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+				return r.count(`SELECT count(*) FROM notes_embedding`) == 1, "the stream waits for code of another pipeline"
+			})
+			if err := holder.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.settle()
+			r.verify()
+		})
+	}
+}
+
+// TestP5_TextsThatNeverEndLeaveConnectionsToOthers: more pipelines than the pool has connections have rows whose text
+// never ends. They share a part of the pool.
+func TestP5_TextsThatNeverEndLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE FUNCTION looked(t text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN ` +
+		fmt.Sprintf(endless, "t") + ` RETURN t; END $$`)
+	db.MustExec(notes)
+	specs := []pipeline.Spec{intoTable("notes", "body")}
+	const others = 9 // the pool has 8 connections
+	for i := range others {
+		table := fmt.Sprintf("docs_%d", i)
+		db.MustExec(`CREATE TABLE ` + table + ` (id bigint PRIMARY KEY, body text)`)
+		spec := intoTable(table)
+		spec.Text = `public.looked(body)`
+		specs = append(specs, spec)
+	}
+	r := newRig(t, db, specs...)
+	r.start()
+	r.settle()
+	holder, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
+		t.Fatal(err)
+	}
+	for i := range others {
+		db.MustExec(fmt.Sprintf(`INSERT INTO docs_%d VALUES (1, 'endless'), (2, 'endless'), (3, 'endless')`, i))
+	}
+	for i := range 5 {
+		db.MustExec(`INSERT INTO notes VALUES ($1, 'one')`, i)
+		testenv.Eventually(t, 4*time.Minute, func() (bool, string) {
+			return r.count(`SELECT count(*) FROM notes_embedding`) == int64(i)+1, "others have all connections"
+		})
+	}
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.settle()
+	r.verify()
+}
