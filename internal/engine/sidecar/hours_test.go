@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -96,4 +97,24 @@ func TestP10_OutsideOfItsHoursNothingIsEmbedded(t *testing.T) {
 	is(health.UpToDate)
 	r.settle()
 	r.verify()
+}
+
+// TestP2_RowsThatAreDueTomorrowDelayNoComparison: more rows are scheduled for tomorrow than a comparison keeps open. One
+// that is requested meanwhile goes on.
+func TestP2_RowsThatAreDueTomorrowDelayNoComparison(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 10) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.start()
+	r.settle()
+	db.MustExec(`SELECT embedsidecar.set_priority('docs', 'low')`)
+	db.MustExec(`SELECT embedsidecar.requeue('docs', ARRAY(SELECT i::text FROM generate_series(1001, 6000) AS i),
+		at => now() + interval '1 day')`)
+	db.MustExec(`DELETE FROM docs_embedding WHERE id = 1`)
+	db.MustExec(`SELECT embedsidecar.backfill('docs')`)
+	testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+		return r.count(`SELECT count(*) FROM docs_embedding`) == 10, "the comparison waits"
+	})
 }
