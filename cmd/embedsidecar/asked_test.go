@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -472,4 +474,34 @@ func (s *stage) dying(place string, args ...string) *daemon {
 	s.t.Helper()
 	return s.prepared(func(c *exec.Cmd) { c.Env = append(c.Env, failpoint.Env+"="+place+"=kill") },
 		append([]string{"run"}, args...)...)
+}
+
+// A request whose dry run never ends, because a text goes on when it is cancelled, holds up later requests for a while
+// only.
+func TestP5_ARequestWhoseDryRunNeverEndsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	s.db.MustExec(`CREATE FUNCTION endless(t text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+		WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP
+			BEGIN PERFORM pg_sleep(0.01); EXCEPTION WHEN query_canceled THEN NULL; END;
+		END LOOP; RETURN t; END $$`)
+	holder, err := s.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
+		t.Fatal(err)
+	}
+	d := s.start("--config", file)
+	s.asks(`create_pipeline('{"name": "loops", "table": "public.docs", "text": "public.endless(body)",
+		"into": {"table": "loops_embedding"}}', dry_run => true)`)
+	id, _, _ := s.asks(create(askBodies))
+	testenv.Eventually(t, 4*time.Minute, func() (bool, string) {
+		state := testenv.Value[string](s.db, `SELECT state FROM embedsidecar.requests WHERE request_id = $1`, id)
+		return state == "done", state
+	})
+	d.end(syscall.SIGTERM, 0)
 }

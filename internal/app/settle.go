@@ -22,6 +22,8 @@ const (
 	settleEvery = 10 * time.Second
 	// tryEvery is the retry interval for pipelines that could not be set up.
 	tryEvery = 30 * time.Second
+	// longestPlan is how long pipelines may be planned: later requests wait, and the code of a table's owner may not end.
+	longestPlan = 2 * time.Minute
 )
 
 // keepSettled keeps the set-up in line with the configured and the declared pipelines. It carries out requests, retries
@@ -106,7 +108,11 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 // carryOut applies the pipelines now declared in the database, with a request for one: all of it, or nothing. It does
 // not read the configuration file again.
 func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
-	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a, false)
+	var d *draft
+	err := database.Limited(ctx, longestPlan, func(ctx context.Context) (err error) {
+		d, err = n.draftOf(ctx, r, n.config().Base(), n.plugins, a, false)
+		return err
+	})
 	if err == nil && !d.unchanged() {
 		err = n.take(ctx, r, d)
 	}
@@ -133,10 +139,14 @@ func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
 
 // planned reports what a request for a pipeline would change.
 func (n *Database) planned(ctx context.Context, r *run, a *asked) (control.Configured, error) {
-	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a, false)
-	if err == nil && !d.unchanged() {
-		d.told.Costs, d.told.Warnings = n.costs(ctx, r, d)
-	}
+	var d *draft
+	err := database.Limited(ctx, longestPlan, func(ctx context.Context) (err error) {
+		d, err = n.draftOf(ctx, r, n.config().Base(), n.plugins, a, false)
+		if err == nil && !d.unchanged() {
+			d.told.Costs, d.told.Warnings = n.costs(ctx, r, d)
+		}
+		return err
+	})
 	d.told.State = control.Planned
 	return n.answer(d, err), err
 }
