@@ -550,6 +550,7 @@ DECLARE
     id    integer := embedsidecar.pipeline_meant(reembed.pipeline);
     entry embedsidecar.audit_log := embedsidecar.begin_action('reembed', id, '{}', reembed.said_by, reembed.dry_run,
               reembed.continues, reembed.max_rows, reembed.keys);
+    done  text := CASE WHEN reembed.continues IS NOT NULL THEN entry.after_key END; -- a key may be empty
     last  text;
 BEGIN
     changed := 0;
@@ -565,7 +566,8 @@ BEGIN
         SET    text_hash = NULL, norm_hash = NULL, vector_hash = '', skipped = NULL, ignored = false
         WHERE  l.pipeline_id = id AND l.row_key = ANY (ARRAY(
             SELECT w.row_key FROM embedsidecar.ledger AS w
-            WHERE  w.pipeline_id = id AND w.row_key > entry.after_key AND w.text_hash IS NOT NULL
+            WHERE  w.pipeline_id = id AND w.row_key >= entry.after_key AND w.row_key IS DISTINCT FROM done
+                   AND w.text_hash IS NOT NULL
                    AND (reembed.keys IS NULL OR w.row_key = ANY (reembed.keys))
             ORDER BY w.row_key LIMIT reembed.max_rows))
         RETURNING l.row_key)
