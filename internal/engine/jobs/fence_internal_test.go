@@ -1,10 +1,14 @@
 package jobs
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -70,5 +74,82 @@ func TestP1_AClockThatWasSetBackStrandsNoJob(t *testing.T) {
 		if b, err := j.take(t.Context()); err != nil || (b != nil) != due {
 			t.Errorf("%s: job %v, error %v, want due: %t", in, b, err, due)
 		}
+	}
+}
+
+// unconfirmed is a provider that answers what poll says about each job.
+type unconfirmed struct {
+	embed.Embedder
+	poll func() (embed.Job, error)
+}
+
+func (unconfirmed) Describe(context.Context) (embed.Description, error) {
+	return embed.Description{Plugin: "p", Model: "m", Fingerprint: "f", Dims: 3, Batches: true}, nil
+}
+
+func (u unconfirmed) Poll(context.Context, string, string) (embed.Job, error) { return u.poll() }
+
+func (unconfirmed) Submit(context.Context, string, []string, []string) (embed.Job, error) {
+	return embed.Job{}, nil
+}
+
+func (unconfirmed) Fetch(context.Context, string, func(string, embed.Result) error) error { return nil }
+func (unconfirmed) Cancel(context.Context, string) error                                  { return nil }
+
+// TestP1_AJobThatTheProviderNeverConfirmsEnds: it is submitted a few times, or not even that if the provider does not
+// tell; then its rows are embedded as usual.
+func TestP1_AJobThatTheProviderNeverConfirmsEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err         error
+		submissions int
+	}{
+		"it is unknown":             {nil, mostTries},
+		"the key may only submit":   {&embed.Error{Class: embed.Configuration, Code: "forbidden"}, 1},
+		"the provider is away, too": {&embed.Error{Class: embed.Transient, Code: "away"}, mostTries},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, id, j := ended(t)
+			polls := 0
+			j.o.Log = slog.New(slog.DiscardHandler)
+			j.o.Service = embed.NewService(unconfirmed{poll: func() (embed.Job, error) {
+				if polls++; c.err != nil && (lasting(c.err) || polls%2 == 0) {
+					return embed.Job{}, c.err
+				}
+				return embed.Job{State: embed.JobUnknown}, nil
+			}}, 0)
+			db.MustExec(`UPDATE embedsidecar.batch_job SET state = 'closed', worker_id = 1`)
+			submissions := 0
+			for range 10 * mostTries * round {
+				db.MustExec(`UPDATE embedsidecar.batch_job SET next_at = now()`)
+				b, err := j.take(t.Context())
+				if err != nil || b == nil {
+					t.Fatalf("job %v, error %v", b, err)
+				}
+				switch b.state {
+				case "closed": // Submit times out
+					submissions++
+					_, err = j.write(t.Context(), b, &texts{list: []string{"one"}, hashes: [][]byte{{byte(submissions + 1)}}}, nil, nil)
+					if err == nil {
+						err = j.later(t.Context(), b, "timeout")
+					}
+				case "submitting":
+					if err = j.find(t.Context(), b); err != nil {
+						err = j.later(t.Context(), b, "")
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b.state == "ended" {
+					break
+				}
+			}
+			state := testenv.Value[string](db, `SELECT state || ' ' || message FROM embedsidecar.batch_job WHERE job_id = $1`, id)
+			if submissions != c.submissions || !strings.HasPrefix(state, "ended ") {
+				t.Errorf("after %d submissions, want %d, the job is %s", submissions, c.submissions, state)
+			}
+		})
 	}
 }

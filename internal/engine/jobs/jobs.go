@@ -58,6 +58,8 @@ const (
 	longest   = time.Minute // between two polls of a job
 	patience  = 12          // answers that a job is unknown, idle apart, before it is submitted again
 	mostTries = 10
+	// While a job is submitting, its tries are the earlier submissions times this, and the answers to the last one.
+	round = patience + 1
 )
 
 // Released is the number of open tasks of a pipeline above which no more job rows become tasks.
@@ -121,7 +123,7 @@ func (j *Jobs) step(ctx context.Context, b *job) error {
 func (j *Jobs) later(ctx context.Context, b *job, message string) error {
 	pause := min(time.Second<<min(b.tries, 10), longest)
 	tries := b.tries + 1
-	if b.state == "submitting" { // here tries counts the provider's answers
+	if b.state == "submitting" {
 		tries = b.tries
 	}
 	return j.move(ctx, b, change{to: b.state, pause: pause, tries: tries, message: message})
@@ -171,7 +173,7 @@ func (j *Jobs) submit(ctx context.Context, b *job) error {
 	if err != nil {
 		// Unless the provider refused it, a job may exist.
 		if class, _ := embed.Classify(err); lasting(err) || class == embed.Resource {
-			if b.tries+1 < mostTries && class != embed.Data {
+			if b.tries/round+1 < mostTries && class != embed.Data {
 				return errors.Join(err, j.back(ctx, b))
 			}
 			return j.end(ctx, b, new(int64), shortened(err))
@@ -201,14 +203,20 @@ func (j *Jobs) find(ctx context.Context, b *job) error {
 	}
 	told, err := provider.Poll(ctx, b.nonce, "")
 	switch {
+	case lasting(err) && b.tries%round == patience: // the key may permit submissions only
+		return j.end(ctx, b, nil, "it is unknown whether the provider has the job: "+shortened(err))
+	case lasting(err):
+		b.tries++
+		return err
 	case err != nil:
 		return err
 	case told.State != embed.JobUnknown:
 		return j.running(ctx, b, told)
-	case b.tries < patience && failpoint.Hit("jobs/patience-is-over") == nil: // it may not be visible yet
+	case b.tries%round < patience && failpoint.Hit("jobs/patience-is-over") == nil: // it may not be visible yet
 		return j.move(ctx, b, change{to: b.state, pause: idle, tries: b.tries + 1})
+	case b.tries/round+1 >= mostTries:
+		return j.end(ctx, b, nil, "the provider does not confirm a submission")
 	}
-	b.tries = 0
 	return j.back(ctx, b)
 }
 
@@ -301,6 +309,7 @@ func (j *Jobs) end(ctx context.Context, b *job, tokens *int64, message string) e
 
 // back returns a job to be submitted again: the provider does not have it.
 func (j *Jobs) back(ctx context.Context, b *job) error {
+	b.tries /= round
 	return j.settle(ctx, b, change{to: "closed", pause: min(time.Second<<min(b.tries, 10), longest), tries: b.tries + 1},
 		new(int64))
 }

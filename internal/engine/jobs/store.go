@@ -202,7 +202,7 @@ func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last
 	waits := false
 	err := database.Transact(ctx, j.o.DB, func(tx pgx.Tx) error {
 		*b, waits = was, false
-		p, c := j.o.Pipeline, change{to: "submitting", pause: idle, tries: b.tries, texts: t, price: &j.o.Price.Batch}
+		p, c := j.o.Pipeline, change{to: "submitting", pause: idle, tries: b.tries * round, texts: t, price: &j.o.Price.Batch}
 		if !p.Budget.None() || !p.ModelBudget.None() {
 			var reason *string
 			err := tx.QueryRow(ctx, `SELECT hold, reason FROM embedsidecar.hold_budget($1, 0, $2, $3, $4, false, 'infinity')`,
@@ -238,6 +238,7 @@ func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last
 	if err != nil || waits {
 		return nil, err
 	}
+	b.tries *= round
 	return t, nil
 }
 
