@@ -24,6 +24,9 @@ func TestInit_ACopyOfADatabaseIsAdoptedOnlyWhenTold(t *testing.T) {
 	if got := whats(b.init(o)); len(got) != 1 || !strings.Contains(got[0], "another server") {
 		t.Errorf("made %v", got)
 	}
+	if since := testenv.Value[string](b.Database, "SELECT set_up::text FROM embedsidecar.pipeline"); since != "3:3:" {
+		t.Errorf("rows of the other server count as unchanged since transactions %s of it", since)
+	}
 	o.Adopt = false
 	if got := whats(b.init(o)); len(got) != 0 {
 		t.Errorf("then made %v", got)
