@@ -385,3 +385,41 @@ func TestInit_TwoAtOnce(t *testing.T) {
 		t.Errorf("%d pipelines", n)
 	}
 }
+
+// TestInit_APauseMeanwhileStays: a pipeline that is paused while a set-up changes it stays so.
+func TestInit_APauseMeanwhileStays(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	tx, err := b.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT embedsidecar.pause('docs')"); err != nil {
+		t.Fatal(err)
+	}
+	o.Specs[0].Filter = "id > 0"
+	done := make(chan error, 1)
+	go func() {
+		_, err := setup.Init(t.Context(), o)
+		done <- err
+	}()
+	testenv.Eventually(t, waitFor, func() (bool, string) {
+		var waits bool
+		err := b.Super().QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock' AND query LIKE '%embedsidecar.pipeline%')`).Scan(&waits)
+		return waits, fmt.Sprint(err)
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	state := testenv.Value[string](b.Database, "SELECT filter_expression || ' ' || enabled FROM embedsidecar.pipeline")
+	if state != "id > 0 false" {
+		t.Errorf("it is %s", state)
+	}
+}

@@ -103,7 +103,7 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		"into_schema": database.Given(p.Destination().Schema), "into_table": database.Given(p.IntoTable), "dims": p.Dims,
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
 		"lane": p.Priority, "priority": database.Given(p.PriorityBy), "ignore": database.Given(p.Ignore),
-		"enabled": p.Enabled, "hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
+		"enabled": p.Enabled, "enabled_before": p.Enabled, "hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
 		"budget": p.Budget.Row(), "model_budget": p.ModelBudget.Row(), "max_attempts": p.MaxAttempts,
 		"labels": p.Labels, "batch": p.Batch.Row(),
 	}
@@ -178,7 +178,7 @@ func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, 
 	changed drifted,
 ) error {
 	args := in.rowOf(f, in.o.Descriptions[f.Pipeline.Name])
-	args["generations"] = 0
+	args["generations"], args["enabled_before"] = 0, s.Enabled
 	args["definitions"], args["version"] = s.NextDefinitions(f)
 	if changed.texts {
 		// Older ledger entries then differ from every row, whatever their hashes are.

@@ -1,6 +1,7 @@
 -- update_pipeline: apply a changed configuration. @generations is added to the generation: 1 if texts may differ from
 -- those that the ledger was written for. The catalog's marks stay, so that later changes of the table are still found.
--- It fails if the table was renamed meanwhile: names must mean what was checked.
+-- It fails if the table was renamed meanwhile: names must mean what was checked. A pause or a resume since the row was
+-- read stays.
 -- Rows: none. Locks: the pipeline row. Index: primary key.
 UPDATE embedsidecar.pipeline AS p
 SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @table,
@@ -22,7 +23,8 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
            dims = @dims, plugin = @plugin,
        destination_oid = (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
            WHERE n.nspname = @into_schema AND c.relname = @into_table),
-       model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled,
+       model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane,
+           enabled = CASE WHEN p.enabled = @enabled_before THEN @enabled ELSE p.enabled END,
            active_hours = @hours, active_minutes = @minutes::text::int4multirange, active_zone = @zone,
            status = 'active', status_detail = '', priority_expression = @priority, ignore_expression = @ignore,
            joins = @joins, joined_text = @joined_text,
