@@ -261,7 +261,7 @@ func (w *Worker) barred(it *item, locked *rows.Locks) bar {
 	return byNothing
 }
 
-func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
+func (w *Worker) begin(ctx context.Context, items []item) (openWriteBack, error) {
 	var touched []string
 	for i := range items {
 		if it := &items[i]; it.touches() {
