@@ -135,7 +135,7 @@ func (n *Database) switchComplete(ctx context.Context, p *pools, known []pipelin
 	var problems []error
 	for i := range known {
 		next := &known[i]
-		at := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return next.Beside != 0 && p.ID == next.Beside })
+		at := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return next.BesideID != 0 && p.ID == next.BesideID })
 		if at < 0 || next.Served || next.Switches > 0 {
 			continue
 		}
@@ -179,7 +179,7 @@ func (n *Database) tellComplete(ctx context.Context, p *pools) bool {
 	known, err := n.loader.Load(ctx, p.work, n.config().Slot.Name)
 	all := err == nil
 	for i := range known {
-		if known[i].Beside == 0 || known[i].Served {
+		if known[i].BesideID == 0 || known[i].Served {
 			continue
 		}
 		var told bool
@@ -225,10 +225,10 @@ func (n *Database) alike(ctx context.Context, p *pools, next *generations.Genera
 func withNext(specs []pipeline.Spec, known []pipeline.Pipeline) []pipeline.Spec {
 	all := slices.Clone(specs)
 	for i := range known {
-		if known[i].Beside == 0 || known[i].Served {
+		if known[i].BesideID == 0 || known[i].Served {
 			continue
 		}
-		live := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return p.ID == known[i].Beside })
+		live := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return p.ID == known[i].BesideID })
 		if live < 0 {
 			continue
 		}
@@ -250,7 +250,7 @@ type wish struct {
 
 // noticed wakes keepWishes and keepIndexes if a pipeline has a wish or a next generation.
 func (n *Database) noticed(pipelines []pipeline.Pipeline) {
-	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.Beside != 0 }) {
+	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.BesideID != 0 }) {
 		return
 	}
 	for _, c := range []chan struct{}{n.wished, n.besides} {
