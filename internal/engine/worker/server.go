@@ -68,7 +68,7 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 		s.table.Began(tx)
 	}
 	if err := results.Close(); err != nil || !b.held || b.passed != nil {
-		return b, err
+		return b, err // failed, lost the lease, or passed the fence already (embedding table)
 	}
 	batch = &pgx.Batch{}
 	b.passed = s.queueFence(batch, l, fence(b.locked), items)
@@ -129,7 +129,7 @@ func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done qu
 	database.PlanOnce(b.s.db, batch, b.items)
 	queue.QueueFinish(batch, b.s.id, b.lease, b.s.p.Generation, outcomes, &done)
 	database.PlanAnew(b.s.db, batch, b.items) // users' triggers may run at commit
-	batch.Queue("COMMIT AND CHAIN")           // leaves a transaction for the driver to end
+	batch.Queue("COMMIT AND CHAIN")           // begins a transaction: the driver expects one, and end rolls it back
 	return done, b.tx.SendBatch(ctx, batch).Close()
 }
 

@@ -65,7 +65,8 @@ type pages interface {
 
 // store is the sidecar's own tables and their joins with the pipeline's tables.
 type store interface {
-	// begin starts a write-back, which the caller must end even after an error.
+	// begin starts a write-back, which the caller must end even after an error. fence returns the ledger entries to
+	// write. It is called once it is known which users' rows are locked; nil: there are none to lock.
 	begin(ctx context.Context, l queue.Lease, items int, touched []string, fence func(locked *rows.Locks) []rows.Entry,
 	) (openWriteBack, error)
 	// screen returns which changes may be processed directly, and reads their rows.

@@ -151,7 +151,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	}
 	mine, outcomes := w.judge(items, b.locked, b.passed)
 	c := changeOf(mine, w.o.Pipeline.Generation)
-	moved := w.restless.watch(&c)
+	moved := w.restless.watch(&c) // filled by write
 	if err := b.write(ctx, &c); err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
