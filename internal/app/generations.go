@@ -21,7 +21,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// indexesEvery is how often keepIndexes looks for finished backfills.
+// indexesEvery is how often keepComplete looks for finished backfills.
 const indexesEvery = 5 * time.Second
 
 // refusedEvery is the retry interval of a refused switch. comparedFor is how long a comparison of two generations is
@@ -34,10 +34,10 @@ const (
 // driftEvery is how often IVFFlat indexes are checked for drift. Each check reads the ledger of the pipeline.
 const driftEvery = time.Hour
 
-// keepIndexes builds the configured indexes once their backfills are done, and switches to complete next generations
+// keepComplete builds the configured indexes once their backfills are done, and switches to complete next generations
 // that are configured to switch automatically. When all is done it sleeps until a pipeline or a next generation comes,
 // or an IVFFlat index must be checked.
-func (n *Database) keepIndexes(ctx context.Context, p *pools) {
+func (n *Database) keepComplete(ctx context.Context, p *pools) {
 	told := "" // last reason not to switch
 	for {
 		n.building.Store(true)
@@ -248,7 +248,7 @@ type wish struct {
 	Model, Plugin string
 }
 
-// noticed wakes keepWishes and keepIndexes if a pipeline has a wish or a next generation.
+// noticed wakes keepWishes and keepComplete if a pipeline has a wish or a next generation.
 func (n *Database) noticed(pipelines []pipeline.Pipeline) {
 	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.BesideID != 0 }) {
 		return
