@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -135,6 +136,20 @@ func Limited(ctx context.Context, limit time.Duration, f func(ctx context.Contex
 		return ErrTooLong
 	}
 	return err
+}
+
+// Acquired returns a connection of db, if db is a pool, and what gives it back: waiting for one is not part of what
+// Limited limits. Anything else is returned as it is.
+func Acquired(ctx context.Context, db DB) (one DB, release func(), err error) {
+	pool, is := db.(*pgxpool.Pool)
+	if !is {
+		return db, func() {}, nil
+	}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return conn, conn.Release, nil
 }
 
 // Extended runs one statement by the extended protocol. Exec without arguments would use the simple protocol, which

@@ -11,7 +11,7 @@ func New(p *pipeline.Pipeline, db database.DB, o Options) *Table {
 		o.UserPath = `"$user", public`
 	}
 	t := &Table{p: p, db: db, destination: newDestination(p, db, o)}
-	t.sql, t.pager = newSource(p, t.destination), newPager(t)
+	t.sql, t.pager = newSource(p, t.destination), newPager(t, o.Overtime)
 	return t
 }
 

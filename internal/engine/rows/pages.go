@@ -28,11 +28,12 @@ const (
 type pager struct {
 	rows atomic.Int64 // size of the next page
 	// briefly is Table.Briefly.
-	briefly func(ctx context.Context, limit time.Duration, f func(ctx context.Context, tx pgx.Tx) error) error
+	briefly  func(ctx context.Context, limit time.Duration, f func(ctx context.Context, tx pgx.Tx) error) error
+	overtime *Overtime
 }
 
-func newPager(t *Table) *pager {
-	p := &pager{briefly: t.Briefly}
+func newPager(t *Table, overtime *Overtime) *pager {
+	p := &pager{briefly: t.Briefly, overtime: overtime}
 	p.rows.Store(PageRows)
 	return p
 }
@@ -50,7 +51,7 @@ type Pages struct {
 }
 
 // Pages returns a reader of the table's rows by pages.
-func (t *Table) Pages() *Pages { return &Pages{newPager(t), t, t.readBy, ""} }
+func (t *Table) Pages() *Pages { return &Pages{newPager(t, t.pager.overtime), t, t.readBy, ""} }
 
 // pageStatements return the next keys of a table in descending order, each with the answer to a question.
 type pageStatements struct{ first, next statement }
@@ -155,16 +156,20 @@ func (t *Table) Briefly(ctx context.Context, limit time.Duration, f func(ctx con
 // afterwards times its limit is how long a statement may take before its connection is closed.
 const afterwards = 4
 
-// page runs f with a number of rows that can be read in time. one is the limit for a single row; 0: none.
+// page runs f with a number of rows that can be read in time. one is the limit for a single row; 0: none. A row that
+// takes longer than a page is read in overtime.
 func (p *pager) page(ctx context.Context, most int, one time.Duration, f func(ctx context.Context, tx pgx.Tx, rows int) error,
 ) error {
 	for {
-		rows, limit := p.next(most), pageTime
-		if rows <= 1 {
-			limit = one
+		rows, start := p.next(most), time.Now()
+		read := func(ctx context.Context, tx pgx.Tx) error { return f(ctx, tx, rows) }
+		var err error
+		if rows > 1 || one > 0 {
+			err = p.briefly(ctx, pageTime, read)
 		}
-		start := time.Now()
-		err := p.briefly(ctx, limit, func(ctx context.Context, tx pgx.Tx) error { return f(ctx, tx, rows) })
+		if rows <= 1 && (one == 0 || one > pageTime && overran(err)) {
+			err = p.overtime.do(ctx, func() error { return p.briefly(ctx, one, read) })
+		}
 		switch {
 		case overran(err) && rows > 1:
 			p.rows.Store(int64(max(rows/4, 1)))

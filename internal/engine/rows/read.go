@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -183,11 +184,10 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 // together, or of each row with chunks. It returns ErrSplit.
 func (t *Table) Read(ctx context.Context, keys []string, texts int) (found []Row, err error) {
 	if len(keys) <= 1 {
-		err = database.Limited(ctx, afterwards*rowTime, func(ctx context.Context) (err error) {
-			found, err = t.readBy(ctx, t.db, keys, texts)
-			return err
-		})
-		return found, err
+		found, err = t.readOne(ctx, keys, texts)
+		if len(keys) == 0 || !errors.Is(err, database.ErrTooLong) {
+			return found, err
+		}
 	}
 	found = make([]Row, 0, len(keys))
 	for len(found) < len(keys) {
@@ -209,6 +209,20 @@ func (t *Table) Read(ctx context.Context, keys []string, texts int) (found []Row
 		found = append(found, page...)
 	}
 	return found, nil
+}
+
+// readOne reads at most one row, without the round trips of a page.
+func (t *Table) readOne(ctx context.Context, keys []string, texts int) (found []Row, err error) {
+	db, release, err := database.Acquired(ctx, t.db)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	err = database.Limited(ctx, afterwards*pageTime, func(ctx context.Context) (err error) {
+		found, err = t.readBy(ctx, db, keys, texts)
+		return err
+	})
+	return found, err
 }
 
 func (t *Table) readBy(ctx context.Context, db database.Reader, keys []string, texts int) ([]Row, error) {
@@ -330,10 +344,17 @@ func (t *Table) Vectors(ctx context.Context, keys []string) (map[int][]float32, 
 	if err != nil {
 		return nil, err
 	}
+	db, release, err := database.Acquired(ctx, t.db)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	found := map[int][]float32{}
-	err = eachVector(ctx, t.db, t.p, s, args, len(keys), func(place int, vector []float32) error {
-		found[place] = vector
-		return nil
+	err = database.Limited(ctx, afterwards*rowTime, func(ctx context.Context) error {
+		return eachVector(ctx, db, t.p, s, args, len(keys), func(place int, vector []float32) error {
+			found[place] = vector
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, err

@@ -16,7 +16,8 @@ import (
 
 // Options configure write-backs to users' rows.
 type Options struct {
-	UserPath string // search_path of users' triggers; "": "$user", public
+	UserPath string    // search_path of users' triggers; "": "$user", public
+	Overtime *Overtime // of the pool; nil: no limit
 }
 
 // Table is a pipeline's source rows with their destination. It is safe for concurrent use.

@@ -18,7 +18,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/limit"
@@ -27,6 +26,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -95,8 +95,8 @@ type Sidecar struct {
 	o         Options
 	queue     *queue.Queue
 	budget    *worker.Budget // of texts in memory
-	overtime  *semaphore.Weighted
-	book      *spend.Book // accounts for budgets
+	overtime  *rows.Overtime // of the pool
+	book      *spend.Book    // accounts for budgets
 	stream    *replication.Stream
 	line      *database.Line // connection for the stream's changes; nil: a pool is used
 	questions *questions     // texts that sessions asked for; nil before Run
@@ -185,7 +185,7 @@ func New(o Options) *Sidecar {
 		left:    make(chan struct{}, 1),
 		spent:   map[int32]spent{},
 		waiting: map[string]health.Problem{},
-		budget:  o.Budget, overtime: worker.NewOvertime(o.Pool),
+		budget:  o.Budget, overtime: rows.NewOvertime(o.Pool),
 		keeper: restart.New(o.Log),
 		broken: make(chan error, 1),
 	}

@@ -94,11 +94,6 @@ type Wanted struct {
 // Wants reads the first of these rows, at least one and as many as fit in memory, and returns which texts a batch job
 // must embed. A row whose text does not fit even alone becomes a task.
 func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
-	leave, err := w.enterOvertime(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	room, err := w.room(ctx, w.most)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,6 @@ import (
 // without rows; nil means that a row is at fault. A trigger that rejects a row for lack of a privilege looks like a
 // missing GRANT.
 func (w *Worker) ofAll(ctx context.Context, err error, try func(context.Context) error) error {
-	w.over.note(err)
 	switch rows.Fault(err) {
 	case database.Data, database.Conflict, database.Canceled: // half of the batch, or a retry, may succeed
 		return nil

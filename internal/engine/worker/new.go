@@ -26,7 +26,7 @@ func New(o Options) *Worker {
 	if o.Keeper == nil {
 		o.Keeper = restart.New(o.Log)
 	}
-	of := rows.New(o.Pipeline, o.DB, rows.Options{UserPath: o.UserPath})
+	of := rows.New(o.Pipeline, o.DB, rows.Options{UserPath: o.UserPath, Overtime: o.Overtime})
 	w := &Worker{
 		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID, o.Jobs},
 		pages: func() pages { return of.Pages() },

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/limit"
@@ -15,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/spread"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -61,9 +61,7 @@ type Options struct {
 	Tracer   *trace.Tracer   // nil: no traces
 	Book     *spend.Book     // accounts for budgets; nil: none
 	Jobs     Jobs            // batch jobs of the pipeline; nil: none
-	// Overtime bounds the connections of pipelines whose statements take too long, for all workers of a pool; nil: no
-	// bound.
-	Overtime *semaphore.Weighted
+	Overtime *rows.Overtime  // of the pool; nil: no limit
 	// Spent is called when a budget of the pipeline is used up; may be nil.
 	Spent func()
 }

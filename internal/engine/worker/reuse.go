@@ -20,11 +20,10 @@ type vectors map[[32]byte][]float32
 // reuse fills in vectors from the cache, or from other rows of the pipeline or of another pipeline with the same
 // embedder.
 func (w *Worker) reuse(ctx context.Context, items []item) error {
-	err := limited(ctx, items[0].task.Lease.Direct, longestRead, func(ctx context.Context) error {
-		return w.reuseNow(ctx, items)
-	})
-	w.over.note(err)
-	return err
+	if d := items[0].task.Lease.Direct; d != nil { // the stream waits
+		return limited(ctx, d, longestWrite, func(ctx context.Context) error { return w.reuseNow(ctx, items) })
+	}
+	return w.reuseNow(ctx, items)
 }
 
 func (w *Worker) reuseNow(ctx context.Context, items []item) error {

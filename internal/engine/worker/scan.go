@@ -85,13 +85,7 @@ const (
 // step processes one page. It reads without an open transaction, so that a TRUNCATE or ALTER TABLE never waits for a
 // lock of ours that waits for another of ours. Then it creates the tasks, unless another process did the page
 // meanwhile.
-func (s *Scan) step(ctx context.Context) (next step, err error) {
-	leave, err := s.w.enterOvertime(ctx)
-	if err != nil {
-		return stepLater, err
-	}
-	defer leave()
-	defer func() { s.w.over.note(err) }()
+func (s *Scan) step(ctx context.Context) (step, error) {
 	p := s.w.o.Pipeline
 	st, err := s.w.store.readScan(ctx)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -245,10 +239,7 @@ func (s *Scan) rows(ctx context.Context, st *scanState, after *string) (keys, lo
 		}
 	}
 	// The worker reports the problem of an unreadable row.
-	err = s.pages.Read(ctx, compare, differ, func(key string, err error) {
-		s.w.over.note(err)
-		look = append(look, key)
-	})
+	err = s.pages.Read(ctx, compare, differ, func(key string, _ error) { look = append(look, key) })
 	if err != nil {
 		return nil, nil, err
 	}

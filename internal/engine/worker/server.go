@@ -33,6 +33,8 @@ type started struct {
 	lease queue.Lease
 	locks *rows.Locks
 	items int
+
+	release func() // gives the connection back
 }
 
 // begin takes no lock that the stream may wait for. Without users' rows to lock it passes the fence in the same round
@@ -40,15 +42,23 @@ type started struct {
 func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []string,
 	fence func(locked *rows.Locks) []rows.Entry,
 ) (b openWriteBack, err error) {
+	sender, release, err := database.Acquired(ctx, s.over(l)) // waiting for it does not count
+	if err != nil {
+		return b, err
+	}
 	err = limited(ctx, l.Direct, longestWrite, func(ctx context.Context) (err error) {
-		b, err = s.beginNow(ctx, l, items, touched, fence)
+		b, err = s.beginOn(ctx, sender, release, l, items, touched, fence)
 		return err
 	})
+	if b.transaction == nil {
+		release()
+	}
 	return b, err
 }
 
-func (s *server) beginNow(ctx context.Context, l queue.Lease, items int, touched []string,
-	fence func(locked *rows.Locks) []rows.Entry,
+// beginOn is begin on a connection.
+func (s *server) beginOn(ctx context.Context, sender database.DB, release func(), l queue.Lease, items int,
+	touched []string, fence func(locked *rows.Locks) []rows.Entry,
 ) (b openWriteBack, err error) {
 	db := s.over(l)
 	batch := &pgx.Batch{}
@@ -72,9 +82,9 @@ func (s *server) beginNow(ctx context.Context, l queue.Lease, items int, touched
 	if b.locked == nil {
 		b.passed = s.queueFence(batch, l, fence(nil), items)
 	}
-	results := db.SendBatch(ctx, batch)
+	results := sender.SendBatch(ctx, batch)
 	if tx := results.Tx(); tx != nil {
-		b.transaction = &started{s, tx, l, b.locked, items}
+		b.transaction = &started{s, tx, l, b.locked, items, release}
 		s.table.Began(tx)
 	}
 	if err := results.Close(); err != nil || !b.held || b.passed != nil {
@@ -165,7 +175,10 @@ func (b *started) tellGone(ctx context.Context, outcomes []queue.Outcome) error 
 	return err
 }
 
-func (b *started) end(ctx context.Context) { _ = b.tx.Rollback(context.WithoutCancel(ctx)) }
+func (b *started) end(ctx context.Context) {
+	_ = b.tx.Rollback(context.WithoutCancel(ctx))
+	b.release()
+}
 
 func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Change, texts int) (rows.Screened,
 	error,
@@ -178,7 +191,7 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	// The stream waits for the users' code that is run to read the rows.
 	var found rows.Screened
 	if d.Line != nil {
-		err := limited(ctx, d, longestRead, func(ctx context.Context) (err error) {
+		err := limited(ctx, d, longestWrite, func(ctx context.Context) (err error) {
 			found, err = s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
 			return err
 		})

@@ -117,13 +117,8 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		if probe {
 			rows = 1
 		}
-		leave, err := w.enterOvertime(ctx)
-		if err != nil {
-			return
-		}
 		places, last, err := w.o.InWork.Enter(ctx, func() int { return w.urgency(who) }, rows)
 		if err != nil {
-			leave()
 			return
 		}
 		began, embedding := time.Now(), w.embedding.Load()
@@ -134,13 +129,11 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		grant, as := w.grant(as, probe, places)
 		w.o.InWork.Leave(places - grant.Rows)
 		if grant.Rows == 0 {
-			leave()
 			pause := min(grant.Wait, heldPause)
 			sleep.For(ctx, sleep.Between(pause/2, pause))
 			continue
 		}
 		n, err := w.once(ctx, hard, as, probe, &grant)
-		leave()
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return

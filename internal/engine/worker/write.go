@@ -25,7 +25,7 @@ func (w *Worker) finish(ctx context.Context, items []item) error {
 func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) error {
 	for len(items) > 0 {
 		n := w.portion(items)
-		err := w.writeBack(ctx, items[:n])
+		err := w.writeInTime(ctx, items[:n])
 		if err == nil {
 			items = items[n:]
 			continue
@@ -65,6 +65,21 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 		items = items[n:]
 	}
 	return nil
+}
+
+// writeInTime is writeBack. A pipeline whose write-backs lately took too long does not fill the pool with them.
+func (w *Worker) writeInTime(ctx context.Context, items []item) error {
+	if items[0].task.IsDirect() { // the stream does not wait
+		return w.writeBack(ctx, items)
+	}
+	leave, err := w.enterOvertime(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	err = w.writeBack(ctx, items)
+	w.over.note(err)
+	return err
 }
 
 // heldRows is how many users' rows a write-back to a column locks until it commits. Meanwhile writers of these rows
