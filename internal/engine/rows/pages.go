@@ -158,16 +158,14 @@ const afterwards = 4
 
 // page runs f with a number of rows that can be read in time. one is the limit for a single row; 0: none. A row that
 // takes longer than a page is read in overtime.
-func (p *pager) page(ctx context.Context, most int, one time.Duration, f func(ctx context.Context, tx pgx.Tx, rows int) error,
+func (p *pager) page(ctx context.Context, most int, one time.Duration,
+	f func(ctx context.Context, tx pgx.Tx, rows int) error,
 ) error {
 	for {
 		rows, start := p.next(most), time.Now()
 		read := func(ctx context.Context, tx pgx.Tx) error { return f(ctx, tx, rows) }
-		var err error
-		if rows > 1 || one > 0 {
-			err = p.briefly(ctx, pageTime, read)
-		}
-		if rows <= 1 && (one == 0 || one > pageTime && overran(err)) {
+		err := p.briefly(ctx, pageTime, read)
+		if rows <= 1 && one != pageTime && overran(err) && ctx.Err() == nil {
 			err = p.overtime.do(ctx, func() error { return p.briefly(ctx, one, read) })
 		}
 		switch {
