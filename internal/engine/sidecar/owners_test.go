@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -132,6 +133,32 @@ func TestTrust_APlanThatNeverEndsStopsNobodyElse(t *testing.T) {
 	}
 	db.MustExec(`INSERT INTO docs VALUES (2, 'two')`)
 	r.has(2, `SELECT count(*) FROM docs_embedding`)
+}
+
+// TestTrust_ACountThatNeverEndsHoldsUpNoStatus: nor does code that never ends when the rows of its owner's table are
+// counted, and only then.
+func TestTrust_ACountThatNeverEndsHoldsUpNoStatus(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text); CREATE TABLE notes (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs VALUES (1, 'one'), (2, 'two')`)
+	r := newRig(t, db, intoTable("notes", "body"), intoTable("docs", "body"))
+	_, stop := r.start()
+	r.settle()
+	stop()
+	db.MustExec(`CREATE FUNCTION endless() RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+		WHILE current_query() ~ '^(SELECT (ARRAY|count)|EXPLAIN)' LOOP
+			BEGIN PERFORM pg_sleep(86400); EXCEPTION WHEN query_canceled THEN NULL; END;
+		END LOOP; RETURN 1; END $$`)
+	db.MustExec(`CREATE INDEX ON notes ((endless()))`)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	st, err := report.Read(ctx, connect(t, r.url, 4))
+	if err != nil || len(st.Pipelines) != 2 || st.Pipelines[0].Rows != 2 || st.Pipelines[0].Known != 2 {
+		t.Errorf("%+v, %v", st.Pipelines, err)
+	}
+	db.MustExecSuper(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event = 'PgSleep'`) // the pool would wait for them
 }
 
 // TestTrust_ANamesakeOfAFunctionThatATextCalls: whoever may make functions in the schema of one that a text calls makes
