@@ -407,3 +407,4 @@ func TestTrust_NothingInACallersPathStandsForOurs(t *testing.T) {
 		}
 	}
 }
+		CREATE TYPE lair.record AS (decoded pg_catalog.bool, done pg_catalog.bool, resting lair.text, left_over lair.text);
