@@ -6,8 +6,8 @@ SELECT pg_has_role(acts_as.member, acts_as.role, CASE WHEN current_setting('serv
     THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
 $$;
 COMMENT ON FUNCTION embedsidecar.acts_as(oid, oid) IS
-    'Whether a role is another, or may act as it. From PostgreSQL 16 on, a member with neither INHERIT, SET nor ADMIN '
-    'may not.';
+    'Whether the first role is the second, or may act as it. From PostgreSQL 16 on, a member with neither INHERIT, SET '
+    'nor ADMIN may not.';
 
 -- Invalid hours of one pipeline must not fail the statements of all: updates of the server add and remove time zones.
 CREATE OR REPLACE FUNCTION embedsidecar.minute_of_week(zone text) RETURNS integer
@@ -210,7 +210,7 @@ DECLARE
     path   pg_catalog.text := pg_catalog.current_setting('search_path');
     ids    integer[];
     target pg_catalog.pg_lsn;
-    state  record;
+    state  pg_catalog.record;
     began  pg_catalog.timestamptz := pg_catalog.clock_timestamp();
     asked  pg_catalog.timestamptz := '-infinity';
     again  interval := '50 ms';
@@ -308,7 +308,7 @@ DECLARE
     path   pg_catalog.text := pg_catalog.current_setting('search_path');
     ids    integer[];
     target pg_catalog.pg_lsn;
-    state  record;
+    state  pg_catalog.record;
     began  pg_catalog.timestamptz := pg_catalog.clock_timestamp();
     looked pg_catalog.timestamptz;
     asked  pg_catalog.timestamptz := '-infinity';
