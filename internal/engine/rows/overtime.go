@@ -11,9 +11,12 @@ import (
 // write-backs of those whose triggers take long. The others are left to pipelines that take no time.
 type Overtime struct{ free *semaphore.Weighted }
 
-// NewOvertime returns the Overtime of a pool.
+// NewOvertime returns the Overtime of a pool; nil: it has no limit.
 func NewOvertime(pool *pgxpool.Pool) *Overtime {
 	const share = 4
+	if pool == nil {
+		return nil
+	}
 	return &Overtime{semaphore.NewWeighted(max(int64(pool.Config().MaxConns)/share, 1))}
 }
 

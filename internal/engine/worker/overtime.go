@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -33,11 +34,11 @@ func (o *overtime) note(err error) {
 	}
 }
 
-// enterOvertime waits until the pipeline may use a connection for long, if it lately did. leave ends that.
-func (w *Worker) enterOvertime(ctx context.Context) (leave func(), err error) {
+// enter waits until the pipeline may use a connection for long, if it lately did. leave ends that.
+func (o *overtime) enter(ctx context.Context, of *rows.Overtime) (leave func(), err error) {
 	const lately = 10 * time.Minute
-	if last := w.over.last.Load(); last == nil || time.Since(*last) > lately {
+	if last := o.last.Load(); last == nil || time.Since(*last) > lately {
 		return func() {}, nil
 	}
-	return w.o.Overtime.Enter(ctx)
+	return of.Enter(ctx)
 }

@@ -72,7 +72,7 @@ func (w *Worker) writeInTime(ctx context.Context, items []item) error {
 	if items[0].task.IsDirect() { // the stream does not wait
 		return w.writeBack(ctx, items)
 	}
-	leave, err := w.enterOvertime(ctx)
+	leave, err := w.over.enter(ctx, w.o.Overtime)
 	if err != nil {
 		return err
 	}
