@@ -235,6 +235,7 @@ func TestAsked_BySQL(t *testing.T) {
 // embedsidecar apply. It changes nothing, and counts neither as configured nor as requested or done.
 func TestAsked_ADryRunOnlyTells(t *testing.T) {
 	t.Parallel()
+	t.Run("one that never ends", endlessDryRun)
 	s := newStage(t, 3)
 	file := s.configured(liveDocs)
 	s.run(0, "init", "--config", file)
@@ -476,9 +477,10 @@ func (s *stage) dying(place string, args ...string) *daemon {
 		append([]string{"run"}, args...)...)
 }
 
-// A request whose dry run never ends, because a text goes on when it is cancelled, holds up later requests for a while
-// only.
-func TestP5_ARequestWhoseDryRunNeverEndsHoldsUpNoOther(t *testing.T) {
+// endlessDryRun: a request whose dry run never ends, because a text goes on when it is cancelled, holds up later
+// requests for a while only.
+func endlessDryRun(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	s := newStage(t, 3)
 	file := s.configured(liveDocs)

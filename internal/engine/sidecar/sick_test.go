@@ -14,9 +14,11 @@ import (
 
 // TestP5_AServerThatRefusesOnePipelineStopsNoOther: whatever the server says about what one pipeline is made of, at the
 // start of a sidecar or while it runs, the others are loaded and work, and the state of that one says why. When it is
-// mended, it goes on.
+// mended, it goes on. Nor does code that goes on when it is cancelled stop another.
 func TestP5_AServerThatRefusesOnePipelineStopsNoOther(t *testing.T) {
 	t.Parallel()
+	t.Run("code that the stream waits for never ends", endlessForTheStream)
+	t.Run("texts never end", endlessTexts)
 	const well = `CREATE OR REPLACE FUNCTION public.greeting() RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT 'hello'::text $$;`
 	replaced := func(body string) string {
 		return `CREATE OR REPLACE FUNCTION public.greeting() RETURNS text IMMUTABLE LANGUAGE ` + body
