@@ -1,7 +1,9 @@
 package embed
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -96,16 +98,18 @@ func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error
 	return s.portions(ctx, kind, batch, true, func(left int) (int, error) { return left, ctx.Err() })
 }
 
-// portions sends texts in portions of the size that next returns. Each portion waits for a free call.
+// portions sends texts in portions of the size that next returns. Each portion waits for a free call. One text that the
+// embedder has no resources for, even alone, does not fail the others.
 func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int,
 	error),
 ) error {
+	spared := len(batch) == 1
 	for len(batch) > 0 {
 		n, err := next(len(batch))
 		if err != nil {
 			return err
 		}
-		n, over, err := s.turn(ctx, min(n, len(batch)))
+		n, over, err := s.turn(ctx, s.fitting(min(n, len(batch))))
 		if err != nil {
 			return err
 		}
@@ -117,7 +121,13 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 		err = s.call(ctx, kind, batch[:n], s.land)
 		leave()
 		over()
-		if err != nil {
+		if whole, is := errors.AsType[*Error](err); is && whole.Class == Resource && n == 1 && !spared {
+			spared = true
+			s.land(batch[0], Result{Err: &TextError{
+				Class: Resource, Code: whole.Code, Message: "the embedder had no resources for this text alone",
+				RetryAfter: cmp.Or(whole.RetryAfter, scarce),
+			}})
+		} else if err != nil {
 			return err
 		}
 		batch = batch[n:]

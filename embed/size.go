@@ -1,0 +1,52 @@
+package embed
+
+import "time"
+
+// size limits the texts of a call after the embedder ran out of resources: it may never have enough for more.
+type size struct {
+	most   int // texts in a call; 0: no limit
+	failed int // bytes of text in the last call that failed so
+	times  int // calls that failed so since one with about as many bytes succeeded
+	at     time.Time
+}
+
+// A rate limit looks the same, and smaller calls make it worse: so only the third failure in a row lowers the limit. It
+// rises again after a while.
+const (
+	failsOften = 3
+	scarce     = time.Minute
+)
+
+// fitting returns how many of some texts the next call may have.
+func (s *Service) fitting(texts int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.size.most > 0 {
+		return min(texts, s.size.most)
+	}
+	return texts
+}
+
+func (s *Service) noteSize(texts []string, err error) {
+	bytes := 0
+	for _, text := range texts {
+		bytes += len(text)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	z := &s.size
+	switch class, _ := Classify(err); {
+	case err == nil:
+		if 2*bytes >= z.failed {
+			z.times = 0
+		}
+		if len(texts) == z.most && time.Since(z.at) > scarce {
+			z.most *= 2
+		}
+	case class == Resource && len(texts) > 1:
+		z.failed = bytes
+		if z.times++; z.times >= failsOften {
+			z.most, z.times, z.at = len(texts)/2, 0, time.Now()
+		}
+	}
+}
