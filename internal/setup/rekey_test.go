@@ -235,8 +235,8 @@ func TestTrust_ASwitchIsAskedAboutPublicationsOfPartitions(t *testing.T) {
 	}
 }
 
-// TestP4_ASwitchThatWaitsKeepsNoTable: while a session keeps a switch from the vectors, their views' other tables can be
-// altered.
+// TestP4_ASwitchThatWaitsKeepsNoTable: while a session keeps a switch from the vectors, the other tables of their views
+// can be altered.
 func TestP4_ASwitchThatWaitsKeepsNoTable(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)
