@@ -114,6 +114,9 @@ func (w *Worker) decide(items []item) {
 		if r.Broken {
 			w.stats.Sanitised.Add(1)
 		}
+		if w.doubtful(it) {
+			r.LedgerText, r.LedgerVector = nil, nil
+		}
 		switch {
 		case it.action == broken:
 		case !r.Found:
@@ -136,10 +139,18 @@ func (w *Worker) decide(items []item) {
 	}
 }
 
+// doubtful reports whether an adopted vector may be of another text than the ledger says: that text was read after the
+// set-up, when joined rows may have changed already. Their changes come through the stream. A ledger that an earlier
+// set-up left has no source hash.
+func (w *Worker) doubtful(it *item) bool {
+	p, r := w.o.Pipeline, &it.row
+	return len(p.Joins) > 0 && !p.Chunking.On() && len(r.LedgerSource) > 0 && r.LedgerLSN == 0 && it.task.FirstLSN != 0
+}
+
 // settled reports whether the row is unchanged since it was found to need no new vector, and no later change arrived:
 // the WAL may repeat a change.
 func (w *Worker) settled(it *item) bool {
-	return w.table.Skipped(&it.row) && (it.task.Seen != nil || it.task.LastLSN <= it.row.SkippedAt)
+	return w.table.Skipped(&it.row) && (it.task.Seen != nil || it.task.LastLSN <= it.row.LedgerLSN)
 }
 
 // decideAll decides, and adds tasks for rows under the current spelling of their key. That uses its own transaction
