@@ -6,7 +6,7 @@ import "time"
 type size struct {
 	most   int // texts in a call; 0: no limit
 	failed int // bytes of text in the last call that failed so
-	times  int // calls that failed so since one with about as many bytes succeeded
+	times  int // calls that failed so since one with as many bytes succeeded
 	at     time.Time
 }
 
@@ -27,6 +27,13 @@ func (s *Service) fitting(texts int) int {
 	return texts
 }
 
+// limited reports whether the embedder ran out of resources lately.
+func (s *Service) limited() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.size.most > 0
+}
+
 func (s *Service) noteSize(texts []string, err error) {
 	bytes := 0
 	for _, text := range texts {
@@ -37,7 +44,7 @@ func (s *Service) noteSize(texts []string, err error) {
 	z := &s.size
 	switch class, _ := Classify(err); {
 	case err == nil:
-		if 2*bytes >= z.failed {
+		if bytes >= z.failed {
 			z.times = 0
 		}
 		if len(texts) == z.most && time.Since(z.at) > scarce {
