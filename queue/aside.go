@@ -11,20 +11,25 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// setAside stores changes and scan requests for later.
-func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
+// enqueueAside stores changes and scan requests for later.
+func (q *Queue) enqueueAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) (Enqueued, error) {
 	// The partitions and owners of a scan are not stored: all rows are compared.
 	scans := slices.AppendSeq(slices.Collect(maps.Keys(b.Scans)), maps.Keys(b.Owners))
 	args := argsOf(changes)
 	args["scans"], args["reason"] = scans, b.ScanReason
-	_, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), args)
-	return wrap.Errorf(err, "set %d changes aside", len(changes))
+	if _, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), args); err != nil {
+		return Enqueued{}, fmt.Errorf("set %d changes aside: %w", len(changes), err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return Enqueued{}, fmt.Errorf("commit %d changes: %w", len(b.Changes), err)
+	}
+	q.noteAside()
+	return Enqueued{Made: len(changes)}, nil
 }
 
 // noteAside wakes RunAside.

@@ -103,14 +103,7 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 		return Enqueued{}, ErrEpochLost
 	}
 	if b.Aside {
-		if err := setAside(ctx, tx, changes, b); err != nil {
-			return Enqueued{}, err
-		}
-		if err := tx.Commit(ctx); err != nil {
-			return Enqueued{}, fmt.Errorf("commit %d changes: %w", len(b.Changes), err)
-		}
-		q.noteAside()
-		return Enqueued{Made: len(changes)}, nil
+		return q.enqueueAside(ctx, tx, changes, b)
 	}
 	// Lock scan rows before task rows, in the same order as the scan does.
 	if err := b.requestScans(ctx, tx); err != nil {

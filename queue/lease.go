@@ -66,15 +66,15 @@ func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 		if err != nil || len(tasks) > 0 || fresh {
 			return tasks, err
 		}
-		next := whole
+		next := lookAll
 		if !hidden && !l.Anywhere {
 			next = q.emptied(l, &c)
 		}
 		switch next {
-		case nothing:
+		case lookNowhere:
 			return nil, nil
-		case behind:
-		case whole:
+		case lookAfter:
+		case lookAll:
 			// Look from the true beginning before reporting that the lanes are empty.
 			if c, err = q.resetCursor(ctx, l.PipelineID); err != nil {
 				return nil, err
@@ -88,9 +88,9 @@ func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 type looked int
 
 const (
-	nothing looked = iota // nowhere: tasks before the cursor are found by a later look
-	behind                // after the cursor again: a task arrived
-	whole                 // from the true beginning
+	lookNowhere looked = iota // tasks before the cursor are found by a later look
+	lookAfter                 // after the cursor again: a task arrived
+	lookAll                   // from the true beginning
 )
 
 // emptied records that the lanes are empty after a cursor. When changes come one by one, the lanes are empty after
@@ -101,10 +101,10 @@ func (q *Queue) emptied(l Claim, c *cursor) looked {
 	now, ok := q.cursors[l.PipelineID]
 	switch {
 	case !ok || time.Since(now.reset) >= q.cursorReset:
-		return whole
+		return lookAll
 	case now.opens != c.opens:
 		*c = *now
-		return behind
+		return lookAfter
 	}
 	for lane, place := range now.place {
 		if place >= 0 && (l.Who == Anyone || pipeline.Lane(lane) != pipeline.Low) {
@@ -114,7 +114,7 @@ func (q *Queue) emptied(l Claim, c *cursor) looked {
 	if now.again == nil {
 		now.again = time.AfterFunc(time.Until(now.reset.Add(q.cursorReset)), func() { q.lookAgain(l.PipelineID, now) })
 	}
-	return nothing
+	return lookNowhere
 }
 
 // lookAgain wakes a claimer, which then looks from the true beginning.
@@ -265,7 +265,7 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	before := *q.cursorLocked(pipelineID)
 	q.mu.Unlock()
 	// From time to time look at everything: another program may have written to the table without maintaining places.
-	whole := time.Since(before.whole) > q.wholeLook
+	all := time.Since(before.whole) > q.wholeLook
 	var (
 		top   int64
 		free  []*int64
@@ -280,7 +280,7 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 		note.Queue(sqlfiles.Query(name), one)
 	}
 	database.PlanOnce(q.db, look, 1)
-	look.Queue(sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "whole": whole}).
+	look.Queue(sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "whole": all}).
 		Query(func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&free, &alone, &top}, func() error { return nil })
 			return err
@@ -308,7 +308,7 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 		return late, nil
 	}
 	c.resets++
-	if whole {
+	if all {
 		c.whole = time.Now()
 	}
 	c.top, c.alone, c.reset = top, alone, time.Now()

@@ -150,7 +150,7 @@ func (f *fixture) mayNot(t *testing.T, reader, operator *person, run string) {
 	}
 	for _, sql := range []string{
 		`SELECT * FROM embedsidecar.task`, `UPDATE embedsidecar.pipeline SET enabled = false`, `DELETE FROM embedsidecar.audit_log`,
-		`SELECT embedsidecar.switch('docs', true, NULL, false, '')`, `SELECT embedsidecar.add_looks(1, '{1}')`,
+		`SELECT embedsidecar.set_enabled('docs', true, NULL, false, '')`, `SELECT embedsidecar.add_looks(1, '{1}')`,
 		`SELECT embedsidecar.begin_action('x', 1, '{}', '', false)`, `SELECT embedsidecar.create_pipeline('{}')`,
 		`SELECT * FROM docs`,
 	} {

@@ -19,9 +19,9 @@ const mostDirect = 500
 
 // checkpoint is the last position made durable.
 type checkpoint struct {
-	lsn  pglogrepl.LSN
-	at   time.Time // when it was saved, or when the first change after it was processed directly
-	done bool      // changes after it were processed directly
+	lsn    pglogrepl.LSN
+	at     time.Time // when it was saved, or when the first change after it was processed directly
+	direct bool      // changes after it were processed directly
 }
 
 // outdated reports whether the batch is worth a transaction. Changes always are; a position alone is if a client waits
@@ -35,7 +35,7 @@ func (c checkpoint) outdated(t taken, now time.Time) bool {
 
 // longest is how long the checkpoint may lag. After a crash, rows processed since then are found unchanged.
 func (c checkpoint) longest() time.Duration {
-	if c.done {
+	if c.direct {
 		return time.Second
 	}
 	return idleTime
@@ -89,9 +89,9 @@ func (ses *session) handle(ctx context.Context, t *taken, saved *checkpoint) (em
 		if err := failpoint.Hit("replication/after-direct"); err != nil {
 			return 0, err
 		}
-	}
-	if worked && !saved.done {
-		saved.at, saved.done = time.Now(), true
+		if !saved.direct {
+			saved.at, saved.direct = time.Now(), true
+		}
 	}
 	if !saved.outdated(*t, time.Now()) {
 		return embedding, nil
@@ -160,10 +160,7 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	if err != nil {
 		return err
 	}
-	ses.s.stats.Made.Add(int64(done.Made))
-	ses.s.stats.Joined.Add(int64(done.Joined))
-	ses.s.stats.OwnWrites.Add(int64(done.Own))
-	ses.s.stats.Dropped.Add(int64(done.Dropped))
+	ses.s.stats.enqueued(done)
 	if ses.s.o.Enqueued != nil && len(t.changes) > 0 {
 		ses.s.o.Enqueued(ctx, t.changes, t.at)
 	}
@@ -176,12 +173,25 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	*saved = checkpoint{lsn: t.upTo, at: time.Now()}
 	ses.s.stats.DurableLSN.Store(uint64(saved.lsn))
 	ses.s.stats.Trouble.Store(nil)
+	ses.tellReader(saved.lsn)
+	return nil
+}
+
+// tellReader passes a durable position to the reader, which confirms it.
+func (ses *session) tellReader(lsn pglogrepl.LSN) {
 	select {
 	case <-ses.durable: // an older position that the reader has not taken yet
 	default:
 	}
-	ses.durable <- saved.lsn
-	return nil
+	ses.durable <- lsn
+}
+
+// enqueued counts a batch.
+func (s *Stats) enqueued(done queue.Enqueued) {
+	s.Made.Add(int64(done.Made))
+	s.Joined.Add(int64(done.Joined))
+	s.OwnWrites.Add(int64(done.Own))
+	s.Dropped.Add(int64(done.Dropped))
 }
 
 // enqueueBatch enqueues a batch. Changes blocked by another session's locks are set aside, so that the session delays

@@ -19,7 +19,7 @@ func TestCheckpoint_IsWrittenWhenItIsWorthIt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	saved := checkpoint{lsn: 1000, at: now.Add(-time.Second)}
-	worked := checkpoint{lsn: 1000, at: now.Add(-time.Second), done: true}
+	worked := checkpoint{lsn: 1000, at: now.Add(-time.Second), direct: true}
 	old := checkpoint{lsn: 1000, at: now.Add(-idleTime)}
 	for name, c := range map[string]struct {
 		saved checkpoint

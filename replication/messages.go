@@ -46,18 +46,19 @@ func (ses *session) decode(ctx context.Context, data []byte) error {
 	case *pglogrepl.LogicalDecodingMessage:
 		ses.logicalMessage(ctx, m)
 	case *pglogrepl.InsertMessage:
-		return ses.change(m.RelationID, m.Tuple, nil, true)
+		return ses.rowChange(m.RelationID, m.Tuple, nil, true)
 	case *pglogrepl.UpdateMessage:
-		return ses.change(m.RelationID, m.NewTuple, m.OldTuple, false)
+		return ses.rowChange(m.RelationID, m.NewTuple, m.OldTuple, false)
 	case *pglogrepl.DeleteMessage:
-		return ses.change(m.RelationID, nil, m.OldTuple, false)
+		return ses.rowChange(m.RelationID, nil, m.OldTuple, false)
 	case *pglogrepl.TruncateMessage:
 		return ses.truncate(m)
 	}
 	return nil // types and origins do not matter
 }
 
-func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.TupleData, insert bool) error {
+// rowChange passes an INSERT, UPDATE or DELETE to the pipelines of its table.
+func (ses *session) rowChange(relationID uint32, newTuple, oldTuple *pglogrepl.TupleData, insert bool) error {
 	if ses.replayed {
 		return nil
 	}

@@ -121,7 +121,7 @@ func TestRoutes_LeadFromAPartitionToItsRoot(t *testing.T) {
 	leaf.RelationID = 9
 	ses.announced(leaf, []uint32{1, 1, 5})
 	ses.tx = begun()
-	if err := ses.change(9, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
+	if err := ses.rowChange(9, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
 		t.Fatal(err)
 	}
 	if got := all(ses.buffer); !slices.Equal(keysOf(got.changes), []string{"1"}) {

@@ -68,7 +68,7 @@ func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buf
 		err = r.update(tx, row, old, sink)
 	} else {
 		var key string
-		if row == nil {
+		if row == nil { // DELETE
 			row = old
 		}
 		if key, err = r.keyOf(row, nil); err == nil {

@@ -302,7 +302,7 @@ func tupleOf(row columns) *pglogrepl.TupleData { return &pglogrepl.TupleData{Col
 func TestSession_WhatItReadsOfATransaction(t *testing.T) {
 	t.Parallel()
 	ses := opened(docs(func(*pipeline.Pipeline) {}))
-	if err := ses.change(1, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
+	if err := ses.rowChange(1, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
 		t.Fatal(err)
 	}
 	if err := ses.truncate(&pglogrepl.TruncateMessage{RelationIDs: []uint32{1}}); err != nil {
@@ -318,7 +318,7 @@ func TestSession_WhatItReadsOfATransaction(t *testing.T) {
 	// The routes are those of the pipelines as they are now.
 	ses.s.SetPipelines(nil)
 	ses.tx = begun()
-	if err := ses.change(1, tupleOf(values("2", "t", "b", "NULL")), nil, true); err != nil ||
+	if err := ses.rowChange(1, tupleOf(values("2", "t", "b", "NULL")), nil, true); err != nil ||
 		len(all(ses.buffer).changes) != 0 {
 		t.Errorf("%v: a change of a table that no pipeline reads was taken", err)
 	}
@@ -335,7 +335,7 @@ func TestP9_AQuietRelationKeepsNoOlderPipelines(t *testing.T) {
 	ses.relations[2] = &relation{message: announced("id", "title", "body", "embedding"), oids: []uint32{2, 1}}
 	change := func(id uint32) {
 		t.Helper()
-		if err := ses.change(id, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
+		if err := ses.rowChange(id, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -355,7 +355,7 @@ func TestSession_SkipsWhatWasHandled(t *testing.T) {
 	ses := opened(docs(func(*pipeline.Pipeline) {}))
 	ses.replayed = true
 	if err := errors.Join(
-		ses.change(1, tupleOf(values("1", "t", "b", "NULL")), nil, true),
+		ses.rowChange(1, tupleOf(values("1", "t", "b", "NULL")), nil, true),
 		ses.truncate(&pglogrepl.TruncateMessage{RelationIDs: []uint32{1}}),
 		ses.commit(&pglogrepl.CommitMessage{TransactionEndLSN: 1010}),
 	); err != nil {
@@ -370,19 +370,19 @@ func TestSession_RefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	row := tupleOf(values("1", "t", "b", "NULL"))
 	for name, do := range map[string]func(ses *session) error{
-		"a change of a relation that nobody announced": func(ses *session) error { return ses.change(2, row, nil, true) },
+		"a change of a relation that nobody announced": func(ses *session) error { return ses.rowChange(2, row, nil, true) },
 		"a row of another width": func(ses *session) error {
-			return ses.change(1, tupleOf(values("1")),
+			return ses.rowChange(1, tupleOf(values("1")),
 				nil, true)
 		},
-		"a delete without a key": func(ses *session) error { return ses.change(1, nil, nil, false) },
+		"a delete without a key": func(ses *session) error { return ses.rowChange(1, nil, nil, false) },
 		"a truncate of nobody's table": func(ses *session) error {
 			return ses.truncate(
 				&pglogrepl.TruncateMessage{RelationIDs: []uint32{3}})
 		},
 		"a change outside a transaction": func(ses *session) error {
 			ses.tx = nil
-			return ses.change(1, row, nil, true)
+			return ses.rowChange(1, row, nil, true)
 		},
 		"a commit outside a transaction": func(ses *session) error {
 			ses.tx = nil
@@ -407,7 +407,7 @@ func TestSession_RefusesWhatCannotBe(t *testing.T) {
 func TestSession_ABlindTableIsScanned(t *testing.T) {
 	t.Parallel()
 	ses := opened(docs(func(p *pipeline.Pipeline) { p.Key = []pipeline.KeyColumn{{Name: "other"}} }))
-	if err := ses.change(1, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
+	if err := ses.rowChange(1, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
 		t.Fatal(err)
 	}
 	if got := all(ses.buffer); len(got.changes) != 0 || fmt.Sprint(scansOf(got)) != "[7]" {

@@ -145,7 +145,7 @@ func (s *Stream) begin(ctx context.Context, ses *session, st *slot.State, system
 	return nil
 }
 
-// takeEpoch makes this stream the only one whose enqueues count, and acknowledges its routes. A non-empty moved is the
+// takeEpoch makes this stream the only one whose enqueues count, and stores its routes. A non-empty moved is the
 // reason why the server may be another than before. Then workers may hold texts, and a stream may have stored a
 // position, that this server does not know: all leases end and every row is compared.
 func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (epoch int64, start pglogrepl.LSN,
@@ -173,8 +173,8 @@ func (s *Stream) takeEpochOnce(ctx context.Context, timeline int32, moved string
 	if err != nil {
 		return 0, 0, err
 	}
-	a := s.acknowledgement(epoch)
-	ids, held, err := s.acknowledge(ctx, tx, a, skip)
+	a := s.routeRows(epoch)
+	ids, held, err := s.storeRoutes(ctx, tx, a, skip)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -191,8 +191,8 @@ func (s *Stream) takeEpochOnce(ctx context.Context, timeline int32, moved string
 	}
 	s.epoch.Store(epoch)
 	s.judged.epoch = epoch
-	if held == 0 { // otherwise the next Acknowledge tries again
-		s.acknowledged.Store(a.sum())
+	if held == 0 { // otherwise the next StoreRoutes tries again
+		s.routesStored.Store(a.sum())
 	}
 	s.o.Queue.Wake(ids...)
 	return epoch, start, nil

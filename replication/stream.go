@@ -128,7 +128,7 @@ type Stream struct {
 	said         time.Time    // last log entry about a slot that another process creates
 	epoch        atomic.Int64 // of the streaming session; 0: none
 	judged       judged       // what the last session found: a difference means that another process acted since
-	acknowledged atomic.Value // string: the last acknowledgement, to skip repeating it
+	routesStored atomic.Value // string: the last routeRows, to skip repeating it
 }
 
 // New returns a Stream that has no pipelines yet.

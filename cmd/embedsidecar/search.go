@@ -133,6 +133,8 @@ func filterFlags(conditions []string) (search.Filters, error) {
 	return filter, nil
 }
 
+// run searches as a reader of our tables. A plain role is refused by Searchable, and then searches by the SQL functions
+// (bySQL).
 func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	request, err := c.check(env)
 	if err != nil {
@@ -145,6 +147,7 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 		}
 		look = c.near
 	}
+	// again if the model is switched meanwhile
 	_, err = query.Settled(ctx, func(bool) (struct{}, error) { return struct{}{}, look(ctx, env, request) })
 	if _, refused := errors.AsType[*refusal.PermissionError](err); refused || database.Denied(err) {
 		return c.bySQL(ctx, env, request, err)

@@ -59,7 +59,7 @@ type Database struct {
 	started func()         // called when the set-up is done
 	loader  resolve.Loader // of the role of pools.work
 	wished  chan struct{}  // there may be requests for other models
-	besides chan struct{}  // there may be indexes to build
+	besides chan struct{}  // there may be indexes to build, or a generation to switch to
 	called  chan struct{}  // there may be requests for pipelines
 	among   *tenant        // its place among several databases; nil: it is the only one
 

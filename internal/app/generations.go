@@ -21,7 +21,7 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// indexesEvery is how often keepIndexes looks for finished backfills.
+// indexesEvery is how often keepComplete looks for finished backfills.
 const indexesEvery = 5 * time.Second
 
 // refusedEvery is the retry interval of a refused switch. comparedFor is how long a comparison of two generations is
@@ -34,10 +34,10 @@ const (
 // driftEvery is how often IVFFlat indexes are checked for drift. Each check reads the ledger of the pipeline.
 const driftEvery = time.Hour
 
-// keepIndexes builds the configured indexes once their backfills are done, and switches to complete next generations
+// keepComplete builds the configured indexes once their backfills are done, and switches to complete next generations
 // that are configured to switch automatically. When all is done it sleeps until a pipeline or a next generation comes,
 // or an IVFFlat index must be checked.
-func (n *Database) keepIndexes(ctx context.Context, p *pools) {
+func (n *Database) keepComplete(ctx context.Context, p *pools) {
 	told := "" // last reason not to switch
 	for {
 		n.building.Store(true)
@@ -135,7 +135,7 @@ func (n *Database) switchComplete(ctx context.Context, p *pools, known []pipelin
 	var problems []error
 	for i := range known {
 		next := &known[i]
-		at := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return next.Beside != 0 && p.ID == next.Beside })
+		at := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return next.BesideID != 0 && p.ID == next.BesideID })
 		if at < 0 || next.Served || next.Switches > 0 {
 			continue
 		}
@@ -179,7 +179,7 @@ func (n *Database) tellComplete(ctx context.Context, p *pools) bool {
 	known, err := n.loader.Load(ctx, p.work, n.config().Slot.Name)
 	all := err == nil
 	for i := range known {
-		if known[i].Beside == 0 || known[i].Served {
+		if known[i].BesideID == 0 || known[i].Served {
 			continue
 		}
 		var told bool
@@ -225,10 +225,10 @@ func (n *Database) alike(ctx context.Context, p *pools, next *generations.Genera
 func withNext(specs []pipeline.Spec, known []pipeline.Pipeline) []pipeline.Spec {
 	all := slices.Clone(specs)
 	for i := range known {
-		if known[i].Beside == 0 || known[i].Served {
+		if known[i].BesideID == 0 || known[i].Served {
 			continue
 		}
-		live := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return p.ID == known[i].Beside })
+		live := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return p.ID == known[i].BesideID })
 		if live < 0 {
 			continue
 		}
@@ -248,9 +248,9 @@ type wish struct {
 	Model, Plugin string
 }
 
-// noticed wakes keepWishes and keepIndexes if a pipeline has a wish or a next generation.
+// noticed wakes keepWishes and keepComplete if a pipeline has a wish or a next generation.
 func (n *Database) noticed(pipelines []pipeline.Pipeline) {
-	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.Beside != 0 }) {
+	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.BesideID != 0 }) {
 		return
 	}
 	for _, c := range []chan struct{}{n.wished, n.besides} {

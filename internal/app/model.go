@@ -193,7 +193,7 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 	if err != nil {
 		return r, err
 	}
-	at := slices.IndexFunc(all, func(p pipeline.Pipeline) bool { return p.Beside == live[0].ID })
+	at := slices.IndexFunc(all, func(p pipeline.Pipeline) bool { return p.BesideID == live[0].ID })
 	if at < 0 {
 		return r, problem.New(problem.Failed, fmt.Errorf("pipeline %q has no other generation to compare with", live[0].Name),
 			"embedsidecar model change "+live[0].Name+" --to MODEL creates one")

@@ -103,7 +103,7 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	n.deployed.configure(specs)
 	n.deployed.mu.Lock()
 	for i := range ours {
-		if _, is := n.deployed.specs[ours[i].Name]; !is && ours[i].Beside == 0 {
+		if _, is := n.deployed.specs[ours[i].Name]; !is && ours[i].BesideID == 0 {
 			n.deployed.leaves(ours[i].Name)
 		}
 	}

@@ -173,8 +173,8 @@ func (n *Database) keepAwake(ctx context.Context, r *run) error {
 	}
 	n.deployed.tried = time.Now()
 	beside(func(ctx context.Context) { n.keepSettled(ctx, r) })
-	if r.o.Role != Stream { // a pure stream process builds no indexes
-		beside(func(ctx context.Context) { n.keepIndexes(ctx, r.p) })
+	if r.o.Role != Stream { // a pure stream process builds no indexes and switches no models
+		beside(func(ctx context.Context) { n.keepComplete(ctx, r.p) })
 		beside(func(ctx context.Context) { n.keepWishes(ctx, r.p) })
 	}
 	if n.mayRest(r) {

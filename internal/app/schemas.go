@@ -127,7 +127,7 @@ func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ou
 ) {
 	names = map[string]string{} // new names by old names
 	for _, spec := range c.Pipelines {
-		at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return p.Beside == 0 && lookup.SameEnds(p.Spec, spec) })
+		at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return p.BesideID == 0 && lookup.SameEnds(p.Spec, spec) })
 		if c.InSchema(spec.Name) < 0 || at < 0 || ours[at].Name == spec.Name {
 			continue
 		}
@@ -146,7 +146,7 @@ func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ou
 	}
 	all := maps.Clone(names)
 	for _, p := range ours { // names of other generations begin with that of the serving one
-		if at := slices.IndexFunc(ours, func(q pipeline.Pipeline) bool { return q.ID == p.Beside }); at >= 0 {
+		if at := slices.IndexFunc(ours, func(q pipeline.Pipeline) bool { return q.ID == p.BesideID }); at >= 0 {
 			if rest, is := strings.CutPrefix(p.Name, ours[at].Name); is && names[ours[at].Name] != "" {
 				all[p.Name] = names[ours[at].Name] + rest
 			}

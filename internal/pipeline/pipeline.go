@@ -98,7 +98,7 @@ type Pipeline struct {
 	Extension   string // the quoted schema of pgvector
 	Generation  int32
 	Fingerprint string // of the embedder that made this generation's vectors
-	Beside      int32  // the pipeline that it is the other generation of, and searches do not use it; 0: it is live
+	BesideID    int32  // the pipeline that it is the other generation of, and searches do not use it; 0: it is live
 	Served      bool   // it is live, or was the last one to be
 	Switches    int64  // how often it became live or stopped being so
 	Wished      bool   // a user requested another model, whose generation is not made yet

@@ -33,8 +33,8 @@ func byRow(err error) error {
 func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
-// looking runs a search. If a row makes it fail, it runs the search again in the careful way.
-func looking(ctx context.Context, db DB, p *pipeline.Pipeline, r *Request, f func(tx pgx.Tx, careful bool) ([]Hit,
+// orCarefully runs a search. If a row makes it fail, it runs the search again in the careful way.
+func orCarefully(ctx context.Context, db DB, p *pipeline.Pipeline, r *Request, f func(tx pgx.Tx, careful bool) ([]Hit,
 	error),
 ) (hits []Hit, err error) {
 	for _, careful := range []bool{false, true} {

@@ -204,7 +204,7 @@ func Find(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) ([]Hit, e
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	return looking(ctx, db, p, &r, func(tx pgx.Tx, careful bool) ([]Hit, error) {
+	return orCarefully(ctx, db, p, &r, func(tx pgx.Tx, careful bool) ([]Hit, error) {
 		hits, err := find(ctx, tx, p, r, r.wanted(), careful)
 		if r.Rerank > 0 {
 			return hits, err
@@ -229,7 +229,7 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	return looking(ctx, db, p, &r, func(tx pgx.Tx, careful bool) ([]Hit, error) {
+	return orCarefully(ctx, db, p, &r, func(tx pgx.Tx, careful bool) ([]Hit, error) {
 		if err := fitsKey(ctx, tx, p, values); err != nil {
 			return nil, err
 		}

@@ -150,7 +150,7 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Findings, s *resolve.Stored,
 	all []resolve.Stored, taken map[string]bool,
 ) (*resolve.Findings, *resolve.Stored, error) {
-	if s == nil || s.Beside != 0 {
+	if s == nil || s.BesideID != 0 {
 		return nil, nil, nil
 	}
 	o, p := s.BesideOf(all), &f.Pipeline

@@ -76,7 +76,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	for _, s := range stored {
 		if s.SlotName == in.o.Slot && !taken[s.Name] {
 			in.others = append(in.others, *s.Current())
-			if s.Beside == 0 {
+			if s.BesideID == 0 {
 				in.report.Others = append(in.report.Others, s.Name)
 			}
 		}
@@ -271,7 +271,7 @@ var ErrExchanged error = &refusal.ConflictError{
 func (in *initializer) exchanged(spec pipeline.Spec, t *resolve.Taken, all []resolve.Stored) bool {
 	return t.Table != nil && t.Table.OID != t.Stored.OID && !in.o.DryRun && in.o.InSchema != nil &&
 		in.o.InSchema(spec.Name) && slices.ContainsFunc(all, func(s resolve.Stored) bool {
-		return s.OID == t.Table.OID && s.Name != spec.Name && s.Beside == 0 && s.SlotName == in.o.Slot &&
+		return s.OID == t.Table.OID && s.Name != spec.Name && s.BesideID == 0 && s.SlotName == in.o.Slot &&
 			s.Current().Destination() == spec.Destination()
 	})
 }

@@ -300,7 +300,7 @@ func (in *initializer) move() step.Action {
 						return fmt.Errorf("move what is declared: %w", err)
 					}
 				}
-				// The routes that the original's streamer acknowledged do not apply to this slot.
+				// The routes that the original's streamer stored do not apply to this slot.
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.route WHERE pipeline_id = ANY ($1)", ids); err != nil {
 					return fmt.Errorf("delete the routes of the original: %w", err)
 				}

@@ -132,12 +132,13 @@ func (b *breaker) leave(ctx context.Context) {
 }
 
 // unbearable reports whether a call ended in the way that leaves this plugin stuck. A client also cancels at its
-// deadline, so only the deadline distinguishes the two.
+// deadline, so only the deadline distinguishes the two. The plugin's own is later: by the time that the call took to
+// arrive.
 func (b *breaker) unbearable(end error, deadline time.Time) bool {
 	if end == nil {
 		return false
 	}
-	if late := !deadline.IsZero() && time.Until(deadline) < 10*time.Millisecond; late {
+	if late := !deadline.IsZero() && time.Until(deadline) < time.Second; late {
 		return b.does["stuck-after-deadline"]
 	}
 	return b.does["stuck-after-cancel"]

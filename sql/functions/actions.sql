@@ -210,54 +210,54 @@ $$;
 COMMENT ON FUNCTION embedsidecar.end_action IS
     'For actions: adds the result to the entry of the audit, and returns its word.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.switch(pipeline text, "on" boolean, period interval, dry_run boolean,
+CREATE OR REPLACE FUNCTION embedsidecar.set_enabled(pipeline text, "on" boolean, period interval, dry_run boolean,
     said_by text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    id     integer := CASE WHEN switch.pipeline IS NOT NULL OR switch.period IS NOT NULL
-                           THEN embedsidecar.pipeline_meant(switch.pipeline) END;
-    done   text := CASE WHEN switch.period = '0' THEN 'back_to_its_hours' WHEN switch."on" THEN 'resumed'
+    id     integer := CASE WHEN set_enabled.pipeline IS NOT NULL OR set_enabled.period IS NOT NULL
+                           THEN embedsidecar.pipeline_meant(set_enabled.pipeline) END;
+    done   text := CASE WHEN set_enabled.period = '0' THEN 'back_to_its_hours' WHEN set_enabled."on" THEN 'resumed'
                         ELSE 'paused' END;
     entry  embedsidecar.audit_log;
-    result text := CASE WHEN switch."on" THEN 'already_on' ELSE 'already_paused' END;
+    result text := CASE WHEN set_enabled."on" THEN 'already_on' ELSE 'already_paused' END;
     n      bigint;
 BEGIN
-    IF switch.period < '0' OR switch.period > '366 days' THEN
-        RAISE EXCEPTION 'resume: period: expected 0 to 366 days, not %', switch.period
+    IF set_enabled.period < '0' OR set_enabled.period > '366 days' THEN
+        RAISE EXCEPTION 'resume: period: expected 0 to 366 days, not %', set_enabled.period
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = 'for longer, change the hours of the pipeline in its configuration: active';
     END IF;
-    entry := embedsidecar.begin_action(CASE WHEN switch."on" THEN 'resume' ELSE 'pause' END, id,
-        jsonb_build_object('period', switch.period), switch.said_by, switch.dry_run);
-    IF switch.dry_run THEN
-        n := (SELECT count(*) FROM embedsidecar.installation AS i WHERE id IS NULL AND i.enabled <> switch."on")
+    entry := embedsidecar.begin_action(CASE WHEN set_enabled."on" THEN 'resume' ELSE 'pause' END, id,
+        jsonb_build_object('period', set_enabled.period), set_enabled.said_by, set_enabled.dry_run);
+    IF set_enabled.dry_run THEN
+        n := (SELECT count(*) FROM embedsidecar.installation AS i WHERE id IS NULL AND i.enabled <> set_enabled."on")
            + (SELECT count(*) FROM embedsidecar.pipeline AS p
-              WHERE  p.pipeline_id = id AND (p.enabled <> switch."on" OR switch.period IS NOT NULL));
+              WHERE  p.pipeline_id = id AND (p.enabled <> set_enabled."on" OR set_enabled.period IS NOT NULL));
         RETURN CASE WHEN n > 0 THEN 'would_be_' || done ELSE result END;
     END IF;
     IF id IS NULL THEN
-        UPDATE embedsidecar.installation AS i SET enabled = switch."on" WHERE i.enabled <> switch."on";
+        UPDATE embedsidecar.installation AS i SET enabled = set_enabled."on" WHERE i.enabled <> set_enabled."on";
     ELSE
         UPDATE embedsidecar.pipeline AS p
-        SET    enabled = CASE WHEN switch.period = '0' THEN p.enabled ELSE switch."on" END,
-               open_until = CASE WHEN switch.period IS NULL THEN p.open_until
-                                 WHEN switch.period > '0' THEN now() + switch.period END
-        WHERE  p.pipeline_id = id AND (p.enabled <> switch."on" OR switch.period IS NOT NULL);
+        SET    enabled = CASE WHEN set_enabled.period = '0' THEN p.enabled ELSE set_enabled."on" END,
+               open_until = CASE WHEN set_enabled.period IS NULL THEN p.open_until
+                                 WHEN set_enabled.period > '0' THEN now() + set_enabled.period END
+        WHERE  p.pipeline_id = id AND (p.enabled <> set_enabled."on" OR set_enabled.period IS NOT NULL);
     END IF;
     GET DIAGNOSTICS n = ROW_COUNT;
-    IF switch."on" THEN
+    IF set_enabled."on" THEN
         PERFORM embedsidecar.end_bulk(id);
     END IF;
     RETURN embedsidecar.end_action(entry.audit_id, CASE WHEN n > 0 THEN done ELSE result END, n);
 END $$;
-COMMENT ON FUNCTION embedsidecar.switch IS
+COMMENT ON FUNCTION embedsidecar.set_enabled IS
     'For pause and resume. Leases obey it at once; the streamer sees it at its next heartbeat.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.pause(pipeline text DEFAULT NULL, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT embedsidecar.switch(pipeline, false, NULL, dry_run, said_by) $$;
+AS $$ SELECT embedsidecar.set_enabled(pipeline, false, NULL, dry_run, said_by) $$;
 COMMENT ON FUNCTION embedsidecar.pause IS
     'Embed nothing of a pipeline until resume; changes are queued meanwhile. Without a name it pauses all pipelines '
     'by one switch. Returns paused, already_paused or, with dry_run, would_be_paused.';
@@ -265,7 +265,7 @@ COMMENT ON FUNCTION embedsidecar.pause IS
 CREATE OR REPLACE FUNCTION embedsidecar.resume(pipeline text DEFAULT NULL, period interval DEFAULT NULL,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT embedsidecar.switch(pipeline, true, period, dry_run, said_by) $$;
+AS $$ SELECT embedsidecar.set_enabled(pipeline, true, period, dry_run, said_by) $$;
 COMMENT ON FUNCTION embedsidecar.resume IS
     'End a pause. Without a name it turns the switch of all pipelines on; a pipeline that was paused by its name '
     'stays paused. With a period the pipeline works for that time from now on, regardless of its hours; 0 ends that. '

@@ -578,14 +578,14 @@ BEGIN
     PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
 END $$;
 COMMENT ON FUNCTION embedsidecar.exchange_rows IS
-    'Makes the other generation serve under the name of the pipeline: exchanges the names of the destinations.';
+    'After swap_sql: exchanges name, beside and served of the two rows, and records the new names of the destinations.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.take_place(action text, pipeline text, next boolean, force boolean,
+CREATE OR REPLACE FUNCTION embedsidecar.switch_generation(action text, pipeline text, next boolean, force boolean,
     patience interval, dry_run boolean, said_by text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    id     integer := embedsidecar.pipeline_meant(take_place.pipeline);
+    id     integer := embedsidecar.pipeline_meant(switch_generation.pipeline);
     l      embedsidecar.pipeline;
     o      embedsidecar.pipeline;
     a      record;
@@ -593,7 +593,7 @@ DECLARE
     lacks  text[];
     ties   record;
     entry  embedsidecar.audit_log;
-    done   text := CASE WHEN take_place.next THEN 'switched' ELSE 'rolled_back' END;
+    done   text := CASE WHEN switch_generation.next THEN 'switched' ELSE 'rolled_back' END;
     ready  boolean;
     until  timestamptz;
     before text := current_setting('lock_timeout');
@@ -604,42 +604,42 @@ DECLARE
 BEGIN
     SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id;
     IF l.beside IS NOT NULL THEN
-        RAISE EXCEPTION '%: "%" is a generation that is not in use: name its pipeline', take_place.action, l.name
+        RAISE EXCEPTION '%: "%" is a generation that is not in use: name its pipeline', switch_generation.action, l.name
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
-    IF take_place.patience IS NULL OR take_place.patience NOT BETWEEN '0' AND '10 minutes' THEN
-        RAISE EXCEPTION '%: patience: expected 0 to 10 minutes, not %', take_place.action,
-            coalesce(take_place.patience::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    IF switch_generation.patience IS NULL OR switch_generation.patience NOT BETWEEN '0' AND '10 minutes' THEN
+        RAISE EXCEPTION '%: patience: expected 0 to 10 minutes, not %', switch_generation.action,
+            coalesce(switch_generation.patience::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;
-    IF o.pipeline_id IS NULL OR o.served = take_place.next THEN
+    IF o.pipeline_id IS NULL OR o.served = switch_generation.next THEN
         IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- already done by an earlier caller
-            RETURN CASE WHEN take_place.next THEN 'already_switched' ELSE 'already_rolled_back' END;
+            RETURN CASE WHEN switch_generation.next THEN 'already_switched' ELSE 'already_rolled_back' END;
         END IF;
-        RAISE EXCEPTION '%: pipeline "%" has no %', take_place.action, l.name,
-            CASE WHEN take_place.next THEN 'next generation'
+        RAISE EXCEPTION '%: pipeline "%" has no %', switch_generation.action, l.name,
+            CASE WHEN switch_generation.next THEN 'next generation'
                 ELSE 'previous generation: it was dropped, or there never was one' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'embedsidecar model change ' || embedsidecar.shell_word(l.name) || ' --to MODEL creates one';
     END IF;
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION '%: a % transaction does not see concurrent changes', take_place.action,
+        RAISE EXCEPTION '%: a % transaction does not see concurrent changes', switch_generation.action,
             upper(current_setting('transaction_isolation'))
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'call it in READ COMMITTED';
     END IF;
     SELECT * INTO a FROM embedsidecar.destination_of(id);
     SELECT * INTO b FROM embedsidecar.destination_of(o.pipeline_id);
     IF a.relation IS NULL OR b.relation IS NULL THEN
-        RAISE EXCEPTION '%: the % is gone', take_place.action, CASE WHEN a.relation IS NULL
+        RAISE EXCEPTION '%: the % is gone', switch_generation.action, CASE WHEN a.relation IS NULL
             THEN 'destination in use' ELSE 'destination of the other generation' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = CASE WHEN a.relation IS NULL THEN 'embedsidecar init creates it again'
                       ELSE 'embedsidecar model drop-old ' || embedsidecar.shell_word(l.name)
                           || ' removes that generation' END;
     END IF;
-    lacks := embedsidecar.generation_lacks(id, o.pipeline_id, take_place.force);
+    lacks := embedsidecar.generation_lacks(id, o.pipeline_id, switch_generation.force);
     IF cardinality(lacks) > 0 THEN
-        RAISE EXCEPTION '%: the other generation of "%" is not ready: %', take_place.action, l.name,
+        RAISE EXCEPTION '%: the other generation of "%" is not ready: %', switch_generation.action, l.name,
             array_to_string(lacks, '; ') USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'embedsidecar model status ' || embedsidecar.shell_word(l.name) || ' shows its progress';
     END IF;
@@ -653,29 +653,30 @@ BEGIN
             NULL;
         END;
         IF ties.what IS NOT NULL THEN
-            RAISE EXCEPTION '%: these would still use the old vectors: %', take_place.action, ties.what
+            RAISE EXCEPTION '%: these would still use the old vectors: %', switch_generation.action, ties.what
                 USING ERRCODE = 'dependent_objects_still_exist', HINT = E'first:\n' || ties.sql;
         END IF;
         IF NOT (SELECT bool_and(pg_has_role(current_user, c.relowner, 'USAGE')) FROM pg_class AS c
                 WHERE c.oid IN (a.relation, b.relation)) THEN
-            RAISE EXCEPTION '%: role "%" may not rename %', take_place.action, current_user,
+            RAISE EXCEPTION '%: role "%" may not rename %', switch_generation.action, current_user,
                 CASE WHEN a.relation = b.relation THEN a.quoted ELSE a.quoted || ' and ' || b.quoted END
                 USING ERRCODE = 'insufficient_privilege',
                       HINT = format('the owner runs: BEGIN; SET LOCAL lock_timeout = ''50ms''; %s; SELECT '
                           'embedsidecar.%s(%L); COMMIT;',
-                          array_to_string(embedsidecar.swap_sql(id, o.pipeline_id), '; '), take_place.action, l.name);
+                          array_to_string(embedsidecar.swap_sql(id, o.pipeline_id), '; '), switch_generation.action,
+                          l.name);
         END IF;
     END IF;
-    entry := embedsidecar.begin_action(take_place.action, id, jsonb_build_object('from', l.model, 'to', o.model,
-        'force', nullif(take_place.force, false)), take_place.said_by, take_place.dry_run);
-    IF take_place.dry_run THEN
+    entry := embedsidecar.begin_action(switch_generation.action, id, jsonb_build_object('from', l.model, 'to', o.model,
+        'force', nullif(switch_generation.force, false)), switch_generation.said_by, switch_generation.dry_run);
+    IF switch_generation.dry_run THEN
         RETURN 'would_be_' || done;
     END IF;
     -- Locks are tried for 20 ms, after ten attempts for 50 ms, and given up, so that no session queues longer behind
     -- them. Views are locked first, as by their readers, then tables that are not searched, last those that
     -- applications use. What can be prepared is prepared before.
     PERFORM embedsidecar.end_action(entry.audit_id, done, 1);
-    until := clock_timestamp() + take_place.patience;
+    until := clock_timestamp() + switch_generation.patience;
     LOOP
         BEGIN -- as above: sessions that wait for these tables must not wait for the next try
             relations := ARRAY(SELECT t.view FROM embedsidecar.generation_ties(id, o.pipeline_id) AS t
@@ -714,7 +715,7 @@ BEGIN
             PERFORM set_config('lock_timeout', before, true);
             RETURN done;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-            PERFORM embedsidecar.no_moment(take_place.action, relations, until);
+            PERFORM embedsidecar.no_moment(switch_generation.action, relations, until);
         END;
         tries := tries + 1;
         PERFORM pg_sleep(0.1 + 0.3 * random());
@@ -723,12 +724,12 @@ BEGIN
     UPDATE embedsidecar.audit_log AS u SET changed = 0 WHERE u.audit_id = entry.audit_id;
     RETURN embedsidecar.end_action(entry.audit_id, done, 0);
 END $$;
-COMMENT ON FUNCTION embedsidecar.take_place IS 'For model_switch and model_rollback.';
+COMMENT ON FUNCTION embedsidecar.switch_generation IS 'For model_switch and model_rollback.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_switch(pipeline text, force boolean DEFAULT false,
     patience interval DEFAULT '30 s', dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT embedsidecar.take_place('model_switch', pipeline, true, force, patience, dry_run, said_by)
+SELECT embedsidecar.switch_generation('model_switch', pipeline, true, force, patience, dry_run, said_by)
 $$;
 COMMENT ON FUNCTION embedsidecar.model_switch IS
     'Makes the next generation of a pipeline serve, in this transaction, once it is complete: its vectors get the '
@@ -739,7 +740,7 @@ COMMENT ON FUNCTION embedsidecar.model_switch IS
 CREATE OR REPLACE FUNCTION embedsidecar.model_rollback(pipeline text, force boolean DEFAULT false,
     patience interval DEFAULT '30 s', dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT embedsidecar.take_place('model_rollback', pipeline, false, force, patience, dry_run, said_by)
+SELECT embedsidecar.switch_generation('model_rollback', pipeline, false, force, patience, dry_run, said_by)
 $$;
 COMMENT ON FUNCTION embedsidecar.model_rollback IS
     'Makes the previous generation of a pipeline serve again, the reverse of model_switch. Returns rolled_back, '

@@ -1,5 +1,5 @@
 -- read_scan: the next step of a pipeline's scan, if any. routed: the streamer has loaded the pipeline's current
--- definition. Until then changes may be missed, and the acknowledgement requests another scan, so the caller waits a
+-- definition. Until then changes may be missed, and store_routes requests another scan, so the caller waits a
 -- moment. If no sidecar can stream, existing rows do not wait for that. A sidecar that knows only an older generation
 -- of the pipeline would compare with the wrong text: it sees no scan. which: the condition that a row is in one of the
 -- partitions that are compared (a sole default partition has none), NULL if none of them is a partition any more, or if

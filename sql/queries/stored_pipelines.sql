@@ -45,7 +45,7 @@ SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS 
         WHERE j.pipeline_id = p.pipeline_id) AS jobs,
     coalesce(p.budget, '{}') AS budget, coalesce(p.model_budget, '{}') AS model_budget,
     coalesce(p.max_attempts, 0) AS max_attempts, p.labels,
-    p.status, coalesce(p.beside, 0) AS beside, p.served, p.switches,
+    p.status, coalesce(p.beside, 0) AS beside_id, p.served, p.switches,
     p.wish IS NOT NULL AND p.wish ->> 'problem' IS NULL AS wished, p.slot_name::text,
     p.definition_version, p.definitions,
     coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)

@@ -105,10 +105,10 @@ func newChunks(p *pipeline.Pipeline, db database.DB) *Chunks {
 	return c
 }
 
-// look reads each text up to a byte limit; longer ones are read one at a time. The stored hash of a row is one hash
+// readParts reads each text up to a byte limit; longer ones are read one at a time. The stored hash of a row is one hash
 // over the hashes of all its chunks.
-func (c *Chunks) look(b *builder) looking {
-	l := looking{
+func (c *Chunks) readParts(b *builder) readParts {
+	l := readParts{
 		text: b.p.TextExpression(), title: fmt.Sprintf("left(%s, %d)", b.p.ContextExpression(), maxTitle),
 		send: "octet_length(f.body) <= " + b.limit(),
 		hash: "CASE WHEN pg_client_encoding() <> 'SQL_ASCII' THEN " +

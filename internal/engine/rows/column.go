@@ -54,7 +54,7 @@ func newColumn(p *pipeline.Pipeline, o Options) *column {
 	}}
 }
 
-func (c *column) look(b *builder) looking {
+func (c *column) readParts(b *builder) readParts {
 	l := wholeTexts(b)
 	l.column, l.stored = "r."+database.Quote(c.p.IntoColumn), "f.stored, NULL::integer"
 	return l

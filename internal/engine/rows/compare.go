@@ -6,7 +6,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Intact reports whether the destination matches the ledger and this generation.
+// Intact reports whether the destination matches the ledger, and both the present definition.
 func (t *Table) Intact(r *Row) bool {
 	if !r.Ledger || r.Anew() || r.LedgerGeneration != t.p.Generation {
 		return false
@@ -17,8 +17,8 @@ func (t *Table) Intact(r *Row) bool {
 	return t.Holds(r) && t.current(r)
 }
 
-// Holds reports whether the destination holds the vector recorded in the ledger, of any generation: all generations of
-// a pipeline share one model, so the vector of a text stays valid.
+// Holds reports whether the destination holds the vector recorded in the ledger, whatever definition it was made under:
+// a generation is here a definition of one row of the table pipeline, which keeps its model.
 func (t *Table) Holds(r *Row) bool {
 	return r.Ledger && r.LedgerText != nil && r.Stored && t.holds(r)
 }

@@ -75,8 +75,8 @@ var readFormats = func() pgx.QueryResultFormats {
 // blanks are the common characters that an empty text may consist of.
 const blanks = `E' \t\n\f\r\x0b'`
 
-// looking is a destination's contribution to the statement read.
-type looking struct {
+// readParts is a destination's contribution to the statement read.
+type readParts struct {
 	text  string // expression for the text of row r, cut to its limit
 	title string // expression for the context, or ""
 	send  string // condition for sending the text, f.body
@@ -93,9 +93,9 @@ func (b *builder) limit() string { return b.param("texts") + "::bigint" }
 
 // wholeTexts reads texts with one vector each, up to a byte limit over all rows; of the others it returns the hash. In
 // a SQL_ASCII database the worker may have to repair texts before hashing them, so it gets them all.
-func wholeTexts(b *builder) looking {
+func wholeTexts(b *builder) readParts {
 	hashed := func(text string) string { return "sha256(convert_to(" + text + ", pg_client_encoding()::name))" }
-	l := looking{
+	l := readParts{
 		text: fmt.Sprintf("left(%s, %d)", b.p.TextExpression(), MaxText),
 		send: "(sum(octet_length(f.body)) OVER (ORDER BY k.place) <= " + b.limit() +
 			" OR pg_client_encoding() = 'SQL_ASCII')",
@@ -139,7 +139,7 @@ func readSQL(b *builder, into destination) string {
 // lookSQL reads those rows of list that meet the condition which, with additional columns more.
 func lookSQL(b *builder, into destination, list, which, more string) string {
 	p := b.p
-	l := into.look(b)
+	l := into.readParts(b)
 	if which != "" {
 		which, more = " AND "+which, ", "+more
 	}

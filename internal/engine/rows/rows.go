@@ -31,8 +31,8 @@ type Table struct {
 
 // destination is where vectors are stored. To add a kind, implement it and add a case to newDestination.
 type destination interface {
-	// look returns the destination's contribution to the read statement.
-	look(b *builder) looking
+	// readParts returns the destination's contribution to the read statement.
+	readParts(b *builder) readParts
 	// found fills in the destination's contents from a read.
 	found(stored, generation []byte, r *Row) error
 	// holds reports whether the destination holds the vector recorded in the row's ledger entry. The entry exists, and

@@ -95,7 +95,7 @@ func insert(p *pipeline.Pipeline, columns, values, list, over string) string {
 		" FROM " + list + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", " + over
 }
 
-func (t *embeddingTable) look(b *builder) looking {
+func (t *embeddingTable) readParts(b *builder) readParts {
 	l := wholeTexts(b)
 	l.stored, l.join = t.joined("e.text_hash, e.generation", " AND e.chunk_no = 0 OFFSET 0")
 	return l

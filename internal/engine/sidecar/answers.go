@@ -81,27 +81,27 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 		return s.tell(ctx, a.refused, make([]string, len(a.refused)), problems)
 	}
 	began := time.Now()
-	ids, until := make([]questionID, len(a.questions)), make([]int64, len(a.questions))
+	all, until := make([]questionID, len(a.questions)), make([]int64, len(a.questions))
 	for i, q := range a.questions {
-		ids[i], until[i] = q.ID, q.Until
+		all[i], until[i] = q.ID, q.Until
 	}
 	wanted, err := database.Collect(ctx, s.o.Pool, "wanted_questions", pgx.RowTo[int],
-		pgx.StrictNamedArgs{"questions": bytesOf(ids), "until": until})
+		pgx.StrictNamedArgs{"questions": bytesOf(all), "until": until})
 	if err != nil {
 		return fmt.Errorf("find the unanswered questions: %w", err)
 	}
-	qs.stats.Expired.Add(int64(len(ids) - len(wanted)))
+	qs.stats.Expired.Add(int64(len(all) - len(wanted)))
 	if len(wanted) == 0 {
 		return nil
 	}
-	asked, texts := make([]questionID, len(wanted)), make([]string, len(wanted))
-	questions := make([]walmsg.Question, len(wanted))
+	ids, texts := make([]questionID, len(wanted)), make([]string, len(wanted))
+	wantedQuestions := make([]walmsg.Question, len(wanted))
 	for i, place := range wanted {
-		questions[i] = a.questions[place-1]
-		asked[i], texts[i] = ids[place-1], questions[i].Text
+		wantedQuestions[i] = a.questions[place-1]
+		ids[i], texts[i] = all[place-1], wantedQuestions[i].Text
 	}
 	if a.scores {
-		return s.score(ctx, qs, a.pipeline, questions)
+		return s.score(ctx, qs, a.pipeline, wantedQuestions)
 	}
 	vectors, problems := s.vectorsOf(ctx, a.pipeline, texts)
 	failed := 0
@@ -114,7 +114,7 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 	qs.stats.Answered.Add(int64(len(texts) - failed))
 	s.o.Log.DebugContext(ctx, "texts of SQL queries embedded", "pipeline_id", a.pipeline, "texts", len(texts),
 		"failed", failed, "took_seconds", time.Since(began).Seconds())
-	return s.tell(ctx, asked, vectors, problems)
+	return s.tell(ctx, ids, vectors, problems)
 }
 
 // vectorsOf embeds query texts for a pipeline. It returns each text's vector in pgvector's format, or why there is

@@ -71,7 +71,7 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		loaded, err := s.refresh(ctx)
 		held := errors.Is(err, replication.ErrHeld)
 		if held {
-			s.o.Log.WarnContext(ctx, "pipelines not acknowledged", "error", err)
+			s.o.Log.WarnContext(ctx, "routes not stored", "error", err)
 		}
 		if err == nil || held {
 			err = s.stillKnown(ctx)
@@ -94,7 +94,7 @@ func (s *Sidecar) Reload() {
 	sleep.Wake(s.reload)
 }
 
-// refresh loads the pipelines and passes them to the stream, which acknowledges them.
+// refresh loads the pipelines and passes them to the stream, which stores their routes.
 func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
@@ -111,7 +111,7 @@ func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	}
 	s.setUrgencies(loaded)
 	stream.SetPipelines(loaded)
-	return loaded, stream.Acknowledge(ctx)
+	return loaded, stream.StoreRoutes(ctx)
 }
 
 // prepare returns Options.Prepare of the stream. The server may have changed between two sessions.

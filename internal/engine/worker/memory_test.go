@@ -40,7 +40,7 @@ type memory struct {
 	outcomes  []queue.Outcome
 	givenBack int
 	again     []string
-	places    []place
+	wherever  []knownVector
 	others    map[int32]map[string][]float32
 	scan      *scanState
 	unsaved   int // steps of the scan that another sidecar saves first
@@ -173,11 +173,11 @@ type change struct {
 
 func (m *memory) begin(_ context.Context, l queue.Lease, _ int, touched []string,
 	fence func(locked *rows.Locks) []rows.Entry,
-) (writeBack, error) {
+) (openWriteBack, error) {
 	if m.beforeBegin != nil {
 		m.beforeBegin()
 	}
-	b := writeBack{held: !m.overdue, passed: map[string]bool{}}
+	b := openWriteBack{held: !m.overdue, passed: map[string]bool{}}
 	if m.p.InSource() {
 		b.locked = &rows.Locks{Sources: map[string]pipeline.SourceHash{}}
 		for _, key := range touched {
@@ -303,20 +303,20 @@ func (m *memory) lookAgain(_ context.Context, keys []string) error {
 	return nil
 }
 
-func (m *memory) known(_ context.Context, hashes [][]byte) ([]place, error) {
-	var found []place
+func (m *memory) known(_ context.Context, hashes [][]byte) ([]knownVector, error) {
+	var found []knownVector
 	for key, r := range m.ledger {
 		for _, hash := range hashes {
 			if bytes.Equal(r.LedgerText, hash) {
-				found = append(found, place{Key: key, TextHash: hash, VectorHash: r.LedgerVector})
+				found = append(found, knownVector{Key: key, TextHash: hash, VectorHash: r.LedgerVector})
 			}
 		}
 	}
 	return found, nil
 }
 
-func (m *memory) elsewhere(_ context.Context, _ []int32, _ [][]byte) ([]place, error) {
-	return m.places, nil
+func (m *memory) elsewhere(_ context.Context, _ []int32, _ [][]byte) ([]knownVector, error) {
+	return m.wherever, nil
 }
 
 func (m *memory) vectorsOf(_ context.Context, p *pipeline.Pipeline, keys []string) (map[int][]float32, error) {

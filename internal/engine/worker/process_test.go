@@ -399,7 +399,7 @@ func TestP8_ASiblingsVectorIsUsedAgain(t *testing.T) {
 	m.others[8] = map[string][]float32{"x": vectorOf(textA), "y": {0, 0, 1}}
 	for key, text := range map[string]string{"x": textA, "y": textB} {
 		hash, vector := pipeline.TextHash(text), pipeline.VectorHash(vectorOf(text))
-		m.places = append(m.places, place{Pipeline: 8, Key: key, TextHash: hash[:], VectorHash: vector[:]})
+		m.wherever = append(m.wherever, knownVector{Pipeline: 8, Key: key, TextHash: hash[:], VectorHash: vector[:]})
 	}
 	wantEnds(t, "one is known", process(t, w, m, "a", "b"), map[string]string{"a": "reused", "b": "embedded"})
 	if e.calls() != 1 || e.texts[0] != textB || w.stats.Known.Load() != 1 ||

@@ -68,7 +68,7 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 // text under the new key. Without them the text is only embedded again. A column keeps its vector, but its ledger entry
 // is deleted, even if another row has the key now.
 func (w *Worker) keepGone(ctx context.Context, items []item) {
-	var found []place
+	var found []knownVector
 	for i := range items {
 		it, r := &items[i], &items[i].row
 		switch {
@@ -76,7 +76,7 @@ func (w *Worker) keepGone(ctx context.Context, items []item) {
 		case w.o.Pipeline.InSource() && (it.action == gone || w.moved(it)):
 			w.left.note([32]byte(r.LedgerText), r.LedgerVector)
 		case it.action == gone && r.Stored && !w.o.Pipeline.InSource() && !w.o.Pipeline.Stored.Lossy():
-			found = append(found, place{Key: it.task.RowKey, TextHash: r.LedgerText, VectorHash: r.LedgerVector})
+			found = append(found, knownVector{Key: it.task.RowKey, TextHash: r.LedgerText, VectorHash: r.LedgerVector})
 		}
 	}
 	known, err := fetch(ctx, found, w.table.Vectors)
@@ -94,13 +94,13 @@ func (w *Worker) moved(it *item) bool {
 }
 
 // held returns the moved rows by text hash.
-func (w *Worker) held(items []item) map[[32]byte]place {
-	held := map[[32]byte]place{}
+func (w *Worker) held(items []item) map[[32]byte]knownVector {
+	held := map[[32]byte]knownVector{}
 	for i := range items {
 		it := &items[i]
 		if w.moved(it) {
 			text := it.row.TextHash
-			held[text] = place{Key: it.task.RowKey, TextHash: text[:], VectorHash: it.row.StoredHash}
+			held[text] = knownVector{Key: it.task.RowKey, TextHash: text[:], VectorHash: it.row.StoredHash}
 		}
 	}
 	return held
@@ -108,7 +108,7 @@ func (w *Worker) held(items []item) map[[32]byte]place {
 
 // own redirects vectors to the moved rows that hold them, as after a change of keys: the row in the ledger was removed,
 // or its ledger entry was.
-func (w *Worker) own(found []place, held map[[32]byte]place) []place {
+func (w *Worker) own(found []knownVector, held map[[32]byte]knownVector) []knownVector {
 	for i := range found {
 		text := [32]byte(found[i].TextHash)
 		if at, ok := held[text]; ok && bytes.Equal(at.VectorHash, found[i].VectorHash) {
@@ -153,9 +153,9 @@ func (l *left) vectorOf(text [32]byte) []byte {
 }
 
 // known finds vectors of texts in the pipeline's own destination, then in those of its siblings.
-func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[32]byte]place) (vectors, error) {
+func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[32]byte]knownVector) (vectors, error) {
 	p := w.o.Pipeline
-	var found []place
+	var found []knownVector
 	asked := maps.Clone(wanted)
 	maps.DeleteFunc(asked, func(_ [32]byte, isNew bool) bool { return isNew })
 	if len(asked) > 0 {
@@ -166,7 +166,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[
 	}
 	found = w.own(found, held)
 	known, missing := vectors{}, maps.Clone(wanted)
-	take := func(from *pipeline.Pipeline, found []place, read func(context.Context, []string) (map[int][]float32, error),
+	take := func(from *pipeline.Pipeline, found []knownVector, read func(context.Context, []string) (map[int][]float32, error),
 	) error {
 		got, err := fetch(ctx, found, read)
 		for hash, vector := range got {
@@ -196,7 +196,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[
 	if err != nil {
 		return nil, err
 	}
-	of := map[int32][]place{}
+	of := map[int32][]knownVector{}
 	for _, at := range found {
 		of[at.Pipeline] = append(of[at.Pipeline], at)
 	}
@@ -225,12 +225,12 @@ func hashesOf(texts map[[32]byte]bool) [][]byte {
 
 // fetch reads vectors from the given places, as stored. It leaves out a vector that is not the one recorded: it says
 // nothing about the text.
-func fetch(ctx context.Context, found []place, read func(context.Context, []string) (map[int][]float32, error),
+func fetch(ctx context.Context, found []knownVector, read func(context.Context, []string) (map[int][]float32, error),
 ) (vectors, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
-	keys := lists.Map(found, func(v place) string { return v.Key })
+	keys := lists.Map(found, func(v knownVector) string { return v.Key })
 	stored, err := read(ctx, keys)
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ type started struct {
 // trip.
 func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []string,
 	fence func(locked *rows.Locks) []rows.Entry,
-) (b writeBack, err error) {
+) (b openWriteBack, err error) {
 	db := s.over(l)
 	batch := &pgx.Batch{}
 	batch.BeginTx(database.Isolation) // everything in one round trip
@@ -68,7 +68,7 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 		s.table.Began(tx)
 	}
 	if err := results.Close(); err != nil || !b.held || b.passed != nil {
-		return b, err
+		return b, err // failed, lost the lease, or passed the fence already (embedding table)
 	}
 	batch = &pgx.Batch{}
 	b.passed = s.queueFence(batch, l, fence(b.locked), items)
@@ -129,7 +129,7 @@ func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done qu
 	database.PlanOnce(b.s.db, batch, b.items)
 	queue.QueueFinish(batch, b.s.id, b.lease, b.s.p.Generation, outcomes, &done)
 	database.PlanAnew(b.s.db, batch, b.items) // users' triggers may run at commit
-	batch.Queue("COMMIT AND CHAIN")           // leaves a transaction for the driver to end
+	batch.Queue("COMMIT AND CHAIN")           // begins a transaction: the driver expects one, and end rolls it back
 	return done, b.tx.SendBatch(ctx, batch).Close()
 }
 
@@ -194,16 +194,16 @@ func (s *server) lookAgain(ctx context.Context, keys []string) error {
 	return queue.Add(ctx, s.db, s.p.ID, s.p.Priority, keys)
 }
 
-func (s *server) known(ctx context.Context, hashes [][]byte) ([]place, error) {
-	return s.places(ctx, "known_texts", pgx.StrictNamedArgs{"pipeline_id": s.p.ID, "text_hashes": hashes})
+func (s *server) known(ctx context.Context, hashes [][]byte) ([]knownVector, error) {
+	return s.knownVectors(ctx, "known_texts", pgx.StrictNamedArgs{"pipeline_id": s.p.ID, "text_hashes": hashes})
 }
 
-func (s *server) elsewhere(ctx context.Context, pipelines []int32, hashes [][]byte) ([]place, error) {
-	return s.places(ctx, "known_elsewhere", pgx.StrictNamedArgs{"pipeline_ids": pipelines, "text_hashes": hashes})
+func (s *server) elsewhere(ctx context.Context, pipelines []int32, hashes [][]byte) ([]knownVector, error) {
+	return s.knownVectors(ctx, "known_elsewhere", pgx.StrictNamedArgs{"pipeline_ids": pipelines, "text_hashes": hashes})
 }
 
-func (s *server) places(ctx context.Context, query string, args pgx.StrictNamedArgs) ([]place, error) {
-	return database.Collect(ctx, s.db, query, pgx.RowToStructByNameLax[place], args)
+func (s *server) knownVectors(ctx context.Context, query string, args pgx.StrictNamedArgs) ([]knownVector, error) {
+	return database.Collect(ctx, s.db, query, pgx.RowToStructByNameLax[knownVector], args)
 }
 
 func (s *server) vectorsOf(ctx context.Context, p *pipeline.Pipeline, keys []string) (map[int][]float32, error) {

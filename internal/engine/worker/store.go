@@ -65,9 +65,10 @@ type pages interface {
 
 // store is the sidecar's own tables and their joins with the pipeline's tables.
 type store interface {
-	// begin starts a write-back, which the caller must end even after an error.
+	// begin starts a write-back, which the caller must end even after an error. fence returns the ledger entries to
+	// write. It is called once it is known which users' rows are locked; nil: there are none to lock.
 	begin(ctx context.Context, l queue.Lease, items int, touched []string, fence func(locked *rows.Locks) []rows.Entry,
-	) (writeBack, error)
+	) (openWriteBack, error)
 	// screen returns which changes may be processed directly, and reads their rows.
 	screen(ctx context.Context, d *queue.Direct, changes []queue.Change, texts int) (rows.Screened, error)
 	// writeAtOnce writes vectors, and the ledger where it is unchanged since it was read.
@@ -76,9 +77,9 @@ type store interface {
 	// lookAgain adds tasks for rows.
 	lookAgain(ctx context.Context, keys []string) error
 	// known returns where the pipeline's destination has vectors of texts, according to the ledger.
-	known(ctx context.Context, hashes [][]byte) ([]place, error)
+	known(ctx context.Context, hashes [][]byte) ([]knownVector, error)
 	// elsewhere is known for the destinations of other pipelines.
-	elsewhere(ctx context.Context, pipelines []int32, hashes [][]byte) ([]place, error)
+	elsewhere(ctx context.Context, pipelines []int32, hashes [][]byte) ([]knownVector, error)
 	// vectorsOf reads vectors from another pipeline's destination.
 	vectorsOf(ctx context.Context, p *pipeline.Pipeline, keys []string) (map[int][]float32, error)
 
@@ -94,8 +95,8 @@ type store interface {
 	blockers(ctx context.Context, barrier string) ([]database.Blocker, error)
 }
 
-// writeBack is a started transaction.
-type writeBack struct {
+// openWriteBack is a write-back whose transaction has started.
+type openWriteBack struct {
 	transaction                 // nil: it did not start
 	held        bool            // the lease is still ours
 	locked      *rows.Locks     // users' rows that no other session can change meanwhile
@@ -110,8 +111,8 @@ type transaction interface {
 	end(ctx context.Context)
 }
 
-// place is where a text's vector is, according to the ledger.
-type place struct {
+// knownVector is where a text's vector is, according to the ledger.
+type knownVector struct {
 	Pipeline   int32  `db:"pipeline_id"`
 	Key        string `db:"row_key"`
 	TextHash   []byte

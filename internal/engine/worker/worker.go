@@ -92,6 +92,8 @@ const (
 // rank returns the rank of the pipeline's backfill among others.
 func (w *Worker) rank() int { return min(int(w.o.Pipeline.Priority), embed.Ranks-1) }
 
+// loop works until ctx ends. It waits for the embedder, for room among the rows in work and for the limits, then calls
+// once. Without tasks it waits to be woken.
 func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 	errorDelay, hiddenDelay, full := firstErrorPause, firstPause, false
 	for ctx.Err() == nil {

@@ -151,7 +151,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	}
 	mine, outcomes := w.judge(items, b.locked, b.passed)
 	c := changeOf(mine, w.o.Pipeline.Generation)
-	moved := w.restless.watch(&c)
+	moved := w.restless.watch(&c) // filled by write
 	if err := b.write(ctx, &c); err != nil {
 		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
 	}
@@ -261,7 +261,7 @@ func (w *Worker) barred(it *item, locked *rows.Locks) bar {
 	return byNothing
 }
 
-func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
+func (w *Worker) begin(ctx context.Context, items []item) (openWriteBack, error) {
 	var touched []string
 	for i := range items {
 		if it := &items[i]; it.touches() {

@@ -1,7 +1,8 @@
 // Package verbs has one entry for each action of a user: pause, resume, retry, requeue and so on. The command, the HTTP
 // route, the form of the dashboard, the word in the audit and the help are derived from it. A function of the schema
 // performs the action and writes its audit entry. So a verb needs only the database and works whether a sidecar runs or
-// not; running sidecars notice at their next heartbeat.
+// not. The streaming sidecar notices at its next heartbeat, others within a minute; after a pause is committed, nothing
+// is leased.
 package verbs
 
 import (

@@ -142,7 +142,7 @@ func (b *Backend) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error)
 
 // serving leaves out generations that do not serve searches.
 func serving(all []pipeline.Pipeline) []pipeline.Pipeline {
-	return slices.DeleteFunc(slices.Clone(all), func(p pipeline.Pipeline) bool { return p.Beside != 0 })
+	return slices.DeleteFunc(slices.Clone(all), func(p pipeline.Pipeline) bool { return p.BesideID != 0 })
 }
 
 // pipelines returns the pipelines. It fails if the database has not answered the query for them for longer than limit.

@@ -204,7 +204,7 @@ func (s *Stored) HasRecipe(configured pipeline.Spec) bool {
 // BesideOf returns the other generation of a pipeline, with the current names of columns, or nil.
 func (s *Stored) BesideOf(all []Stored) *Stored {
 	for i := range all {
-		if all[i].Beside == s.ID {
+		if all[i].BesideID == s.ID {
 			return all[i].Current()
 		}
 	}

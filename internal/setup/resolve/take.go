@@ -66,7 +66,7 @@ func (k *Taker) Take(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, d embed
 	if t.Stored == nil {
 		return t, nil
 	}
-	if t.Stored.Beside != 0 { // it follows the live generation and is not configured
+	if t.Stored.BesideID != 0 { // it follows the live generation and is not configured
 		t.Either = true
 		return t, nil
 	}
@@ -202,7 +202,7 @@ func changeable(live, other *Stored, wanted made) error {
 		return &refusal.ConfigError{Pipeline: live.Name, Problem: problem, Hint: hint, Code: code.Taken}
 	}
 	switch {
-	case live.Beside != 0:
+	case live.BesideID != 0:
 		return fail("it is a generation that is not in use", "name its pipeline")
 	case wanted.live:
 		return fail("its vectors are of this model already, and made of this text in this way")

@@ -243,12 +243,12 @@ func withdrawn(ctx context.Context, tx pgx.Tx, s *resolve.Stored, stored []resol
 
 // alone returns *ConfigError when a pipeline has another generation, whose vectors would be left behind.
 func alone(s *resolve.Stored, all []resolve.Stored) error {
-	if s.Beside == 0 && !slices.ContainsFunc(all, func(o resolve.Stored) bool { return o.Beside == s.ID }) {
+	if s.BesideID == 0 && !slices.ContainsFunc(all, func(o resolve.Stored) bool { return o.BesideID == s.ID }) {
 		return nil
 	}
 	name := s.Name
 	for i := range all {
-		if all[i].ID == s.Beside {
+		if all[i].ID == s.BesideID {
 			name = all[i].Name
 		}
 	}

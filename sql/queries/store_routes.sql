@@ -1,9 +1,9 @@
--- acknowledge_routes: record which definition of each pipeline the streamer matches changes with from now on. Pipelines
+-- store_routes: record which definition of each pipeline the streamer matches changes with from now on. Pipelines
 -- that it does not match have no row afterwards: they are being removed.
 -- Parameters: the slot and the streamer's epoch; arrays of one length, one element per matched pipeline; skip: whether
 -- pipelines whose scan cannot be requested now, because its row is locked, are left for later. These have no row
 -- afterwards either. Call it only in a transaction that has proven the epoch (take_epoch, save_checkpoint).
--- Rows: one: the pipelines whose definition was not acknowledged before, and how many of these are left for later.
+-- Rows: one: the pipelines whose definition was not stored before, and how many of these are left for later.
 -- Changes of the others' tables until now were matched with another definition, or with none, so they need a scan.
 -- Locks: the rows of route that change; to skip, the scan rows of the pipelines returned, SKIP LOCKED. Index: primary
 -- key.

@@ -25,7 +25,7 @@ type routing map[uint32][]lead
 // including disabled and broken ones: their changes wait in the queue. If a table is locked and cannot be read, the
 // stream keeps what it knew of it.
 //
-// The new routes take effect once Acknowledge returns. Set the routes first, then scan for earlier changes.
+// The new routes take effect once StoreRoutes returns. Set the routes first, then scan for earlier changes.
 func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
 	known := map[int32]*pipeline.Pipeline{}
 	for _, p := range s.routes.Load().pipelines() {
@@ -76,22 +76,22 @@ func definition(p *pipeline.Pipeline) []byte {
 	return sum[:]
 }
 
-// Acknowledge stores the definition that changes of each pipeline are matched with. It requests a scan for pipelines
+// StoreRoutes stores the definition that changes of each pipeline are matched with. It requests a scan for pipelines
 // whose stored definition differs: their earlier changes were not seen, or were matched by an outdated definition. The
 // comparison runs in the database under the epoch, so a crash does not lose the scan request. Without the slot it does
-// nothing: the process that takes the slot acknowledges. It returns ErrHeld if some pipelines are left for later.
-func (s *Stream) Acknowledge(ctx context.Context) error {
+// nothing: the process that takes the slot stores them. It returns ErrHeld if some pipelines are left for later.
+func (s *Stream) StoreRoutes(ctx context.Context) error {
 	epoch := s.epoch.Load()
-	a := s.acknowledgement(epoch)
-	if epoch == 0 || s.acknowledged.Load() == a.sum() {
+	a := s.routeRows(epoch)
+	if epoch == 0 || s.routesStored.Load() == a.sum() {
 		return nil
 	}
-	return skipping(func(skip bool) error { return s.acknowledgeOnce(ctx, a, skip) })
+	return skipping(func(skip bool) error { return s.storeRoutesOnce(ctx, a, skip) })
 }
 
 // ErrHeld means that another session, such as an operator's open transaction, locks the scans of some pipelines. The
-// other pipelines were acknowledged.
-var ErrHeld = errors.New("another session holds the scans of pipelines: they are acknowledged later")
+// other pipelines' routes were stored.
+var ErrHeld = errors.New("another session holds the scans of pipelines: their routes are stored later")
 
 // skipping calls f. If f fails on a lock, it calls f again with skip, to leave locked pipelines for later.
 func skipping(f func(skip bool) error) error {
@@ -102,10 +102,10 @@ func skipping(f func(skip bool) error) error {
 	return err
 }
 
-func (s *Stream) acknowledgeOnce(ctx context.Context, a acknowledgement, skip bool) error {
+func (s *Stream) storeRoutesOnce(ctx context.Context, a routeRows, skip bool) error {
 	tx, err := s.o.DB.Begin(ctx)
 	if err != nil {
-		return fmt.Errorf("acknowledge pipelines: %w", err)
+		return fmt.Errorf("store routes: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	var lsn string
@@ -114,36 +114,36 @@ func (s *Stream) acknowledgeOnce(ctx context.Context, a acknowledgement, skip bo
 		"lsn": nil,
 	}).Scan(&lsn)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // the session notices the lost epoch, and the new holder acknowledges
+		return nil // the session notices the lost epoch, and the new holder stores its routes
 	}
 	if err != nil {
-		return fmt.Errorf("acknowledge pipelines: %w", err)
+		return fmt.Errorf("store routes: %w", err)
 	}
-	ids, held, err := s.acknowledge(ctx, tx, a, skip)
+	ids, held, err := s.storeRoutes(ctx, tx, a, skip)
 	if err != nil {
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("acknowledge pipelines: %w", err)
+		return fmt.Errorf("store routes: %w", err)
 	}
 	s.o.Queue.Wake(ids...)
 	if held > 0 {
 		return ErrHeld
 	}
-	s.acknowledged.Store(a.sum())
+	s.routesStored.Store(a.sum())
 	return nil
 }
 
-// acknowledgement is what Acknowledge stores: arrays of equal length with one element per pipeline.
-type acknowledgement struct {
+// routeRows is what StoreRoutes stores: arrays of equal length with one element per pipeline.
+type routeRows struct {
 	Epoch       int64
 	IDs         []int32
 	Generations []int32
 	Definitions [][]byte
 }
 
-func (s *Stream) acknowledgement(epoch int64) acknowledgement {
-	a := acknowledgement{Epoch: epoch, IDs: []int32{}, Generations: []int32{}, Definitions: [][]byte{}}
+func (s *Stream) routeRows(epoch int64) routeRows {
+	a := routeRows{Epoch: epoch, IDs: []int32{}, Generations: []int32{}, Definitions: [][]byte{}}
 	for _, p := range s.routes.Load().pipelines() {
 		a.IDs, a.Generations, a.Definitions = append(a.IDs, p.ID), append(a.Generations, p.Generation),
 			append(a.Definitions, definition(p))
@@ -151,7 +151,7 @@ func (s *Stream) acknowledgement(epoch int64) acknowledgement {
 	return a
 }
 
-func (a acknowledgement) sum() string {
+func (a routeRows) sum() string {
 	body, err := json.Marshal(a)
 	if err != nil {
 		panic(err) // numbers and strings
@@ -159,18 +159,18 @@ func (a acknowledgement) sum() string {
 	return string(body)
 }
 
-// acknowledge is Acknowledge inside a transaction that has checked the epoch. It returns the pipelines for which it
+// storeRoutes is StoreRoutes inside a transaction that has checked the epoch. It returns the pipelines for which it
 // requested a scan, and how many are locked by other sessions. With skip these are left for later; otherwise it fails
 // on their locks.
-func (s *Stream) acknowledge(ctx context.Context, tx pgx.Tx, a acknowledgement, skip bool) (unseen []int32, held int64,
+func (s *Stream) storeRoutes(ctx context.Context, tx pgx.Tx, a routeRows, skip bool) (unseen []int32, held int64,
 	err error,
 ) {
-	err = tx.QueryRow(ctx, sqlfiles.Query("acknowledge_routes"), pgx.StrictNamedArgs{
+	err = tx.QueryRow(ctx, sqlfiles.Query("store_routes"), pgx.StrictNamedArgs{
 		"slot": s.o.Slot, "epoch": a.Epoch, "pipeline_ids": a.IDs, "generations": a.Generations,
 		"definitions": a.Definitions, "skip": skip,
 	}).Scan(&unseen, &held)
 	if err != nil {
-		return nil, 0, fmt.Errorf("acknowledge %d pipelines: %w", len(a.IDs), err)
+		return nil, 0, fmt.Errorf("store routes of %d pipelines: %w", len(a.IDs), err)
 	}
 	if len(unseen) == 0 {
 		return nil, held, nil

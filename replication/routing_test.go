@@ -37,13 +37,13 @@ func TestSetPipelines_KeepsWhatWasKnownOfALockedTable(t *testing.T) {
 }
 
 // What the catalogue may change of a pipeline without init must be told apart; what it may not, need not.
-func TestAcknowledgement_TellsWhatChangesAreJudgedBy(t *testing.T) {
+func TestStoreRoutes_TellsWhatChangesAreJudgedBy(t *testing.T) {
 	t.Parallel()
 	base := pipeline.Pipeline{
 		ID: 7, OID: 1, Generation: 2, Watched: []string{"title"},
 		Spec: pipeline.Spec{IntoColumn: "embedding"}, Key: []pipeline.KeyColumn{{Name: "id"}},
 	}
-	said := func(p pipeline.Pipeline, epoch int64) string { return stream(p).acknowledgement(epoch).sum() }
+	said := func(p pipeline.Pipeline, epoch int64) string { return stream(p).routeRows(epoch).sum() }
 	first := said(base, 1)
 	for name, c := range map[string]struct {
 		change func(p *pipeline.Pipeline)
@@ -65,11 +65,11 @@ func TestAcknowledgement_TellsWhatChangesAreJudgedBy(t *testing.T) {
 	if said(base, 2) == first {
 		t.Error("another epoch's word counts as this one's")
 	}
-	a := stream(pipeline.Pipeline{ID: 9, OID: 1}, pipeline.Pipeline{ID: 3, OID: 1}, base).acknowledgement(1)
+	a := stream(pipeline.Pipeline{ID: 9, OID: 1}, pipeline.Pipeline{ID: 3, OID: 1}, base).routeRows(1)
 	if !slices.Equal(a.IDs, []int32{3, 7, 9}) || len(a.Generations) != 3 || len(a.Definitions) != 3 {
 		t.Errorf("said of %v: want every pipeline once, by its number", a.IDs)
 	}
-	if err := stream(base).Acknowledge(t.Context()); err != nil { // without the slot
+	if err := stream(base).StoreRoutes(t.Context()); err != nil { // without the slot
 		t.Error(err)
 	}
 }

@@ -40,7 +40,7 @@ func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline
 		return nil, err
 	}
 	p := &found[0]
-	if p.Beside != 0 {
+	if p.BesideID != 0 {
 		return nil, problem.New(problem.Failed, fmt.Errorf("%q is a generation that is not in use: it cannot be searched",
 			p.Name))
 	}
