@@ -110,7 +110,7 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 		if err != nil {
 			return err
 		}
-		n, over, err := s.turn(ctx, s.fitting(min(n, most, len(batch))))
+		n, over, err := s.turn(ctx, s.size.fitting(min(n, most, len(batch))))
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 				Class: Resource, Code: whole.Code, Message: "the embedder had no resources for this text alone",
 				RetryAfter: cmp.Or(whole.RetryAfter, scarce),
 			}})
-		case n <= answered && s.limited():
+		case n <= answered && s.size.limited():
 			most = n / 2
 			continue
 		default:

@@ -1,9 +1,13 @@
 package embed
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // size limits the texts of a call after the embedder ran out of resources: it may never have enough for more.
 type size struct {
+	mu     sync.Mutex
 	most   int // texts in a call; 0: no limit
 	failed int // bytes of text in the last call that failed so
 	times  int // calls that failed so since one with as many bytes succeeded
@@ -18,30 +22,29 @@ const (
 )
 
 // fitting returns how many of some texts the next call may have.
-func (s *Service) fitting(texts int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.size.most > 0 {
-		return min(texts, s.size.most)
+func (z *size) fitting(texts int) int {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.most > 0 {
+		return min(texts, z.most)
 	}
 	return texts
 }
 
 // limited reports whether the embedder ran out of resources lately.
-func (s *Service) limited() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.size.most > 0
+func (z *size) limited() bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.most > 0
 }
 
-func (s *Service) noteSize(texts []string, err error) {
+func (z *size) note(texts []string, err error) {
 	bytes := 0
 	for _, text := range texts {
 		bytes += len(text)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	z := &s.size
+	z.mu.Lock()
+	defer z.mu.Unlock()
 	switch class, _ := Classify(err); {
 	case err == nil:
 		if bytes >= z.failed {
