@@ -61,7 +61,7 @@ ENTRYPOINT ["/usr/bin/embedsidecar"]
 CMD ["run"]
 ARG VERSION=unknown REVISION=
 LABEL org.opencontainers.image.title="embedsidecar" \
-  org.opencontainers.image.description="Keeps vectors in PostgreSQL true to rows" \
+  org.opencontainers.image.description="Keeps pgvector embeddings in sync with PostgreSQL tables" \
   org.opencontainers.image.source="https://github.com/embedsidecar/embedsidecar" \
   org.opencontainers.image.licenses="Apache-2.0" \
   org.opencontainers.image.version="$VERSION" \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# initdb.sh: what the server of docker-compose.yml runs once, in a new and empty database, after the table is there: the sidecar's two roles,
-# with their passwords. What they may do, `embedsidecar roles` says when the set-up is done.
+# initdb.sh: the server of docker-compose.yml runs it once, in a new database, after it has created the table. It
+# creates the sidecar's two roles with their passwords. `embedsidecar roles` grants their privileges after the set-up.
 set -euo pipefail
 
-# password ROLE: from the file that the sidecar reads, too.
+# password ROLE: from the file that the sidecar also reads.
 password() { awk -F: -v role="$1" '$4 == role { print $5 }' /run/secrets/sidecar.pgpass; }
 
 psql -v ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname "$POSTGRES_DB" \

@@ -37,7 +37,7 @@ fi
 "$program" man | gzip -9n >"$PAPERS/embedsidecar.1.gz"
 for shell in bash zsh fish; do "$program" completion "$shell" >"$PAPERS/$shell"; done
 # A template unit for several databases: the same unit with instance names.
-sed -e 's|rows$|rows (%i)|' -e 's|/etc/embedsidecar/embedsidecar.yaml|/etc/embedsidecar/%i.yaml|g' \
+sed -e 's/^Description=.*/& (%i)/' -e 's|/etc/embedsidecar/embedsidecar.yaml|/etc/embedsidecar/%i.yaml|g' \
   -e 's|^RuntimeDirectory=embedsidecar$|&/%i|' -e 's|/run/embedsidecar$|&/%i|' -e '/OPS_LISTEN/d' \
   deploy/packages/embedsidecar.service >"$PAPERS/embedsidecar@.service"
 mkdir -p dist

@@ -91,7 +91,7 @@ func generalFlags(acts bool) []cli.Flag {
 		all.toggle("verbose,v", nil, "log at level debug"),
 	}
 	if acts {
-		list = append(list, all.toggle("yes,y", nil, "execute instead of a dry run"),
+		list = append(list, all.toggle("yes,y", nil, "execute; without it, apply, roles and uninstall are a dry run, and quickstart asks"),
 			all.toggle("dry-run", nil, "show what would be done and do nothing"))
 	}
 	return list

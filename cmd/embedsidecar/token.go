@@ -41,7 +41,7 @@ type tokenGrant struct {
 func (g *tokenGrant) flags() []cli.Flag {
 	return []cli.Flag{
 		own.text("role", &g.role,
-			"`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database; for the administration (--admin-listen), viewer reads, operator also acts, admin also sees the configuration and reloads plugins"),
+			"`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database; for the administration (--admin-listen), viewer reads, operator also acts, admin also sees and reloads the configuration and plugins, and creates, changes and drops pipelines"),
 		own.list("only", &g.pipelines, "`PIPELINE` pipeline that may be searched or administered; again for more", "all"),
 		own.list("database", &g.databases, "`NAME` database that the token is for, if there are several; again for more", "all"),
 		own.list("filter", &g.filter,

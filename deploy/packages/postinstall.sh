@@ -1,6 +1,6 @@
 #!/bin/sh
-# After an installation: systemd hears of the unit. Nothing is started: first somebody says which database. After an upgrade a service that
-# runs goes on with the new program.
+# Makes systemd read the unit. An installation starts nothing, because the settings are missing. An upgrade restarts
+# running services.
 set -eu
 if [ ! -d /run/systemd/system ]; then exit 0; fi
 systemctl daemon-reload

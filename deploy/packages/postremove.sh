@@ -1,4 +1,4 @@
 #!/bin/sh
-# After it was removed. What it made in databases stays: embedsidecar uninstall is for that.
+# After a removal. Databases stay as they are: embedsidecar uninstall is for that.
 set -eu
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Before it is removed, and not before an upgrade: deb says "remove", rpm says 0.
+# Before a removal, not before an upgrade: the argument is "remove" (deb) or 0 (rpm).
 set -eu
 case ${1:-} in
 remove | 0)

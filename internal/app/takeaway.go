@@ -114,7 +114,7 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 		if !o.All { // later only a comment on the table says that the vectors are ours
 			later = "now; later the same call prints the statement for it"
 		}
-		tell(fmt.Sprintf("vectors stay in %s: --drop-embeddings takes them away, too, %s", strings.Join(done.Kept, ", "), later))
+		tell(fmt.Sprintf("vectors stay in %s: --drop-embeddings removes them, too, %s", strings.Join(done.Kept, ", "), later))
 	}
 	return append([]string{}, done.SQL...), err
 }

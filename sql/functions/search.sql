@@ -108,7 +108,7 @@ BEGIN
     question := sha256(body);
 END $$;
 COMMENT ON FUNCTION embedsidecar.texts_question IS
-    'As question, with texts to score by how well they answer it; NULL: its vector is wanted.';
+    'As question, with texts whose scores are wanted; NULL: the vector of the question is wanted.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.put(body bytea, timeout interval, scores boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -293,7 +293,7 @@ COMMENT ON FUNCTION embedsidecar.embed IS
     'The vector of a text to search for, by a pipeline''s model, as pgvector reads it: SELECT id FROM docs ORDER BY '
     'embedding <=> (SELECT embedsidecar.embed(''a text'')::vector) LIMIT 5. Use it in a sub-select, otherwise it is '
     'called for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; after CALL embedsidecar.ask it '
-    'answers in any case.';
+    'answers in any transaction.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rerank(pipeline text, content text, texts text[],
     timeout interval DEFAULT '5 s') RETURNS real[]
@@ -310,8 +310,8 @@ BEGIN
     RETURN embedsidecar.answered('rerank', q.slot_name, q.body, q.question, rerank.timeout, true)::real[];
 END $$;
 COMMENT ON FUNCTION embedsidecar.rerank IS
-    'How well each of some texts answers another, by the reranker configured for a pipeline: one score for each, in '
-    'order, the larger the better. Only scores of one call are comparable. Like embed, it asks the sidecar.';
+    'A score for each of the texts, in order: how well it answers content, by the reranker of a pipeline. Larger is '
+    'better; only scores of one call can be compared. Like embed, it asks the sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.begin_ask(pipeline text, content text, timeout interval,
     texts text[]) RETURNS void
@@ -1050,7 +1050,7 @@ COMMENT ON FUNCTION embedsidecar.search IS
     'caller. filter has conditions on columns: {"status": "published", "price": {"$lt": 20}}; "offset" skips the '
     'nearest; max_distance leaves out rows farther away; fresh_only leaves out rows that wait to be embedded again. '
     'With rerank, a reranker orders that many candidates. Like embed, it asks the sidecar from PostgreSQL 17 on, in '
-    'READ COMMITTED, on the primary; after CALL embedsidecar.ask it answers in any case.';
+    'READ COMMITTED, on the primary; after CALL embedsidecar.ask it answers in any transaction.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search_across(pipelines text[], content text, k integer DEFAULT 10,
     timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,

@@ -6,8 +6,8 @@ SELECT pg_has_role(acts_as.member, acts_as.role, CASE WHEN current_setting('serv
     THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
 $$;
 COMMENT ON FUNCTION embedsidecar.acts_as(oid, oid) IS
-    'Whether a role is another, or may act as it. From PostgreSQL 16 on, a member with neither INHERIT, SET nor ADMIN '
-    'may not.';
+    'Whether the first role is the second, or may act as it. From PostgreSQL 16 on, a member with neither INHERIT, SET '
+    'nor ADMIN may not.';
 
 -- Invalid hours of one pipeline must not fail the statements of all: updates of the server add and remove time zones.
 CREATE OR REPLACE FUNCTION embedsidecar.minute_of_week(zone text) RETURNS integer

@@ -1,5 +1,5 @@
--- known_texts: for each text, one row of the pipeline whose vector was made from the same text, in any generation: a
--- pipeline's model never changes.
+-- known_texts: for each text, one row of the pipeline whose vector was made from the same text, under any definition:
+-- the model of a row of pipeline never changes.
 -- Rows: row_key, text_hash, vector_hash. Locks: none. Index: ledger_text_idx; the sum hides the primary key from a
 -- planner that takes the pipeline for small and would read all of it for each text.
 SELECT f.row_key, h.text_hash, f.vector_hash

@@ -6,7 +6,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Intact reports whether the destination matches the ledger, and both the present definition.
+// Intact reports whether the destination matches the ledger, under the present definition.
 func (t *Table) Intact(r *Row) bool {
 	if !r.Ledger || r.Anew() || r.LedgerGeneration != t.p.Generation {
 		return false
@@ -18,7 +18,7 @@ func (t *Table) Intact(r *Row) bool {
 }
 
 // Holds reports whether the destination holds the vector recorded in the ledger, whatever definition it was made under:
-// a generation is here a definition of one row of the table pipeline, which keeps its model.
+// Generation counts the definitions of one row of the table pipeline, whose model never changes.
 func (t *Table) Holds(r *Row) bool {
 	return r.Ledger && r.LedgerText != nil && r.Stored && t.holds(r)
 }

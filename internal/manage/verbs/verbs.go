@@ -116,11 +116,11 @@ you no longer trust.`,
 	Retry = &Verb{
 		Name: "retry", Group: "tasks", Scope: Rows, Takes: []string{Keys, Class, Code, OlderThan}, SQL: "retry_failed",
 		Done: "retried", Button: "Retry", Arguments: "[PIPELINE...] | PIPELINE KEY...",
-		Usage: "retry dead letters, and rows that wait for another try, at once",
-		Tells: "These rows are retried at once, with all their attempts.",
-		Description: `Re-queues the dead letters of these pipelines, of all pipelines, or of the named rows, with all their
-attempts. Rows that wait for their next try are retried at once. Large numbers are done in portions: after an
-interruption, the finished portions stay done. --dry-run counts the rows. For dead letters whose cause is fixed.`,
+		Usage: "retry dead letters, and rows that wait for a retry, at once",
+		Tells: "These rows are retried at once, with a full number of attempts.",
+		Description: `Takes the rows of these pipelines, of all pipelines, or the named rows. Each gets its full number of
+attempts again. Many rows are retried in portions; an interruption undoes no finished portion. --dry-run counts the
+rows. For dead letters whose cause is fixed.`,
 	}
 	Requeue = &Verb{
 		Name: "requeue", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys, At, OlderThan}, SQL: "requeue", Done: "requeued",
