@@ -307,7 +307,7 @@ func TestDecide_WhatAWriterSkips(t *testing.T) {
 		} {
 			r := known(p)
 			c.change(&r)
-			w := &Worker{table: rows.New(p, nil, rows.Options{})}
+			w := New(Options{Pipeline: p})
 			items := []item{{task: queue.Task{Seen: c.seen, LastLSN: c.lsn}, row: r}}
 			w.decide(items)
 			if items[0].action != c.want {
