@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -35,8 +36,9 @@ type Row struct {
 	LedgerNorm       []byte // NormOf that text; nil: no normalisation
 	LedgerVector     []byte
 	LedgerGeneration int32
-	LedgerLSN        pglogrepl.LSN // of the change that it was written for; 0: the vector was adopted
+	Adopted          time.Time     // when the vector was adopted; zero: it was written since
 	Skipped          []byte        // hash of the text whose writer declared that it needs no new vector; nil: none
+	SkippedAt        pglogrepl.LSN // position up to which Skipped holds
 
 	Stored           bool   // the destination holds a vector
 	StoredHash       []byte // column: vector hash; table: text hash of the stored row; chunked: as in the ledger

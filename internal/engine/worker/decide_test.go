@@ -92,22 +92,26 @@ func TestDecide_SaysWhatEachRowNeeds(t *testing.T) {
 	}
 }
 
-// With joins, the text of an adopted vector is not known for sure if a change comes through the stream.
+// With joins, the text of an adopted vector is not known for sure if a change that is as old comes through the stream.
 func TestP1_AnAdoptedVectorIsDoubtful(t *testing.T) {
 	t.Parallel()
+	now, joins := time.Now(), pipeline.Joins{{As: "tags"}}
 	for name, c := range map[string]struct {
-		joins         pipeline.Joins
-		written, from pglogrepl.LSN // of the ledger, and of the task's first change
-		want          action
+		joins   pipeline.Joins
+		adopted time.Time
+		from    pglogrepl.LSN
+		age     time.Duration
+		want    action
 	}{
-		"a change":            {pipeline.Joins{{As: "tags"}}, 0, 1, vectorIn},
-		"a comparison":        {pipeline.Joins{{As: "tags"}}, 0, 0, nothing},
-		"it was written here": {pipeline.Joins{{As: "tags"}}, 1, 1, nothing},
-		"no joins":            {nil, 0, 1, nothing},
+		"a change":            {joins, now, 1, time.Minute, vectorIn},
+		"a later change":      {joins, now, 1, -2 * time.Hour, nothing},
+		"a comparison":        {joins, now, 0, time.Minute, nothing},
+		"it was written here": {joins, time.Time{}, 1, time.Minute, nothing},
+		"no joins":            {nil, now, 1, time.Minute, nothing},
 	} {
 		p := &pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "docs_embedding", Joins: c.joins}, Generation: 2}
-		items := []item{{row: known(p), task: queue.Task{FirstLSN: c.from}}}
-		items[0].row.LedgerLSN = c.written
+		items := []item{{row: known(p), task: queue.Task{FirstLSN: c.from, CommittedAt: now.Add(-c.age)}}}
+		items[0].row.Adopted = c.adopted
 		New(Options{Pipeline: p}).decide(items)
 		if got := items[0].action; got != c.want || got == vectorIn && !items[0].row.Anew() {
 			t.Errorf("%s: action %d, want %d", name, got, c.want)
@@ -255,7 +259,7 @@ func TestDecide_WhatAWriterSkips(t *testing.T) {
 	before, after := column("a text"), column("another text")
 	changed := func(r *rows.Row) { r.Source, r.LedgerSource, r.TextHash = after, before, other }
 	skipped := func(r *rows.Row) {
-		r.Source, r.LedgerSource, r.TextHash, r.Skipped, r.LedgerLSN = after, after, other, other[:], 100
+		r.Source, r.LedgerSource, r.TextHash, r.Skipped, r.SkippedAt = after, after, other, other[:], 100
 	}
 	isNew := func(r *rows.Row) { changed(r); unknown(r); r.Stored = false }
 	seen := func(insert bool, columns ...pipeline.SourceHash) pipeline.Seen {

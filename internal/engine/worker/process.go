@@ -140,17 +140,19 @@ func (w *Worker) decide(items []item) {
 }
 
 // doubtful reports whether an adopted vector may be of another text than the ledger says: that text was read after the
-// set-up, when joined rows may have changed already. Their changes come through the stream. A ledger that an earlier
-// set-up left has no source hash.
+// set-up, when joined rows may have been changed already. Such a change comes through the stream, with a time before
+// the adoption, unless the server's clock was set. A ledger that an earlier set-up left has no source hash.
 func (w *Worker) doubtful(it *item) bool {
+	const clocks = time.Hour
 	p, r := w.o.Pipeline, &it.row
-	return len(p.Joins) > 0 && !p.Chunking.On() && len(r.LedgerSource) > 0 && r.LedgerLSN == 0 && it.task.FirstLSN != 0
+	return len(p.Joins) > 0 && !p.Chunking.On() && len(r.LedgerSource) > 0 && !r.Adopted.IsZero() &&
+		it.task.FirstLSN != 0 && it.task.CommittedAt.Before(r.Adopted.Add(clocks))
 }
 
 // settled reports whether the row is unchanged since it was found to need no new vector, and no later change arrived:
 // the WAL may repeat a change.
 func (w *Worker) settled(it *item) bool {
-	return w.table.Skipped(&it.row) && (it.task.Seen != nil || it.task.LastLSN <= it.row.LedgerLSN)
+	return w.table.Skipped(&it.row) && (it.task.Seen != nil || it.task.LastLSN <= it.row.SkippedAt)
 }
 
 // decideAll decides, and adds tasks for rows under the current spelling of their key. That uses its own transaction
