@@ -280,4 +280,9 @@ func TestSQL_EverythingHasAComment(t *testing.T) {
 		AND (p.prosecdef AND (p.proconfig @> '{"search_path=pg_catalog, pg_temp"}') IS NOT TRUE OR has_function_privilege('public', p.oid, 'EXECUTE'))`) {
 		t.Errorf("%s is open to others", thing)
 	}
+	// Nor does anybody keep our types from being altered.
+	for _, thing := range testenv.Values[string](f.db, `SELECT t.oid::regtype::text FROM pg_type AS t
+		WHERE t.typnamespace = 'embedsidecar'::regnamespace AND t.typelem = 0 AND has_type_privilege('public', t.oid, 'USAGE')`) {
+		t.Errorf("columns of others may be of type %s", thing)
+	}
 }

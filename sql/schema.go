@@ -147,6 +147,16 @@ func finish(ctx context.Context, tx pgx.Tx, before []uint32) error {
 	if _, err := tx.Exec(ctx, "REVOKE ALL ON ALL ROUTINES IN SCHEMA embedsidecar FROM PUBLIC"); err != nil {
 		return fmt.Errorf("take functions from PUBLIC: %w", err)
 	}
+	// A table or view of another role with a column of our types would keep them from being altered.
+	if _, err := tx.Exec(ctx, `DO $$ DECLARE name text; BEGIN
+		FOR name IN SELECT t.oid::regtype FROM pg_type AS t
+			WHERE t.typnamespace = 'embedsidecar'::regnamespace AND t.typelem = 0
+		LOOP
+			EXECUTE format('REVOKE ALL ON TYPE %s FROM PUBLIC', name);
+		END LOOP;
+	END $$`); err != nil {
+		return fmt.Errorf("take types from PUBLIC: %w", err)
+	}
 	rows, _ := tx.Query(ctx, Query("inherited_rights"), pgx.StrictNamedArgs{"before": before})
 	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {

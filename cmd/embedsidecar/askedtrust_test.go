@@ -363,6 +363,18 @@ func TestTrust_WhoAsksForAPipelineAsksHimself(t *testing.T) {
 	if n := told("create_pipeline: a trigger may not call this"); n != 1 {
 		t.Errorf("%d were refused in a trigger of a foreign key", n)
 	}
+	// Nor at the end of the transaction, when the trigger has ended.
+	if _, err := pool.Exec(t.Context(), `
+		CREATE FUNCTION holds() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			EXECUTE 'DECLARE later CURSOR WITH HOLD FOR SELECT public.asks()'; RETURN NEW; END $$;
+		CREATE TABLE holding (id int);
+		CREATE TRIGGER holds BEFORE INSERT ON holding FOR EACH ROW EXECUTE FUNCTION holds()`); err != nil {
+		t.Fatal(err)
+	}
+	s.db.MustExecSuper("INSERT INTO holding VALUES (1)")
+	if n := told("create_pipeline: a trigger may not call this"); n != 2 {
+		t.Errorf("%d were refused in a trigger and in a cursor that another has opened", n)
+	}
 	if n := told("create_pipeline("); n > 0 {
 		t.Error("what code of a table asked for was taken for a request of its caller")
 	}

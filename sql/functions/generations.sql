@@ -12,6 +12,7 @@ FROM   embedsidecar.pipeline AS p
        -- the other generation, and so is that generation's number. The schema of the source may have been renamed.
        LEFT JOIN LATERAL (SELECT t.oid FROM pg_class AS t JOIN pg_namespace AS s ON s.oid = t.relnamespace
            WHERE s.nspname = p.destination_schema AND t.relname = p.destination_table AND t.relkind IN ('r', 'p')
+               AND (t.oid = p.destination_oid OR embedsidecar.may_work(t.relowner))
                AND NOT EXISTS (SELECT FROM embedsidecar.pipeline AS o
                    WHERE o.destination_oid = t.oid AND o.pipeline_id <> p.pipeline_id)
                AND NOT EXISTS (SELECT FROM pg_class AS f JOIN pg_class AS k ON k.relnamespace = f.relnamespace

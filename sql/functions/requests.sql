@@ -49,10 +49,13 @@ DECLARE
     most_open  constant integer := 100;
     most       constant integer := 1000;
 BEGIN
-    -- With a foreign key, triggers of its table's owner run in the session that changes the other table.
-    IF pg_trigger_depth() > 0 THEN
+    -- With a foreign key, triggers of its table's owner run in the session that changes the other table. A cursor WITH
+    -- HOLD that a trigger opens is read at the end of the transaction, when no trigger runs.
+    IF pg_trigger_depth() > 0
+       OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable AND c.creation_time >= now()) THEN
         RAISE EXCEPTION '%: a trigger may not call this, because it runs in sessions of other roles', verb
-            USING ERRCODE = 'insufficient_privilege', HINT = 'call it from a statement of your own';
+            USING ERRCODE = 'insufficient_privilege',
+                HINT = 'call it from a statement of your own, in a transaction that opens no cursor WITH HOLD';
     END IF;
     IF request_pipeline.action <> 'drop' AND jsonb_typeof(request_pipeline.definition) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION '%: expected keys and values, as a pipeline has them in the file', verb

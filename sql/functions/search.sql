@@ -573,7 +573,8 @@ BEGIN
         SELECT c.oid, format('%I.%I', n.nspname, c.relname) INTO vectors, into_
         FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE  n.nspname = coalesce(p.destination_schema, p.table_schema) AND c.relname = p.destination_table
-            AND c.relkind IN ('r', 'p');
+            AND c.relkind IN ('r', 'p')
+            AND (c.oid = p.destination_oid OR embedsidecar.may_work(c.relowner)); -- no other role's table counts
         IF vectors IS NULL THEN -- it was renamed
             SELECT d.relation, d.quoted INTO vectors, into_ FROM embedsidecar.destination_of(p.pipeline_id) AS d;
         END IF;
@@ -742,15 +743,21 @@ COMMENT ON FUNCTION embedsidecar.missing_grants IS
 -- As in queries/table_owners.sql.
 CREATE OR REPLACE FUNCTION embedsidecar.search_owner(pipeline text) RETURNS name
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE root AS (
+    WITH RECURSIVE meant AS (SELECT * FROM embedsidecar.pipeline AS p
+        WHERE p.pipeline_id = embedsidecar.pipeline_meant(search_owner.pipeline)),
+    root AS (
         SELECT t.oid
-        FROM   embedsidecar.pipeline AS p CROSS JOIN LATERAL (
-                   SELECT p.table_oid
-                   UNION SELECT coalesce((SELECT c.oid FROM pg_class AS c WHERE c.relname = p.destination_table
+        FROM   meant AS p CROSS JOIN LATERAL (
+                   SELECT p.table_oid UNION SELECT p.destination_oid
+                   UNION SELECT c.oid FROM pg_class AS c WHERE c.relname = p.destination_table
                        AND c.relnamespace = (SELECT n.oid FROM pg_namespace AS n
-                           WHERE n.nspname = coalesce(p.destination_schema, p.table_schema))), p.destination_oid))
-                   AS t (oid)
-        WHERE  p.pipeline_id = embedsidecar.pipeline_meant(search_owner.pipeline)),
+                           WHERE n.nspname = coalesce(p.destination_schema, p.table_schema))
+                   UNION SELECT j.oid FROM embedsidecar.joined_tables(p.joins) AS j) AS t (oid)),
+    called AS ( -- by texts that are reranked
+        SELECT f.proowner, f.pronamespace
+        FROM   meant AS p CROSS JOIN unnest(p.functions) AS u (name) CROSS JOIN parse_ident(u.name) AS part
+               JOIN pg_namespace AS n ON n.nspname = part[1]
+               JOIN pg_proc AS f ON f.pronamespace = n.oid AND f.proname = part[2]),
     below AS (SELECT r.oid FROM root AS r UNION SELECT h.inhrelid FROM below AS b
         JOIN pg_inherits AS h ON h.inhparent = b.oid),
     above AS (SELECT r.oid FROM root AS r UNION SELECT h.inhparent FROM above AS a
@@ -767,8 +774,10 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         UNION SELECT f.proowner, 1 FROM held AS h JOIN pg_depend AS d ON d.classid = h.class AND d.objid = h.oid
             JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
                 WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
+        UNION SELECT c.proowner, 1 FROM called AS c
         UNION SELECT e.extowner, 2 FROM pg_extension AS e WHERE e.extname = 'vector'
         UNION SELECT n.nspowner, 2 FROM pg_namespace AS n WHERE n.oid IN (SELECT p.relnamespace FROM part AS p
+            UNION SELECT c.pronamespace FROM called AS c
             UNION SELECT e.extnamespace FROM pg_extension AS e WHERE e.extname = 'vector'))
     SELECT o.rolname FROM owner AS w JOIN pg_roles AS r ON r.oid = w.oid
            JOIN pg_roles AS o ON o.oid = CASE WHEN r.rolname = 'pg_database_owner' THEN (SELECT d.datdba
@@ -776,8 +785,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE  NOT o.rolsuper ORDER BY w.rank, o.rolname LIMIT 1
 $$;
 COMMENT ON FUNCTION embedsidecar.search_owner IS
-    'For neighbours: an owner of the tables of a pipeline, of functions in their constraints, indexes and statistics, '
-    'of their schemas or of pgvector who is no superuser; NULL: none.';
+    'For neighbours: an owner of the tables of a pipeline, of functions in their constraints, indexes and statistics '
+    'or in its texts, of their schemas or of pgvector who is no superuser; NULL: none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10,
     filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0, max_distance double precision DEFAULT NULL,

@@ -596,7 +596,7 @@ WITH slot AS MATERIALIZED (
 ), paused AS (
     SELECT string_agg(embedsidecar.shell_word(p.name), ' ' ORDER BY p.name) AS commands,
            string_agg(format('SELECT embedsidecar.resume(%L);', p.name), ' ' ORDER BY p.name) AS sql
-    FROM   embedsidecar.pipeline AS p WHERE NOT p.enabled
+    FROM   embedsidecar.pipeline AS p WHERE NOT p.enabled AND (states.one IS NULL OR p.pipeline_id = states.one)
 ), fact AS (
     SELECT p.pipeline_id, p.name AS pipeline, p.slot_name, coalesce(tn.nspname, p.table_schema)::text AS table_schema,
            coalesce(tc.relname, p.table_name)::text AS table_name, coalesce(

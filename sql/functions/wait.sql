@@ -210,7 +210,7 @@ DECLARE
     path   pg_catalog.text := pg_catalog.current_setting('search_path');
     ids    integer[];
     target pg_catalog.pg_lsn;
-    state  record;
+    state  pg_catalog.record;
     began  pg_catalog.timestamptz := pg_catalog.clock_timestamp();
     asked  pg_catalog.timestamptz := '-infinity';
     again  interval := '50 ms';
@@ -308,7 +308,7 @@ DECLARE
     path   pg_catalog.text := pg_catalog.current_setting('search_path');
     ids    integer[];
     target pg_catalog.pg_lsn;
-    state  record;
+    state  pg_catalog.record;
     began  pg_catalog.timestamptz := pg_catalog.clock_timestamp();
     looked pg_catalog.timestamptz;
     asked  pg_catalog.timestamptz := '-infinity';

@@ -61,6 +61,18 @@ func TestLook_WhatIsThere(t *testing.T) {
 			t.Errorf("%s, for some pipelines: %s", path, a.body)
 		}
 	}
+	for _, name := range []string{"docs", "notes"} {
+		f.ask("operator", http.MethodPost, "/api/v1/pipelines/"+name+"/pause", "")
+	}
+	for _, path := range []string{"/status", "/pipelines/docs", "/pipelines/docs/rows/1", "/pipelines/docs/model"} {
+		if a := f.ask("scoped", http.MethodGet, "/api/v1"+path, ""); a.status != http.StatusOK || strings.Contains(a.body, "notes") {
+			t.Errorf("%s, for some pipelines, while others are paused, too: %d %s", path, a.status, a.body)
+		}
+	}
+	for _, name := range []string{"docs", "notes"} {
+		f.ask("operator", http.MethodPost, "/api/v1/pipelines/"+name+"/resume", "")
+	}
+	f.reset()
 	now := gets[admin.Status](f, "viewer", "/api/v1/status")
 	if len(now.Pipelines) != 2 || now.Pipelines[0].Failed != 3 || now.Pipelines[0].Cancelled != 1 || len(now.Slots) != 1 ||
 		now.Program.Instance != "one" {

@@ -28,6 +28,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
@@ -202,7 +203,11 @@ func seen(who gate.Caller, all observe.Database) observe.Database {
 		if !who.Sees(p.Name) {
 			continue
 		}
-		found.Pipelines = append(found.Pipelines, *p)
+		own := *p
+		if own.State == health.Paused { // they name every paused pipeline
+			own.Hints = nil
+		}
+		found.Pipelines = append(found.Pipelines, own)
 		at := slices.IndexFunc(all.Slots, func(slot report.Slot) bool { return slot.Name == p.Slot })
 		if at >= 0 && !slices.ContainsFunc(found.Slots, func(slot report.Slot) bool { return slot.Name == p.Slot }) {
 			found.Slots = append(found.Slots, all.Slots[at])

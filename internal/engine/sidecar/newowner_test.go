@@ -83,9 +83,9 @@ func TestTrust_AnOwnerWhoComesWithinAHeartbeat(t *testing.T) {
 			other := db.Role("")
 			db.MustExecSuper(`GRANT CREATE ON SCHEMA public TO ` + other)
 			db.MustExecSuper(`BEGIN; UPDATE docs SET body = 'c ' || id; ` + c.comes(other) + `; DELETE FROM evidence; COMMIT`)
-			var who []string
+			var who []string // but for autovacuum, which runs an index's functions as its owner
 			testenv.Eventually(t, waitTimeout, func() (bool, string) {
-				who = testenv.Values[string](db, `SELECT DISTINCT who FROM evidence`)
+				who = testenv.Values[string](db, `SELECT DISTINCT who FROM evidence WHERE who <> $1`, other)
 				return len(who) > 0 || strings.Contains(s.States()[0].Reason(), c.word), "nothing is written or refused"
 			})
 			if len(who) > 0 {

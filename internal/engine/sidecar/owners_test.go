@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -132,6 +133,32 @@ func TestTrust_APlanThatNeverEndsStopsNobodyElse(t *testing.T) {
 	}
 	db.MustExec(`INSERT INTO docs VALUES (2, 'two')`)
 	r.has(2, `SELECT count(*) FROM docs_embedding`)
+}
+
+// TestTrust_ACountThatNeverEndsHoldsUpNoStatus: nor does code that never ends when the rows of its owner's table are
+// counted, and only then.
+func TestTrust_ACountThatNeverEndsHoldsUpNoStatus(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text); CREATE TABLE notes (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs VALUES (1, 'one'), (2, 'two')`)
+	r := newRig(t, db, intoTable("notes", "body"), intoTable("docs", "body"))
+	_, stop := r.start()
+	r.settle()
+	stop()
+	db.MustExec(`CREATE FUNCTION endless() RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+		WHILE current_query() ~ '^(SELECT (ARRAY|count)|EXPLAIN)' LOOP
+			BEGIN PERFORM pg_sleep(86400); EXCEPTION WHEN query_canceled THEN NULL; END;
+		END LOOP; RETURN 1; END $$`)
+	db.MustExec(`CREATE INDEX ON notes ((endless()))`)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	st, err := report.Read(ctx, connect(t, r.url, 4))
+	if err != nil || len(st.Pipelines) != 2 || st.Pipelines[0].Rows != 2 || st.Pipelines[0].Known != 2 {
+		t.Errorf("%+v, %v", st.Pipelines, err)
+	}
+	db.MustExecSuper(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event = 'PgSleep'`) // the pool would wait for them
 }
 
 // TestTrust_ANamesakeOfAFunctionThatATextCalls: whoever may make functions in the schema of one that a text calls makes
@@ -321,6 +348,52 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 		!strings.Contains(err.Error(), "with its functions:") {
 		t.Errorf("a superuser searches a table with a function of another in an index: %v", err)
 	}
+	// Nor do texts that are reranked, or the tables that they join, run another's code.
+	db.MustExecSuper(`DROP INDEX hung; CREATE TABLE joined (id int); ALTER TABLE joined OWNER TO ` + testenv.Owner)
+	for _, has := range []string{`functions = '{public.same}'`,
+		`functions = '{}', joins = jsonb_build_array(jsonb_build_object('oid', 'joined'::regclass::oid::text))`} {
+		db.MustExecSuper(`UPDATE embedsidecar.pipeline SET ` + has)
+		if _, _, err := nearest(testenv.Superuser); !database.Denied(err) {
+			t.Errorf("a superuser searches a pipeline whose %s: %v", has, err)
+		}
+	}
+}
+
+// TestTrust_ASearchReadsNoTableOfAStranger: one to which a stranger gives the name that the embedding table had is not
+// searched, and casts of the types in it do not run.
+func TestTrust_ASearchReadsNoTableOfAStranger(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs VALUES (1, 'one'), (2, 'two')`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	_, stop := r.start()
+	r.settle()
+	stop()
+	searcher, stranger := db.SearcherRole(), db.Role("")
+	db.MustExec(`GRANT SELECT ON docs, docs_embedding TO ` + searcher)
+	db.MustExec(`ALTER TABLE docs_embedding RENAME TO moved`)
+	db.MustExecSuper(fmt.Sprintf(`GRANT CREATE, USAGE ON SCHEMA public TO %[1]s; SET SESSION AUTHORIZATION %[1]s;
+		CREATE TYPE trap AS ENUM ('1');
+		CREATE FUNCTION springs(trap) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN
+			RAISE EXCEPTION 'the trap has run as %%', current_user; END $$;
+		CREATE CAST (trap AS bigint) WITH FUNCTION springs(trap) AS IMPLICIT;
+		CREATE TABLE docs_embedding (id trap, embedding vector(8));
+		INSERT INTO docs_embedding VALUES ('1', '[1,2,3,4,5,6,7,8]');
+		GRANT SELECT ON docs_embedding TO %[2]s; RESET SESSION AUTHORIZATION`, stranger, searcher))
+	conn, err := pgx.Connect(t.Context(), db.URL(searcher))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	rows, _ := conn.Query(t.Context(), `SELECT row_key FROM embedsidecar.neighbours('docs', '[1,2,3,4,5,6,7,8]', 5)`)
+	if found, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(found) != 2 {
+		t.Errorf("found %q, %v", found, err)
+	}
+	if is := testenv.Value[string](db, `SELECT d.quoted FROM embedsidecar.pipeline AS p,
+		embedsidecar.destination_of(p.pipeline_id) AS d`); is != "public.moved" {
+		t.Errorf("the vectors are in %s", is)
+	}
 }
 
 // TestTrust_NothingInACallersPathStandsForOurs: procedures that commit have no search_path of their own. Operators and
@@ -346,6 +419,7 @@ func TestTrust_NothingInACallersPathStandsForOurs(t *testing.T) {
 		CREATE DOMAIN lair.timestamptz AS pg_catalog.timestamptz CHECK (lair.clock_timestamp() IS NULL);
 		CREATE DOMAIN lair.pg_lsn AS pg_catalog.pg_lsn CHECK (lair.clock_timestamp() IS NULL);
 		CREATE DOMAIN lair.text AS pg_catalog.text CHECK (lair.clock_timestamp() IS NULL);
+		CREATE TYPE lair.record AS (decoded pg_catalog.bool, done pg_catalog.bool, resting lair.text, left_over lair.text);
 		FOREACH l IN ARRAY '{integer,bigint,double precision,numeric,interval,timestamp with time zone}'::text[] LOOP
 			FOREACH r IN ARRAY '{integer,bigint,double precision,numeric,interval,timestamp with time zone}'::text[] LOOP
 				EXECUTE format('CREATE FUNCTION lair.trap(%s, %s) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN

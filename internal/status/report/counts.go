@@ -38,7 +38,7 @@ type counted struct {
 
 // Cover counts the known rows of a pipeline, and computes its coverage. A nil Counts caches nothing.
 func (c *Counts) Cover(ctx context.Context, db database.DB, p *Pipeline) error {
-	return c.cover(p, func() (map[int32]int64, error) { return server{db}.countKnown(ctx, []Pipeline{*p}) })
+	return c.cover(p, func() (map[int32]int64, error) { return server{db: db}.countKnown(ctx, []Pipeline{*p}) })
 }
 
 func (c *Counts) cover(p *Pipeline, count func() (map[int32]int64, error)) (err error) {

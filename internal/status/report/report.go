@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -215,7 +216,7 @@ func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
 	if _, several := db.(*pgxpool.Pool); several { // several connections
 		atOnce = 2
 	}
-	return o.read(ctx, server{db}, atOnce)
+	return o.read(ctx, server{db, &atomic.Int32{}}, atOnce)
 }
 
 // read runs up to atOnce statements at a time.
@@ -352,11 +353,11 @@ func (p *Pipeline) counted(rows, upTo int64) {
 
 // Pipelines returns the states of the pipelines, and counts no table.
 func Pipelines(ctx context.Context, db database.DB) ([]Pipeline, error) {
-	return server{db}.pipelines(ctx, nil, 0)
+	return server{db: db}.pipelines(ctx, nil, 0)
 }
 
 // Slots returns the state of every slot that is set up in a database.
-func Slots(ctx context.Context, db database.DB) ([]Slot, error) { return server{db}.slots(ctx) }
+func Slots(ctx context.Context, db database.DB) ([]Slot, error) { return server{db: db}.slots(ctx) }
 
 // Worker is a sidecar that runs, or that ended a short while ago.
 type Worker struct {

@@ -2,8 +2,11 @@ package report
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -18,7 +21,41 @@ import (
 // taskCap is the limit of exact counts of tasks.
 const taskCap = 100_000
 
-type server struct{ db database.DB }
+type server struct {
+	db   database.DB
+	late *atomic.Int32 // how often the server took too long for a table
+}
+
+// A table is counted within countTime, after one that takes longer within leastCountTime, and after mostLate such
+// tables not at all: a plan may evaluate code of the table's owner that never ends, and all pipelines wait for it.
+const (
+	countTime      = 5 * time.Second
+	leastCountTime = time.Second
+	mostLate       = 5
+)
+
+var errLate = errors.New("the server takes too long to count tables")
+
+// brief runs a statement on the rows of source tables.
+func (s server) brief(ctx context.Context, tx pgx.Tx, sql string, into any, args ...any) error {
+	limit := countTime
+	switch late := s.late.Load(); {
+	case late >= mostLate:
+		return errLate
+	case late > 0:
+		limit = leastCountTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit+time.Second) // code may go on when the server has cancelled it
+	defer cancel()
+	err := database.Within(ctx, tx, limit)
+	if err == nil {
+		err = tx.QueryRow(ctx, sql, args...).Scan(into)
+	}
+	if err != nil && (database.Judge(err) == database.Canceled || ctx.Err() != nil) {
+		s.late.Add(1)
+	}
+	return err
+}
 
 func collect[T any](ctx context.Context, db database.Reader, what string, scan pgx.RowToFunc[T], query string,
 	args ...any,
@@ -87,7 +124,7 @@ func (s server) read(ctx context.Context, table, query string, into any, args ..
 		if err := catalog.Unruly(ctx, tx, oid); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, fmt.Sprintf(query, rows), args...).Scan(into)
+		return s.brief(ctx, tx, fmt.Sprintf(query, rows), into, args...)
 	})
 }
 
@@ -149,7 +186,7 @@ func (s server) countAll(ctx context.Context, names []string, most int64) (count
 		selects[i] = fmt.Sprintf("(SELECT count(*) FROM (SELECT FROM ONLY %s LIMIT %d) AS r)", name, most)
 	}
 	err = database.ReadOnly(ctx, s.db, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "SELECT ARRAY["+strings.Join(selects, ", ")+"]", pgx.QueryExecModeSimpleProtocol).Scan(&counts)
+		return s.brief(ctx, tx, "SELECT ARRAY["+strings.Join(selects, ", ")+"]", &counts, pgx.QueryExecModeSimpleProtocol)
 	})
 	return counts, err
 }

@@ -53,7 +53,7 @@ var ErrNoPipeline = errors.New("no pipeline of this slot is set up in this datab
 // attached partition). The streamer stores what it has seen of these together with its request for a scan, so the
 // catalog is read before the scans.
 func At(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	return at(ctx, server{db}, slot, lsn)
+	return at(ctx, server{db: db}, slot, lsn)
 }
 
 // progress is the part of a database that a wait queries.
@@ -108,12 +108,14 @@ func refused(slot string, pipelines bool, err error) error {
 
 // Now returns an LSN above everything committed before this call. It makes the streamer persist its position as soon as
 // it gets there; an idle streamer would otherwise skip that write.
-func Now(ctx context.Context, db database.DB) (pglogrepl.LSN, error) { return server{db}.ask(ctx, nil) }
+func Now(ctx context.Context, db database.DB) (pglogrepl.LSN, error) {
+	return server{db: db}.ask(ctx, nil)
+}
 
 // Wait waits until a slot's pipelines have caught up with an LSN. If ctx ends first, it returns the current state and
 // the error of ctx.
 func Wait(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	return waitFor(ctx, server{db}, slot, lsn)
+	return waitFor(ctx, server{db: db}, slot, lsn)
 }
 
 // Moment is how long a single check waits for the streamer to report its position. An idle streamer reports it only on
@@ -122,7 +124,7 @@ const Moment = 500 * time.Millisecond
 
 // Look returns how far a slot's pipelines are with an LSN. It waits at most a Moment for the streamer, and for no row.
 func Look(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	return look(ctx, func() (CaughtUp, error) { return At(ctx, db, slot, lsn) }, hurry(ctx, server{db}, lsn))
+	return look(ctx, func() (CaughtUp, error) { return At(ctx, db, slot, lsn) }, hurry(ctx, server{db: db}, lsn))
 }
 
 func look(ctx context.Context, at func() (CaughtUp, error), hurry func() error) (CaughtUp, error) {
@@ -223,7 +225,7 @@ func Drain(ctx context.Context, db database.DB, ids []int32, tell func([]Left)) 
 		return collect(ctx, db, "ask what is left", pgx.RowToStructByPos[Left], "drain_state",
 			pgx.StrictNamedArgs{"pipeline_ids": ids, "lsn": lsn.String()})
 	}
-	return drain(ctx, left, hurry(ctx, server{db}, lsn), tell)
+	return drain(ctx, left, hurry(ctx, server{db: db}, lsn), tell)
 }
 
 // drain reads the state until nothing is left or waiting no longer helps.
