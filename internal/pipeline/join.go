@@ -121,7 +121,7 @@ func (j Joins) mistake(path, text string, depth int, seen map[string]bool) strin
 		case seen[join.As]:
 			return fmt.Sprintf("%s: the name %q is that of another join: give this one another name by as", at, join.As)
 		case text != "" && !strings.Contains(text, join.As):
-			return fmt.Sprintf("%s: the text does not name %q: add it to the text, or take the join away", at, join.As)
+			return fmt.Sprintf("%s: the text does not name %q: add it to the text, or remove the join", at, join.As)
 		}
 		if seen[join.As] = true; len(seen) > MaxJoins {
 			return fmt.Sprintf("%s: a pipeline joins at most %d tables", at, MaxJoins)
