@@ -161,6 +161,20 @@ func (p *Pipeline) JoinedTexts() []string {
 	return lists.Map(p.Joins, func(v Join) string { return v.expression("r") })
 }
 
+// JoinedMeets returns for each join the SQL that a row of it, or one joined to that, meets a condition.
+func (p *Pipeline) JoinedMeets(condition func(row string) string) []string {
+	return lists.Map(p.Joins, func(v Join) string { return v.meets("r", condition) })
+}
+
+func (j *Join) meets(parent string, condition func(row string) string) string {
+	meets := []string{condition(quote(j.As))}
+	for i := range j.Joins {
+		meets = append(meets, j.Joins[i].meets(quote(j.As), condition))
+	}
+	return "EXISTS (SELECT FROM ONLY " + quote(j.Schema) + "." + quote(j.Table) + " AS " + quote(j.As) + " WHERE " +
+		j.match(parent) + " AND (" + strings.Join(meets, " OR ") + "))"
+}
+
 // JoinedNames returns a FROM item with the names of the joins' texts, for parsing an expression.
 func JoinedNames(names []string) string {
 	if len(names) == 0 {
