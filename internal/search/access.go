@@ -42,10 +42,11 @@ func (*RowSecurityError) Hints() []string {
 	}
 }
 
-// RoleError means that the program cannot SET ROLE to the role of an Access.
+// RoleError means that the program cannot SET ROLE to the role of an Access, or should not.
 type RoleError struct {
 	Role string
 	Err  error
+	hint string
 }
 
 func (e *RoleError) Error() string { return fmt.Sprintf("search as role %q: %v", e.Role, e.Err) }
@@ -53,6 +54,9 @@ func (e *RoleError) Unwrap() error { return e.Err }
 
 // Hints returns the hints of the error.
 func (e *RoleError) Hints() []string {
+	if e.hint != "" {
+		return []string{e.Err.Error(), e.hint}
+	}
 	return []string{"GRANT " + database.Quote(e.Role) + " TO the role that this program connects as: it must be a " +
 		"member, from PostgreSQL 16 on WITH SET TRUE"}
 }
@@ -74,7 +78,7 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 	if err := a.become(ctx, tx); err != nil {
 		return err
 	}
-	if a.PastRowSecurity {
+	if a.PastRowSecurity && a.Role == "" {
 		return nil
 	}
 	into := ""
@@ -85,14 +89,17 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 	for _, link := range p.Links() {
 		tables = append(tables, link.Table().OID)
 	}
-	var table *string
+	var table, policy *string
 	err := tx.QueryRow(ctx, sqlfiles.Query("hidden_by_policies"), pgx.StrictNamedArgs{
-		"tables": tables, "into": into,
-	}).Scan(&table)
-	if err != nil {
+		"tables": tables, "into": into, "trusted": database.Trusted(tx.Conn()),
+	}).Scan(&table, &policy)
+	switch {
+	case err != nil:
 		return fmt.Errorf("look for row level security of pipeline %q: %w", p.Name, err)
-	}
-	if table != nil {
+	case policy != nil:
+		return &RoleError{a.Role, errors.New(*policy + ", in the session of a superuser"),
+			"run as the role that embedsidecar roles makes, or name that role with --trust-owner"}
+	case table != nil && !a.PastRowSecurity:
 		return &RowSecurityError{p.Name, *table}
 	}
 	return nil
@@ -106,7 +113,7 @@ func (a *Access) become(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, "SET LOCAL ROLE "+database.Quote(a.Role)); err != nil {
 		pg, ok := errors.AsType[*pgconn.PgError](err)
 		if ok && (pg.Code == pgerrcode.InsufficientPrivilege || pg.Code == pgerrcode.InvalidParameterValue) {
-			return &RoleError{a.Role, err}
+			return &RoleError{Role: a.Role, Err: err}
 		}
 		return fmt.Errorf("search as role %q: %w", a.Role, err)
 	}

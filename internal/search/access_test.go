@@ -2,9 +2,11 @@ package search_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
@@ -142,5 +144,42 @@ func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 		if _, blamed := errors.AsType[*search.BadRequestError](err); err == nil || blamed {
 			t.Errorf("%s: a fixed filter on a column that is not there: %v", name, err)
 		}
+	}
+}
+
+// TestTrust_ASuperuserSearchesByNoPolicyOfAStranger: a superuser's session that searches as another role runs no policy
+// with code of a role that is not trusted: it could return to the superuser's role.
+func TestTrust_ASuperuserSearchesByNoPolicyOfAStranger(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, testenv.Majors(t)[0], 5)
+	reader, stranger := r.db.Role(""), r.db.Role("")
+	r.db.MustExecSuper(fmt.Sprintf(`GRANT USAGE ON SCHEMA public TO %[1]s; GRANT SELECT ON docs, docs_embedding TO %[1]s;
+		CREATE TABLE tenants (id int); GRANT SELECT ON tenants TO %[1]s; INSERT INTO tenants VALUES (2);
+		CREATE FUNCTION mine(tenant int) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+			PERFORM set_config('role', 'none', true);
+			RAISE EXCEPTION 'the trap has run as %%', current_user; END $$;
+		ALTER FUNCTION mine(int) OWNER TO %[2]s; ALTER TABLE tenants OWNER TO %[2]s;
+		ALTER TABLE docs ENABLE ROW LEVEL SECURITY`, reader, stranger))
+	for using, fine := range map[string]bool{
+		"mine(tenant)": false, "EXISTS (SELECT FROM tenants AS t WHERE t.id = docs.tenant)": false, "tenant = 2": true,
+	} {
+		r.db.MustExecSuper("CREATE POLICY one ON docs USING (" + using + ")")
+		for _, trusted := range [][]string{{testenv.Owner}, {testenv.Owner, stranger}} {
+			pool, err := database.Connect(t.Context(), r.db.URL(testenv.Superuser), database.Options{TrustedOwners: trusted})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			for _, past := range []bool{false, true} {
+				_, err = search.Find(t.Context(), pool, r.pipelines["table"], search.Request{
+					Vector: vector.Of("row 2", dims), Rows: 5, Access: &search.Access{Role: reader, PastRowSecurity: past},
+				})
+				barred, is := errors.AsType[*search.RoleError](err)
+				if is != (!fine && len(trusted) == 1) || is && len(barred.Hints()) != 2 {
+					t.Errorf("%s, trusted %v: %v", using, trusted, err)
+				}
+			}
+		}
+		r.db.MustExecSuper("DROP POLICY one ON docs")
 	}
 }

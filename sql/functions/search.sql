@@ -768,7 +768,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         SELECT 'pg_constraint'::regclass, k.oid FROM part AS p JOIN pg_constraint AS k ON k.conrelid = p.oid
         UNION ALL SELECT 'pg_class'::regclass, i.indexrelid FROM part AS p JOIN pg_index AS i ON i.indrelid = p.oid
         UNION ALL SELECT 'pg_statistic_ext'::regclass, s.oid FROM part AS p
-            JOIN pg_statistic_ext AS s ON s.stxrelid = p.oid),
+            JOIN pg_statistic_ext AS s ON s.stxrelid = p.oid
+        UNION ALL SELECT 'pg_policy'::regclass, y.oid FROM part AS p JOIN pg_policy AS y ON y.polrelid = p.oid),
     owner AS (
         SELECT p.relowner AS oid, 1 AS rank FROM part AS p
         UNION SELECT f.proowner, 1 FROM held AS h JOIN pg_depend AS d ON d.classid = h.class AND d.objid = h.oid
@@ -785,8 +786,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WHERE  NOT o.rolsuper ORDER BY w.rank, o.rolname LIMIT 1
 $$;
 COMMENT ON FUNCTION embedsidecar.search_owner IS
-    'For neighbours: an owner of the tables of a pipeline, of functions in their constraints, indexes and statistics '
-    'or in its texts, of their schemas or of pgvector who is no superuser; NULL: none.';
+    'For neighbours: an owner of the tables of a pipeline, of functions in their constraints, indexes, statistics and '
+    'policies or in its texts, of their schemas or of pgvector who is no superuser; NULL: none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10,
     filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0, max_distance double precision DEFAULT NULL,
