@@ -304,6 +304,10 @@ func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 		},
 		"default": {fmt.Sprintf(prepared, " DEFAULT lair.trap()")},
 		"check":   {fmt.Sprintf(prepared, " CHECK (lair.trap() > 0)")},
+		"generated": {
+			`CREATE FUNCTION lair.counts(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN lair.trap(); END'`,
+			fmt.Sprintf(prepared, " GENERATED ALWAYS AS (lair.counts(chunk_no)) STORED"),
+		},
 		"statistics": {
 			fmt.Sprintf(prepared, ""),
 			`CREATE FUNCTION lair.counts(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN lair.trap(); END'`,
