@@ -1,7 +1,9 @@
 package embed
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -96,16 +98,19 @@ func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error
 	return s.portions(ctx, kind, batch, true, func(left int) (int, error) { return left, ctx.Err() })
 }
 
-// portions sends texts in portions of the size that next returns. Each portion waits for a free call.
+// portions sends texts in portions of the size that next returns. Each portion waits for a free call. If the embedder
+// had resources for a portion, but not for a later one of that size, one of the texts is at fault: it is found, and does
+// not fail the others.
 func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int,
 	error),
 ) error {
+	answered, most, spared := 0, len(batch), len(batch) == 1
 	for len(batch) > 0 {
 		n, err := next(len(batch))
 		if err != nil {
 			return err
 		}
-		n, over, err := s.turn(ctx, min(n, len(batch)))
+		n, over, err := s.turn(ctx, s.size.fitting(min(n, most, len(batch))))
 		if err != nil {
 			return err
 		}
@@ -117,7 +122,21 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 		err = s.call(ctx, kind, batch[:n], s.land)
 		leave()
 		over()
-		if err != nil {
+		switch whole, _ := errors.AsType[*Error](err); {
+		case err == nil:
+			answered = max(answered, n)
+		case whole == nil || whole.Class != Resource || spared:
+			return err
+		case n == 1:
+			spared = true
+			s.land(batch[0], Result{Err: &TextError{
+				Class: Resource, Code: whole.Code, Message: "the embedder had no resources for this text alone",
+				RetryAfter: cmp.Or(whole.RetryAfter, scarce),
+			}})
+		case n <= answered && s.size.limited():
+			most = n / 2
+			continue
+		default:
 			return err
 		}
 		batch = batch[n:]

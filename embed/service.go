@@ -46,6 +46,7 @@ type Service struct {
 	room  *semaphore.Weighted
 	gate  gate   // queries go first
 	turns *turns // of the shares; nil: not shared
+	size  size
 
 	mu       sync.Mutex
 	rankings map[string]*ranking // of bulk work, by share
@@ -185,6 +186,7 @@ func (s *Service) call(ctx context.Context, kind Kind, batch []*flight, land fun
 		err = &Error{Class: Data, Code: "wrong_count", Err: fmt.Errorf("%d results for %d texts", len(results), len(texts))}
 	}
 	s.note(err)
+	s.size.note(texts, err)
 	if err == nil {
 		for i, f := range batch {
 			land(f, results[i])

@@ -144,6 +144,34 @@ func TestP1_AnAdoptionThatIsKilledGoesOn(t *testing.T) {
 	s.run(0, "verify", "--deep", "2500")
 }
 
+// TestP1_AJoinedRowThatChangesDuringAnAdoption: the text that is read with a vector may be newer than that. Then the
+// changes of its joined rows are still in the stream, and the row is embedded.
+func TestP1_AJoinedRowThatChangesDuringAnAdoption(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1500)
+	s.db.MustExec(`CREATE TABLE tags (id bigint PRIMARY KEY, name text)`)
+	s.db.MustExec(`INSERT INTO tags SELECT id, 'tag ' || id FROM docs`)
+	s.db.MustExec(`CREATE TABLE kinds (id bigint PRIMARY KEY, name text); INSERT INTO kinds VALUES (1, 'some'), (2, 'most');
+		ALTER TABLE docs ADD kind bigint; UPDATE docs SET kind = CASE WHEN id BETWEEN 21 AND 700 THEN 2 ELSE 1 END`)
+	file := s.configured("name: docs\ntable: public.docs\ncolumns: [title, body]\ninto: {column: embedding}\n" +
+		"joins: [{table: tags, on: {id: id}, text: name}, {table: kinds, on: {id: kind}, text: name}]")
+	s.run(0, "run", "--once", "--config", file)
+	s.run(0, "uninstall", "--yes")
+	s.db.MustExec("COMMENT ON COLUMN docs.embedding IS NULL")
+	adopt := []string{"adopt", "docs", "--from", "embedding", "-o", "json", "--config", file}
+	s.set(failpoint.Env + "=adopt/after-page=kill")
+	s.run(-1, adopt...)
+	s.set(failpoint.Env + "=")
+	s.db.MustExec(`UPDATE tags SET name = 'new ' || id WHERE id <= 10; DELETE FROM tags WHERE id BETWEEN 11 AND 20;
+		UPDATE kinds SET name = 'many' WHERE id = 2`)
+	s.run(0, append(adopt, "--trust")...)
+	s.run(0, "run", "--once", "--config", file)
+	if n := s.embedded(); n < 700 {
+		t.Errorf("%d texts were embedded afterwards, want 700", n)
+	}
+	s.run(0, "verify", "--deep", "1500", "--config", file)
+}
+
 func TestAdopt_VectorsOfAnotherModelAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 300)

@@ -99,7 +99,7 @@ func (c *initCommand) show(env *environment, done app.SetUpDone, dry bool, faile
 		env.say("%s", done.Estimates[i].Line())
 	}
 	if len(done.Steps) == 0 && failed == nil {
-		env.say("nothing to do: everything is there")
+		env.say("nothing to do: everything exists")
 	}
 	return nil
 }

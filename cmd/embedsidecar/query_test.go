@@ -54,7 +54,7 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	_, stderr = s.run(2, "serve", "--http", "127.0.0.1:0")
 	s.has(stderr, "--tokens-file", "--no-auth")
 	_, stderr = s.run(2, "serve", "--http", "0.0.0.0:0", "--no-auth")
-	s.has(stderr, "anybody who reaches that address")
+	s.has(stderr, "everyone who reaches that address")
 	_, stderr = s.once(2, "--set", "pipelines[0].into.type=circle")
 	s.has(stderr, "sparsevec")
 }

@@ -369,7 +369,7 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.end(os.Interrupt, 130)
-	s.has(d.text(), "interrupted: what was set up stays", " of 300 rows embedded", "go on", "remove")
+	s.has(d.text(), "interrupted: what was set up stays", " of 300 rows embedded", "continue", "remove")
 	if strings.Contains(d.text(), "ES0003") || strings.Contains(d.text(), "waiting: ") {
 		t.Errorf("an orderly end is told as an error, or what is waited for means nothing:\n%s", d.text())
 	}
@@ -462,7 +462,7 @@ func TestQuickstart_Interrupted(t *testing.T) {
 	if strings.Contains(d.text(), "ES0003") {
 		t.Errorf("an orderly end is told as an error:\n%s", d.text())
 	}
-	s.has(d.text(), "interrupted: what was set up stays", " of 30 rows embedded", "go on", "remove")
+	s.has(d.text(), "interrupted: what was set up stays", " of 30 rows embedded", "continue", "remove")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	stdout, _ := s.typing(0, "title 5\n", "quickstart", "docs")
 	s.has(stdout, "title ")

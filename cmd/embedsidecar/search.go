@@ -114,7 +114,7 @@ func filterFlags(conditions []string) (search.Filters, error) {
 			}
 			for column, f := range more {
 				if _, twice := filter[column]; twice {
-					return nil, misuse("--filter: column %q is there twice: put its operators into one object", column)
+					return nil, misuse("--filter: column %q is given twice: put its operators into one object", column)
 				}
 				filter[column] = f
 			}
@@ -126,7 +126,7 @@ func filterFlags(conditions []string) (search.Filters, error) {
 		}
 		values := filter[column].Texts()
 		if f, twice := filter[column]; twice && !reflect.DeepEqual(f, search.Filter{{Values: values}}) {
-			return nil, misuse("--filter: column %q is there twice: put its operators into one object", column)
+			return nil, misuse("--filter: column %q is given twice: put its operators into one object", column)
 		}
 		filter[column] = search.Filter{{Values: append(values, value)}}
 	}

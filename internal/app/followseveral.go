@@ -112,7 +112,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 	}
 	if at := slices.IndexFunc(list, refused); at >= 0 && err == nil {
 		told.State = control.Halfway
-		err = fmt.Errorf("database %s goes on as before: %w", list[at].t.Name, list[at].err)
+		err = fmt.Errorf("database %s keeps its configuration: %w", list[at].t.Name, list[at].err)
 	}
 	return s.answer(ctx, told, list, err, dry)
 }

@@ -70,7 +70,7 @@ func locksOf(next *pipeline.Spec) []string {
 		}
 	}
 	return []string{
-		"change: nothing that is there",
+		"change: no existing table",
 		"switch: both embedding tables for the moment of two RENAMEs, tried for 50 ms and given up, again and again",
 	}
 }

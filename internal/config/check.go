@@ -125,7 +125,7 @@ func checkNames(at string, names []string, use string, fail func(path, format st
 		if path := index(at, i) + ".name"; name == "" {
 			fail(path, "it is missing: "+use)
 		} else if slices.Contains(names[:i], name) {
-			fail(path, "the name %q is there twice", name)
+			fail(path, "the name %q is given twice", name)
 		}
 	}
 }

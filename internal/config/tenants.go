@@ -104,7 +104,7 @@ func (c *Config) checkTenants(fail func(path, format string, args ...any)) {
 		case t.Name != "" && IsPattern(t.Name):
 			fail(path+".name", "%q is a pattern: write match", t.Name)
 		case t.Name != "" && slices.ContainsFunc(c.Databases[:i], func(o Tenant) bool { return o.Name == t.Name }):
-			fail(path+".name", "the name %q is there twice", t.Name)
+			fail(path+".name", "the name %q is given twice", t.Name)
 		}
 		for _, dsn := range []struct{ key, value string }{{"url", t.URL}, {"stream_url", t.StreamURL}} {
 			if _, err := ParseDSN(dsn.value); dsn.value != "" && err != nil {

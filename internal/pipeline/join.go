@@ -121,7 +121,7 @@ func (j Joins) mistake(path, text string, depth int, seen map[string]bool) strin
 		case seen[join.As]:
 			return fmt.Sprintf("%s: the name %q is that of another join: give this one another name by as", at, join.As)
 		case text != "" && !strings.Contains(text, join.As):
-			return fmt.Sprintf("%s: the text does not name %q: add it to the text, or take the join away", at, join.As)
+			return fmt.Sprintf("%s: the text does not name %q: add it to the text, or remove the join", at, join.As)
 		}
 		if seen[join.As] = true; len(seen) > MaxJoins {
 			return fmt.Sprintf("%s: a pipeline joins at most %d tables", at, MaxJoins)
@@ -159,6 +159,20 @@ func (j Joins) columns(parent string) string {
 // JoinedTexts returns the SQL of the text of each join for the row r.
 func (p *Pipeline) JoinedTexts() []string {
 	return lists.Map(p.Joins, func(v Join) string { return v.expression("r") })
+}
+
+// JoinedMeets returns for each join the SQL that a row of it, or one joined to that, meets a condition.
+func (p *Pipeline) JoinedMeets(condition func(row string) string) []string {
+	return lists.Map(p.Joins, func(v Join) string { return v.meets("r", condition) })
+}
+
+func (j *Join) meets(parent string, condition func(row string) string) string {
+	meets := []string{condition(quote(j.As))}
+	for i := range j.Joins {
+		meets = append(meets, j.Joins[i].meets(quote(j.As), condition))
+	}
+	return "EXISTS (SELECT FROM ONLY " + quote(j.Schema) + "." + quote(j.Table) + " AS " + quote(j.As) + " WHERE " +
+		j.match(parent) + " AND (" + strings.Join(meets, " OR ") + "))"
 }
 
 // JoinedNames returns a FROM item with the names of the joins' texts, for parsing an expression.

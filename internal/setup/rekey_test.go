@@ -234,3 +234,36 @@ func TestTrust_ASwitchIsAskedAboutPublicationsOfPartitions(t *testing.T) {
 		t.Errorf("ties (-want +got):\n%s", diff)
 	}
 }
+
+// TestP4_ASwitchThatWaitsKeepsNoTable: while a session keeps a switch from the vectors, the other tables of their views
+// can be altered.
+func TestP4_ASwitchThatWaitsKeepsNoTable(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), side())
+	b.next(o, &b.init(o).Pipelines[0])
+	b.MustExec(`CREATE VIEW shown AS SELECT d.title, v.text_hash FROM docs AS d JOIN docs_embedding AS v USING (id);
+		UPDATE embedsidecar.scan SET finished_at = now(), gap = false`)
+	reader, _ := b.Open()
+	if _, err := reader.Exec(t.Context(), `SELECT FROM docs_embedding`); err != nil {
+		t.Fatal(err)
+	}
+	switched := make(chan string, 1)
+	go func() {
+		var result string
+		err := b.pool.QueryRow(t.Context(), `SELECT embedsidecar.model_switch('side', force => true, patience => '5 min')`).
+			Scan(&result)
+		switched <- fmt.Sprint(result, err)
+	}()
+	testenv.Eventually(t, waitFor, func() (bool, string) {
+		return testenv.Value[bool](b.Database, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND query LIKE '%model_switch(%' AND wait_event = 'PgSleep')`), "no switch waits"
+	})
+	b.MustExec(`BEGIN; SET LOCAL lock_timeout = '20s'; ALTER TABLE docs ADD COLUMN more int; COMMIT`)
+	if err := reader.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-switched; got != "switched<nil>" {
+		t.Errorf("the switch ended with %s", got)
+	}
+}

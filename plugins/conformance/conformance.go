@@ -84,7 +84,7 @@ var all = []check{
 		"no valid text may fail this call; a plugin without a reranker leaves the method out (UNIMPLEMENTED)",
 	},
 	{
-		"batches", ofVectors, checkBatches, "a model with batch jobs knows none that nobody made; any other model refuses to be asked",
+		"batches", ofVectors, checkBatches, "a model with batch jobs reports unknown jobs as unknown; any other model refuses to be asked",
 		"a plugin without batch jobs leaves the methods out (UNIMPLEMENTED)",
 	},
 	{"concurrency", ofVectors, checkConcurrency, "calls at the same time do not mix up", ""},

@@ -116,7 +116,7 @@ func (r *reader) dialect(s *settings) {
 			r.fail("URL", err)
 		}
 		if slices.ContainsFunc(o.URLs, func(other *url.URL) bool { return *other == *u }) {
-			r.fail("URL", fmt.Errorf("%s://%s is there twice", u.Scheme, u.Host))
+			r.fail("URL", fmt.Errorf("%s://%s is given twice", u.Scheme, u.Host))
 		}
 		o.URLs = append(o.URLs, u)
 	}

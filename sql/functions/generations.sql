@@ -646,8 +646,13 @@ BEGIN
     END IF;
     ready := embedsidecar.swapped_already(id, o.pipeline_id);
     IF NOT ready THEN
-        SELECT string_agg(t.what, ', ') AS what, string_agg(t.sql, E'\n') AS sql INTO ties
-        FROM   embedsidecar.generation_ties(id, o.pipeline_id) AS t WHERE t.remake IS NULL;
+        BEGIN -- The server locks what views read while it prints them: only until this is undone.
+            SELECT string_agg(t.what, ', ') AS what, string_agg(t.sql, E'\n') AS sql INTO ties
+            FROM   embedsidecar.generation_ties(id, o.pipeline_id) AS t WHERE t.remake IS NULL;
+            RAISE SQLSTATE 'ES000';
+        EXCEPTION WHEN SQLSTATE 'ES000' THEN
+            NULL;
+        END;
         IF ties.what IS NOT NULL THEN
             RAISE EXCEPTION '%: these would still use the old vectors: %', switch_generation.action, ties.what
                 USING ERRCODE = 'dependent_objects_still_exist', HINT = E'first:\n' || ties.sql;
@@ -674,11 +679,16 @@ BEGIN
     PERFORM embedsidecar.end_action(entry.audit_id, done, 1);
     until := clock_timestamp() + switch_generation.patience;
     LOOP
-        relations := ARRAY(SELECT t.view FROM embedsidecar.generation_ties(id, o.pipeline_id) AS t
-                           WHERE t.remake IS NOT NULL AND t.view IS NOT NULL) || b.relation || a.relation;
-        seen := embedsidecar.swap_seen(relations);
-        statements := CASE WHEN embedsidecar.swapped_already(id, o.pipeline_id) THEN '{}'
-            ELSE embedsidecar.swap_sql(id, o.pipeline_id) END;
+        BEGIN -- as above: sessions that wait for these tables must not wait for the next try
+            relations := ARRAY(SELECT t.view FROM embedsidecar.generation_ties(id, o.pipeline_id) AS t
+                               WHERE t.remake IS NOT NULL AND t.view IS NOT NULL) || b.relation || a.relation;
+            seen := embedsidecar.swap_seen(relations);
+            statements := CASE WHEN embedsidecar.swapped_already(id, o.pipeline_id) THEN '{}'
+                ELSE embedsidecar.swap_sql(id, o.pipeline_id) END;
+            RAISE SQLSTATE 'ES000';
+        EXCEPTION WHEN SQLSTATE 'ES000' THEN
+            NULL;
+        END;
         BEGIN
             PERFORM set_config('lock_timeout', CASE WHEN tries < 10 THEN '20ms' ELSE '50ms' END, true);
             PERFORM FROM embedsidecar.pipeline AS p WHERE p.pipeline_id IN (id, o.pipeline_id)

@@ -1,6 +1,8 @@
 -- save_scan: record a step of a scan, unless the scan was moved since it was read, the pipeline has another generation,
 -- or the server was restarted and may have lost what was read (hold_lease). A scan of partitions does not begin before
--- they are marked (mark_partitions). @seen counts rows of the source table, so none in the second phase.
+-- they are marked (mark_partitions). The first phase does not end while a batch job is gathered: a sidecar that has not
+-- loaded yet that the pipeline has batch jobs would leave its rows behind. @seen counts rows of the source table, so
+-- none in the second phase.
 -- Rows: none. Locks: the scan row. Index: primary key.
 UPDATE embedsidecar.scan AS s
 SET    phase = @phase, after_key = @after_key, started = @started,
@@ -19,6 +21,8 @@ SET    phase = @phase, after_key = @after_key, started = @started,
        finished_at = CASE WHEN @phase = 'done' THEN now() ELSE s.finished_at END
 WHERE  s.pipeline_id = @pipeline_id AND s.phase = @old_phase AND s.after_key IS NOT DISTINCT FROM @old_after_key
        AND s.requested = @old_requested AND s.started = @old_started AND embedsidecar.server_life() = @life::timestamptz
+       AND NOT (@old_phase = 'rows' AND @phase <> 'rows' AND EXISTS (SELECT FROM embedsidecar.batch_job AS j
+           WHERE j.pipeline_id = s.pipeline_id AND j.state = 'gathering'))
        AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = s.pipeline_id
            AND p.generation = @generation
            AND NOT (@begin::boolean AND p.catalogue IS NOT NULL AND EXISTS (

@@ -19,6 +19,6 @@ COMMENT ON COLUMN embedsidecar.requests.said_by IS 'The user that the program na
 COMMENT ON COLUMN embedsidecar.requests.requested_at IS 'When it was requested.';
 COMMENT ON COLUMN embedsidecar.requests.finished_at IS 'When it was done, planned or refused.';
 COMMENT ON COLUMN embedsidecar.requests.slot_name IS 'The slot of the pipeline.';
-COMMENT ON COLUMN embedsidecar.requests.dry_run IS 'Nothing is done: plan says what would be.';
+COMMENT ON COLUMN embedsidecar.requests.dry_run IS 'Nothing is changed: plan has what would change.';
 COMMENT ON COLUMN embedsidecar.requests.plan IS
     'Of a dry run: steps in the database, costs (rows, texts, tokens, price), what is removed and lost, warnings.';

@@ -66,7 +66,7 @@ func (q *quickstart) after(ctx context.Context) {
 		}
 	}
 	q.Say("No sidecar runs now. The replication slot retains WAL until one runs, or until you remove it:")
-	q.Say("  go on        %s run%s", q.Program, flags)
+	q.Say("  continue     %s run%s", q.Program, flags)
 	q.Say("  search       %s search %s 'a text'%s", q.Program, health.Argument(spec.Name), flags)
 	q.Say("  look         %s status%s", q.Program, flags)
 	q.Say("  remove       %s uninstall --yes --drop-embeddings%s", q.Program, flags)

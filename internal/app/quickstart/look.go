@@ -273,7 +273,7 @@ func (q *quickstart) choose(ctx context.Context) error {
 func (q *quickstart) already(stored []pipeline.Pipeline) error {
 	name := stored[0].Name
 	return problem.New(problem.Conflict, fmt.Errorf("this database is set up already: pipeline %q", name),
-		"go on with it: embedsidecar quickstart URL "+health.Argument(name),
+		"continue with it: embedsidecar quickstart URL "+health.Argument(name),
 		"or permanently: embedsidecar run",
 		"search in it: embedsidecar search "+health.Argument(name)+" 'a text'",
 		"to start over: embedsidecar uninstall is a dry run, --yes executes it")

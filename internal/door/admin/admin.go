@@ -60,8 +60,8 @@ func Listen(ctx context.Context, s *Service, o gate.Options) (*httpserver.Server
 
 // NewAPI returns the API of a Service.
 func NewAPI(s *Service) *gate.API {
-	a := &api{service: s, API: gate.NewAPI("administration", "Look at pipelines and rows, and have things done. Every "+
-		"answer that is an error is an application/problem+json with reason, code and hints.", "admin",
+	a := &api{service: s, API: gate.NewAPI("administration", "Show pipelines and rows, and act on them. Every error is "+
+		"an application/problem+json with reason, code and hints.", "admin",
 		s.config().Admin.BasePath, gate.RFC9457, &s.judge)}
 	a.Sessions(sessionPath)
 	a.routes()

@@ -123,8 +123,8 @@ func (a *API) named(r *http.Request) string {
 	}
 	_, pattern := a.mux.Handler(r)
 	words := strings.Split(pattern, "/")
-	for i := len(words) - 1; i > 1; i-- {
-		if !strings.HasPrefix(words[i], "{") {
+	for i := len(words) - 1; i > 0; i-- {
+		if words[i] != "" && words[i][0] != '{' {
 			return words[i]
 		}
 	}

@@ -154,7 +154,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 type OpenError struct{ What, Address string }
 
 func (e *OpenError) Error() string {
-	return fmt.Sprintf("listen for %s on %s: without tokens anybody who reaches that address could ask; only a loopback address may do without",
+	return fmt.Sprintf("listen for %s on %s: without tokens, everyone who reaches that address could send requests; only a loopback address needs none",
 		e.What, e.Address)
 }
 

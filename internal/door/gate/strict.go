@@ -11,7 +11,7 @@ import (
 
 const (
 	emptyField = "it is empty: leave it out if it does not matter"
-	twice      = "it is there twice"
+	twice      = "it is given twice"
 )
 
 // vague rejects a query parameter that is empty, which must not mean the default, or repeated, since only the first

@@ -319,11 +319,13 @@ func TestServer_OneTooManyIsToldToComeAgain(t *testing.T) {
 	if a := s.do("GET", "/v1/models", ""); a.status != http.StatusOK {
 		t.Errorf("after that: %d %s", a.status, a.body)
 	}
+	s.do("GET", "/mcp", "")
+	s.do("GET", "/nothing", "")
 	testenv.Eventually(t, timeout, func() (bool, string) { // a client may get its answer before the request is counted
 		mu.Lock()
 		defer mu.Unlock()
 		return seen["models GET 503"] == 1 && seen["embeddings POST 200"] == 2 && seen["models GET 200"] == 1 &&
-			len(seen) == 3, fmt.Sprintf("counted %v", seen)
+			seen["mcp GET 405"] == 1 && seen["other GET 404"] == 1 && len(seen) == 5, fmt.Sprintf("counted %v", seen)
 	})
 }
 

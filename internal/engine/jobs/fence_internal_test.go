@@ -4,8 +4,12 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -70,5 +74,33 @@ func TestP1_AClockThatWasSetBackStrandsNoJob(t *testing.T) {
 		if b, err := j.take(t.Context()); err != nil || (b != nil) != due {
 			t.Errorf("%s: job %v, error %v, want due: %t", in, b, err, due)
 		}
+	}
+}
+
+// TestP1_AScanLeavesNoGatheredRowsBehind: a sidecar that does not know yet that a pipeline has batch jobs cannot end a
+// scan whose rows another one has gathered.
+func TestP1_AScanLeavesNoGatheredRowsBehind(t *testing.T) {
+	t.Parallel()
+	db, _, j := ended(t)
+	db.MustExec(`UPDATE embedsidecar.batch_job SET state = 'gathering'`)
+	db.MustExec(`INSERT INTO embedsidecar.scan (pipeline_id, phase, started, barrier)
+		SELECT pipeline_id, 'rows', 1, '3' FROM embedsidecar.pipeline`)
+	ends := func() int64 {
+		tag, err := db.Pool.Exec(t.Context(), sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
+			"pipeline_id": j.o.Pipeline.ID, "phase": "orphans", "after_key": nil, "started": 1, "begin": false, "seen": 0,
+			"made": 0, "table": testenv.Value[uint32](db, `SELECT 'docs'::regclass::oid`), "generation": 1,
+			"old_phase": "rows", "old_after_key": nil, "old_requested": 1, "old_started": 1,
+			"life": testenv.Value[time.Time](db, `SELECT embedsidecar.server_life()`),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tag.RowsAffected()
+	}
+	if ends() != 0 {
+		t.Error("the scan ended while rows were gathered")
+	}
+	if err := j.Close(t.Context()); err != nil || ends() != 1 {
+		t.Errorf("the scan did not end after the job was closed: %v", err)
 	}
 }

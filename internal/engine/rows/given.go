@@ -77,18 +77,24 @@ func (g *Given) read(p *pipeline.Pipeline) statement {
 	})
 }
 
-// sinceSetUp returns the SQL that reports whether the source row r may have changed since the set-up of its pipeline.
-// It is then unknown whether the vector is of the new text, and the stream would find the row as it was taken over.
+// sinceSetUp returns the SQL that reports whether the source row r, or one joined to it, may have changed since the
+// set-up of its pipeline. It is then unknown whether the vector is of the new text, and the stream would find the row
+// as it was taken over. A joined row that is gone leaves no trace here (worker.doubtful).
 // Transaction IDs are compared modulo 2^32, and only those that may have begun since then count: a frozen row may have
 // any. Those count from the oldest transaction that ran at the set-up, as a subtransaction of it is in no snapshot, but
 // from no older one than the last hundred thousand: a forgotten transaction must not cost every vector.
 func sinceSetUp(p *pipeline.Pipeline) string {
 	const running = 1_000_000 // more than can be above the last one that has ended
 	const lately = 100_000
-	return fmt.Sprintf("coalesce((SELECT (r.xmin::text::bigint - s.first) & 4294967295 <="+
-		" %d + greatest(0, pg_snapshot_xmax(pg_current_snapshot())::text::bigint - s.first)"+
+	const since = `"embedsidecar set up"` // no name of a join
+	changed := func(row string) string {
+		return fmt.Sprintf("(%s.xmin::text::bigint - %s.first) & 4294967295 <="+
+			" %d + greatest(0, pg_snapshot_xmax(pg_current_snapshot())::text::bigint - %[2]s.first)", row, since, running)
+	}
+	return fmt.Sprintf("coalesce((SELECT %s"+
 		" FROM (SELECT greatest(pg_snapshot_xmin(p.set_up)::text::bigint, pg_snapshot_xmax(p.set_up)::text::bigint - %d)"+
-		" FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = %d) AS s (first)), false)", running, lately, p.ID)
+		" FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = %d) AS %s (first)), false)",
+		strings.Join(append([]string{changed("r")}, p.JoinedMeets(changed)...), " OR "), lately, p.ID, since)
 }
 
 // ofSource returns the SQL of the key columns of the source row r.

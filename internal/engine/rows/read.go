@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -52,6 +53,7 @@ const (
 	readLedgerVector
 	readLedgerGeneration
 	readLedgerVersion // xmin of the entry, compared by a write-back
+	readAdopted
 	readSkipped
 	readSkippedAt
 	// column: the vector; table: text hash of the stored row; chunked: hash over the hashes of all chunks
@@ -166,13 +168,14 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 	body := fmt.Sprintf("CASE WHEN %s THEN f.body END, CASE WHEN NOT (%s) THEN octet_length(f.body) END,"+
 		" CASE WHEN NOT %s THEN %s END, %s, %s", l.send, empty, l.send, l.hash, norm, title)
 	return "SELECT k.place, f.row_key, f.keep, " + body +
-		", f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, " +
+		", f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.adopted, l.skipped, l.skipped_at, " +
 		l.stored + more +
 		"\nFROM " + list +
 		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + b.matchSource() +
 		which + " LIMIT 1) AS f ON true" +
 		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation,"+
-			" g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at"+
+			" g.xmin::text AS version, CASE WHEN g.lsn = '0/0' THEN extract(epoch FROM g.written_at)::bigint END AS adopted,"+
+			" g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at"+
 			" FROM embedsidecar.ledger AS g"+
 			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key%s OFFSET 0) AS l ON true", p.ID, which) + l.join +
 		"\nWHERE true" + sameTables(p) + sameInto(p) + "\nORDER BY k.place"
@@ -238,6 +241,13 @@ func (t *Table) scan(raw [][]byte, keys []string, found []Row) error {
 		r.LedgerVersion = string(raw[readLedgerVersion])
 		if r.LedgerGeneration, err = parseGeneration(raw[readLedgerGeneration]); err != nil {
 			return err
+		}
+		if raw[readAdopted] != nil {
+			seconds, err := strconv.ParseInt(string(raw[readAdopted]), 10, 64)
+			if err != nil {
+				return fmt.Errorf("adopted at %q", raw[readAdopted])
+			}
+			r.Adopted = time.Unix(seconds, 0)
 		}
 		r.Skipped = bytes.Clone(raw[readSkipped])
 		if r.SkippedAt, err = parseLSN(raw[readSkippedAt]); err != nil {

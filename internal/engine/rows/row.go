@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -35,6 +36,7 @@ type Row struct {
 	LedgerNorm       []byte // NormOf that text; nil: no normalisation
 	LedgerVector     []byte
 	LedgerGeneration int32
+	Adopted          time.Time     // when the vector was adopted; zero: it was written since
 	Skipped          []byte        // hash of the text whose writer declared that it needs no new vector; nil: none
 	SkippedAt        pglogrepl.LSN // position up to which Skipped holds
 

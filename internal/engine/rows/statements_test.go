@@ -176,6 +176,15 @@ func TestGiven_StatementsAreTheGoldenOnes(t *testing.T) {
 		b.WriteString("-- " + of.shape + ": read\n" + readable(of.given.read(p).sql) +
 			"\n-- sample\n" + readable(of.given.sample(p, true)) + "\n-- count\n" + readable(of.given.count(p)) + "\n")
 	}
+	p := shapes()["column_vector"]
+	p.Joins = pipeline.Joins{{
+		Schema: "public", Table: "tags", As: "tag", On: []pipeline.On{{Column: "id", Of: "tag_id"}}, Text: "name",
+		Joins: pipeline.Joins{{
+			Schema: "public", Table: "kinds", As: "kind", On: []pipeline.On{{Column: "id", Of: "kind_id"}}, Text: "name",
+		}},
+	}}
+	given := Given{Table: `"public"."docs"`, Key: []string{"id"}, Vector: `g."old"`, There: `g."old" IS NOT NULL`}
+	b.WriteString("-- with joins: read\n" + readable(given.read(p).sql) + "\n")
 	golden(t, "given", b.String())
 }
 

@@ -101,7 +101,7 @@ func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 	defer room.release()
 	tasks := make([]queue.Task, len(keys))
 	for i, key := range keys {
-		tasks[i] = queue.Task{RowKey: key, Lane: pipeline.Low}
+		tasks[i] = queue.Task{RowKey: key, Lane: pipeline.Low, LastLSN: 1} // 0: adopted
 	}
 	items, err := w.look(ctx, tasks, w.limit)
 	if err != nil {

@@ -114,6 +114,9 @@ func (w *Worker) decide(items []item) {
 		if r.Broken {
 			w.stats.Sanitised.Add(1)
 		}
+		if w.doubtful(it) {
+			r.LedgerText, r.LedgerVector = nil, nil
+		}
 		switch {
 		case it.action == broken:
 		case !r.Found:
@@ -134,6 +137,16 @@ func (w *Worker) decide(items []item) {
 			it.action = vectorIn
 		}
 	}
+}
+
+// doubtful reports whether an adopted vector may be of another text than the ledger says: that text was read after the
+// set-up, when joined rows may have been changed already. Such a change comes through the stream, with a time before
+// the adoption, unless the server's clock was set. A ledger that an earlier set-up left has no source hash.
+func (w *Worker) doubtful(it *item) bool {
+	const clocks = time.Hour
+	p, r := w.o.Pipeline, &it.row
+	return len(p.Joins) > 0 && !p.Chunking.On() && len(r.LedgerSource) > 0 && !r.Adopted.IsZero() &&
+		it.task.FirstLSN != 0 && it.task.CommittedAt.Before(r.Adopted.Add(clocks))
 }
 
 // settled reports whether the row is unchanged since it was found to need no new vector, and no later change arrived:

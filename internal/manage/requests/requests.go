@@ -41,7 +41,7 @@ type Request struct {
 	SaidBy     string         `json:"said_by,omitempty"`
 	At         time.Time      `json:"requested_at"`
 	Finished   *time.Time     `json:"finished_at,omitempty"`
-	DryRun     bool           `json:"dry_run" doc:"Nothing is done: plan tells what would be"`
+	DryRun     bool           `json:"dry_run" doc:"Nothing is changed: plan has what would change"`
 
 	Plan *control.Configured `json:"plan,omitempty" doc:"What a dry run would change, in the form of /plan"`
 }

@@ -137,7 +137,7 @@ func (d *Download) Fetch(ctx context.Context) (models.Sums, error) {
 		}
 		var hints []string
 		if _, unfit := errors.AsType[*models.UnfitError](err); !unfit {
-			hints = append(hints, "run it again: what is there is not fetched twice ("+filepath.Dir(d.Into)+")")
+			hints = append(hints, "run it again: existing files are not fetched twice ("+filepath.Dir(d.Into)+")")
 		}
 		if d.record != "" {
 			hints = append(hints, "if it has changed with good reason: "+d.record+

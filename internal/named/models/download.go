@@ -137,7 +137,7 @@ func (d *download) accept(response *http.Response, have int64) (from int64, err 
 		}
 		from = first
 	case code == http.StatusRequestedRangeNotSatisfiable:
-		return 0, errors.Join(errors.New("the server has no more of the file than is there"), d.drop())
+		return 0, errors.Join(errors.New("the server has no more of the file than was downloaded"), d.drop())
 	case code == http.StatusNotFound:
 		return 0, &permanent{errAbsent}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:

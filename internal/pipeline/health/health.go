@@ -105,7 +105,7 @@ var table = []Entry{
 		"wait until its hours begin; or `embedsidecar resume NAME --for 1h`",
 	},
 	{
-		BudgetSpent, "a `budget` of the pipeline or of its model is spent: changes are queued, nothing is embedded; searches go on",
+		BudgetSpent, "a `budget` of the pipeline or of its model is spent: changes are queued, nothing is embedded; searches work",
 		"wait until the next day begins (the reason says when), or raise the budget in the configuration: the pipeline then continues at once",
 	},
 	{

@@ -253,7 +253,7 @@ func alone(s *resolve.Stored, all []resolve.Stored) error {
 		}
 	}
 	return refusal.For(s.Name, code.Taken, "there is another generation of it",
-		"take that away first: embedsidecar model drop-old "+name)
+		"remove that first: embedsidecar model drop-old "+name)
 }
 
 // unknownPipeline is the error of a pipeline that does not exist. An earlier removal may have left its vectors.

@@ -2,7 +2,7 @@
 SELECT k.place, f.row_key, f.keep, CASE WHEN octet_length(f.body) <= $3::bigint THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT octet_length(f.body) <= $3::bigint THEN CASE WHEN pg_client_encoding() <> 'SQL_ASCII' THEN sha256(convert_to('chunks 1 tokens 200 0 false ' || octet_length(convert_to(coalesce(f.title, ''), pg_client_encoding()::name)) || E'\n' || coalesce(f.title, '') || f.body, pg_client_encoding()::name)) END END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN sha256(convert_to('chunks 1 tokens 200 0 false ' || octet_length(convert_to(coalesce(f.title, ''), pg_client_encoding()::name)) || E'\n' || coalesce(f.title, '') || ('73f8ae3ae9177c04 ' || (SELECT ((
 lower(text)
 ))::text
-        FROM (SELECT f.body AS text) AS r)), pg_client_encoding()::name)) END, f.title, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation
+        FROM (SELECT f.body AS text) AS r)), pg_client_encoding()::name)) END, f.title, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.adopted, l.skipped, l.skipped_at, d.text_hash, d.generation
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
 LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')) END AS body, CASE WHEN true THEN left(((
 title
@@ -10,7 +10,8 @@ title
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
   LIMIT 1) AS f ON true
-LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
+LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, CASE WHEN g.lsn = '0/0' THEN extract(epoch
+    FROM g.written_at)::bigint END AS adopted, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
   WHERE g.pipeline_id = 7 AND g.row_key = k.row_key OFFSET 0) AS l ON true
 LEFT JOIN LATERAL (SELECT sha256(string_agg(e.text_hash, ''::bytea

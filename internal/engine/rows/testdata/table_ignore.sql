@@ -2,13 +2,14 @@
 SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN sha256(convert_to(('73f8ae3ae9177c04 ' || (SELECT ((
 lower(text)
 ))::text
-        FROM (SELECT f.body AS text) AS r)), pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation
+        FROM (SELECT f.body AS text) AS r)), pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.adopted, l.skipped, l.skipped_at, d.text_hash, d.generation
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
 LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
   LIMIT 1) AS f ON true
-LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
+LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, CASE WHEN g.lsn = '0/0' THEN extract(epoch
+    FROM g.written_at)::bigint END AS adopted, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
   WHERE g.pipeline_id = 7 AND g.row_key = k.row_key OFFSET 0) AS l ON true
 LEFT JOIN LATERAL (SELECT e.text_hash, e.generation
@@ -31,7 +32,7 @@ WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text
 SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN sha256(convert_to(('73f8ae3ae9177c04 ' || (SELECT ((
 lower(text)
 ))::text
-        FROM (SELECT f.body AS text) AS r)), pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation, k.verdict, k.visible, CASE WHEN f.body IS NOT NULL THEN EXISTS (SELECT
+        FROM (SELECT f.body AS text) AS r)), pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.adopted, l.skipped, l.skipped_at, d.text_hash, d.generation, k.verdict, k.visible, CASE WHEN f.body IS NOT NULL THEN EXISTS (SELECT
   FROM embedsidecar.ledger AS g
   WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END
 FROM judged AS k
@@ -39,7 +40,8 @@ LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_k
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND k.verdict = 'now' AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL)
   LIMIT 1) AS f ON true
-LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
+LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, CASE WHEN g.lsn = '0/0' THEN extract(epoch
+    FROM g.written_at)::bigint END AS adopted, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
   WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND k.verdict = 'now' AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL) OFFSET 0) AS l ON true
 LEFT JOIN LATERAL (SELECT e.text_hash, e.generation
