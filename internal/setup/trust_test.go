@@ -304,6 +304,10 @@ func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 		},
 		"default": {fmt.Sprintf(prepared, " DEFAULT lair.trap()")},
 		"check":   {fmt.Sprintf(prepared, " CHECK (lair.trap() > 0)")},
+		"generated": {
+			`CREATE FUNCTION lair.counts(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN lair.trap(); END'`,
+			fmt.Sprintf(prepared, " GENERATED ALWAYS AS (lair.counts(chunk_no)) STORED"),
+		},
 		"statistics": {
 			fmt.Sprintf(prepared, ""),
 			`CREATE FUNCTION lair.counts(integer) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN lair.trap(); END'`,
@@ -547,7 +551,9 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser)
 	b.as(pool, `CREATE FUNCTION lair.same(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'`,
 		`CREATE FUNCTION lair.equal(text, text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT $1 = $2'`,
-		`CREATE OPERATOR lair.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = lair.equal)`)
+		`CREATE OPERATOR lair.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = lair.equal)`,
+		`CREATE FUNCTION lair.apart(text, text) RETURNS float8 IMMUTABLE LANGUAGE sql AS 'SELECT 1::float8'`,
+		`CREATE TYPE lair.span AS RANGE (SUBTYPE = text, SUBTYPE_DIFF = lair.apart)`)
 	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), trustsOwner)
 	if err != nil {
 		t.Fatal(err)
@@ -580,6 +586,14 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 			alter + `ADD hung text GENERATED ALWAYS AS (lair.same(body)) STORED`, alter + `DROP hung`,
 			"generated column hung of public.docs", "lair.same(text)", true,
 		},
+		{
+			`CREATE RULE hung AS ON UPDATE TO docs DO ALSO SELECT lair.same(NEW.body)`, `DROP RULE hung ON docs`,
+			"rule hung of public.docs", "lair.same(text)", true,
+		},
+		{
+			alter + `ADD span lair.span`, alter + `DROP span`,
+			"type of column span of public.docs", "lair.apart(text,text)", true,
+		},
 	} {
 		b.MustExecSuper(hung.make)
 		for _, spec := range []pipeline.Spec{docs(), table} {
@@ -591,10 +605,9 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 			_, err = setup.Init(t.Context(), o)
 			wantError[*refusal.ConfigError](t, err, hung.what, tenant, "superuser", "ALTER FUNCTION "+hung.function+" OWNER TO")
 		}
-		if !hung.written {
-			b.MustExecSuper(hung.drop)
-		}
+		b.MustExecSuper(hung.drop)
 	}
+	b.MustExecSuper(alter + `ADD hung text GENERATED ALWAYS AS (lair.same(body)) STORED`)
 	o := b.options(b.SlotName(), table)
 	o.Pool = plain
 	b.init(o)

@@ -41,7 +41,8 @@ code AS MATERIALIZED (
                AND NOT t.tgisinternal)
            WHEN 'pg_attrdef'::regclass    THEN (SELECT a.adrelid FROM pg_attrdef AS a WHERE a.oid = d.objid)
            WHEN 'pg_constraint'::regclass THEN (SELECT k.conrelid FROM pg_constraint AS k WHERE k.oid = d.objid)
-           WHEN 'pg_class'::regclass      THEN (SELECT i.indrelid FROM pg_index AS i WHERE i.indexrelid = d.objid)
+           WHEN 'pg_class'::regclass      THEN coalesce((SELECT i.indrelid FROM pg_index AS i
+               WHERE i.indexrelid = d.objid), d.objid) -- in PostgreSQL 14, a generated column itself
            WHEN 'pg_statistic_ext'::regclass THEN (SELECT s.stxrelid FROM pg_statistic_ext AS s WHERE s.oid = d.objid)
            WHEN 'pg_rewrite'::regclass    THEN (SELECT w.ev_class FROM pg_rewrite AS w
                WHERE w.oid = d.objid) END AS relation

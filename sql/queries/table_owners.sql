@@ -3,7 +3,7 @@
 -- table or type could take the name (that of one of them, or of pgvector, whose own owner counts too). Parents count
 -- because their owner creates indexes on partitions of others. Also roles that own a function in a constraint, an index
 -- or statistics of one of the tables, which a plan may run; and those that created, or may create, a trigger, or own a
--- function in a generated column, which a write would run.
+-- function in a generated column, a rule or a range type, which a write would run.
 -- @tables: their numbers. @trusted: the roles that the configuration names.
 -- Rows: at most two for each, and none unless the session is a superuser's: the session's role, what is wrong, the role
 -- that it is about ('' for PUBLIC), whether only a write fires it, and the statement that fixes it, or that lets the
@@ -57,12 +57,26 @@ finding (rank, root, problem, who, fires, remedy) AS (
                SELECT 'statistics ' || quote_ident(s.stxname), 'pg_statistic_ext'::regclass, s.oid, false
                FROM   pg_statistic_ext AS s WHERE s.stxrelid = p.oid
                UNION ALL
-               SELECT 'generated column ' || quote_ident(a.attname), 'pg_attrdef'::regclass, g.oid, true
-               FROM   pg_attribute AS a JOIN pg_attrdef AS g ON g.adrelid = a.attrelid AND g.adnum = a.attnum
-               WHERE  a.attrelid = p.oid AND a.attgenerated <> '') AS h (thing, class, oid, written)
+               SELECT 'generated column ' || quote_ident(a.attname), g.class, g.oid, true
+               FROM   pg_attribute AS a CROSS JOIN LATERAL (
+                          SELECT 'pg_attrdef'::regclass, f.oid FROM pg_attrdef AS f
+                          WHERE  f.adrelid = a.attrelid AND f.adnum = a.attnum
+                          UNION ALL SELECT 'pg_class'::regclass, a.attrelid) AS g (class, oid) -- in PostgreSQL 14
+               WHERE  a.attrelid = p.oid AND a.attgenerated <> ''
+               UNION ALL
+               SELECT 'rule ' || quote_ident(w.rulename), 'pg_rewrite'::regclass, w.oid, true
+               FROM   pg_rewrite AS w WHERE w.ev_class = p.oid) AS h (thing, class, oid, written)
            JOIN pg_depend AS d ON d.classid = h.class AND d.objid = h.oid
            JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
                WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
+    UNION ALL -- an index of a range calls the function
+    SELECT 6, p.root, 'type of column ' || quote_ident(a.attname) || ' of ' || p.oid::regclass::text
+               || ' has a function that belongs to', f.proowner, true,
+           format('ALTER FUNCTION %s OWNER TO %I;', f.oid::regprocedure, pg_get_userbyid(p.relowner))
+    FROM   part AS p JOIN pg_attribute AS a ON a.attrelid = p.oid AND NOT a.attisdropped
+           JOIN pg_type AS t ON t.oid = a.atttypid
+           JOIN pg_range AS g ON coalesce(nullif(t.typbasetype, 0), t.oid) IN (g.rngtypid, g.rngmultitypid)
+           JOIN pg_proc AS f ON f.oid IN (g.rngsubdiff, g.rngcanonical)
     UNION ALL
     SELECT 7, p.root, 'triggers on ' || p.oid::regclass::text || ' may be made by', a.grantee, true,
            format('REVOKE TRIGGER ON %s FROM %s;', p.oid::regclass, CASE a.grantee WHEN 0 THEN 'PUBLIC'
