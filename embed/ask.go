@@ -99,8 +99,8 @@ func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error
 }
 
 // portions sends texts in portions of the size that next returns. Each portion waits for a free call. If the embedder
-// had resources for a portion, but not for a later one of that size, one of the texts is at fault: it is found, and does
-// not fail the others.
+// had resources for a portion, but not for a later one of that size, one of the texts is at fault: it is found, and
+// does not fail the others.
 func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int,
 	error),
 ) error {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
 // scarceEmbedder has resources for calls of at most so many texts, and never for some of them.
@@ -43,7 +45,7 @@ func until(t *testing.T, s *Service, texts []string) ([]Result, int) {
 		if err == nil {
 			return results, tries
 		}
-		time.Sleep(s.Rest())
+		sleep.For(t.Context(), s.Rest())
 	}
 	t.Fatal("never answered")
 	return nil, 0
@@ -68,7 +70,7 @@ func TestP5_ABatchTooLargeForTheEmbedderIsCut(t *testing.T) {
 		}
 		e.most, e.calls = 0, nil
 		for range 5 {
-			time.Sleep(scarce + time.Second)
+			sleep.For(t.Context(), scarce+time.Second)
 			until(t, s, textsNamed("other ", 33))
 		}
 		if last := e.calls[len(e.calls)-1]; last != 33 {

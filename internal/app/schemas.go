@@ -127,7 +127,9 @@ func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ou
 ) {
 	names = map[string]string{} // new names by old names
 	for _, spec := range c.Pipelines {
-		at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return p.BesideID == 0 && lookup.SameEnds(p.Spec, spec) })
+		at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool {
+			return p.BesideID == 0 && lookup.SameEnds(p.Spec, spec)
+		})
 		if c.InSchema(spec.Name) < 0 || at < 0 || ours[at].Name == spec.Name {
 			continue
 		}

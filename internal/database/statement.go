@@ -126,8 +126,8 @@ func Within(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
 	return err
 }
 
-// Limited runs f with a deadline for users' code, which may catch the server's cancellation and go on: its connection is
-// then closed, which ends it (endsWithClient), and Limited returns ErrTooLong.
+// Limited runs f with a deadline for users' code, which may catch the server's cancellation and go on: its connection
+// is then closed, which ends it (endsWithClient), and Limited returns ErrTooLong.
 func Limited(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -97,8 +97,10 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 	case err != nil:
 		return fmt.Errorf("look for row level security of pipeline %q: %w", p.Name, err)
 	case policy != nil:
-		return &RoleError{a.Role, errors.New(*policy + ", in the session of a superuser"),
-			"run as the role that embedsidecar roles makes, or name that role with --trust-owner"}
+		return &RoleError{
+			a.Role, errors.New(*policy + ", in the session of a superuser"),
+			"run as the role that embedsidecar roles makes, or name that role with --trust-owner",
+		}
 	case table != nil && !a.PastRowSecurity:
 		return &RowSecurityError{p.Name, *table}
 	}

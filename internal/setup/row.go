@@ -103,7 +103,8 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		"into_schema": database.Given(p.Destination().Schema), "into_table": database.Given(p.IntoTable), "dims": p.Dims,
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
 		"lane": p.Priority, "priority": database.Given(p.PriorityBy), "ignore": database.Given(p.Ignore),
-		"enabled": p.Enabled, "enabled_before": p.Enabled, "hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
+		"enabled": p.Enabled, "enabled_before": p.Enabled, "hours": p.Active, "minutes": p.Active.Minutes(),
+		"zone":   p.Active.Zone(),
 		"budget": p.Budget.Row(), "model_budget": p.ModelBudget.Row(), "max_attempts": p.MaxAttempts,
 		"labels": p.Labels, "batch": p.Batch.Row(),
 	}

@@ -126,7 +126,8 @@ func (unconfirmed) Submit(context.Context, string, []string, []string) (embed.Jo
 }
 
 func (unconfirmed) Fetch(context.Context, string, func(string, embed.Result) error) error { return nil }
-func (unconfirmed) Cancel(context.Context, string) error                                  { return nil }
+
+func (unconfirmed) Cancel(context.Context, string) error { return nil }
 
 // TestP1_AJobThatTheProviderNeverConfirmsEnds: it is submitted a few times, or not even that if the provider does not
 // tell; then its rows are embedded as usual.

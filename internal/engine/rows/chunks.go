@@ -105,8 +105,8 @@ func newChunks(p *pipeline.Pipeline, db database.DB) *Chunks {
 	return c
 }
 
-// readParts reads each text up to a byte limit; longer ones are read one at a time. The stored hash of a row is one hash
-// over the hashes of all its chunks.
+// readParts reads each text up to a byte limit; longer ones are read one at a time. The stored hash of a row is one
+// hash over the hashes of all its chunks.
 func (c *Chunks) readParts(b *builder) readParts {
 	l := readParts{
 		text: b.p.TextExpression(), title: fmt.Sprintf("left(%s, %d)", b.p.ContextExpression(), maxTitle),

@@ -264,7 +264,8 @@ func (p *Pages) Gone(ctx context.Context, keys []string) (read, gone []string, e
 }
 
 // Read reads the rows of keys and passes them to each, with hashes instead of texts. If a row's text or filter fails or
-// takes too long, the page is halved until the row is found, and refused gets its key and the error. The same goes for malformed keys.
+// takes too long, the page is halved until the row is found, and refused gets its key and the error. The same goes for
+// malformed keys.
 func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 	refused func(key string, err error),
 ) error {

@@ -99,8 +99,8 @@ func TestP10_OutsideOfItsHoursNothingIsEmbedded(t *testing.T) {
 	r.verify()
 }
 
-// TestP2_RowsThatAreDueTomorrowDelayNoComparison: more rows are scheduled for tomorrow than a comparison keeps open. One
-// that is requested meanwhile goes on.
+// TestP2_RowsThatAreDueTomorrowDelayNoComparison: more rows are scheduled for tomorrow than a comparison keeps open.
+// One that is requested meanwhile goes on.
 func TestP2_RowsThatAreDueTomorrowDelayNoComparison(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

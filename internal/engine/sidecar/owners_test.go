@@ -370,8 +370,10 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 		t.Errorf("a superuser searches a table with a function of another in a policy: %v", err)
 	}
 	db.MustExecSuper(`DROP POLICY hung ON docs; CREATE TABLE joined (id int); ALTER TABLE joined OWNER TO ` + testenv.Owner)
-	for _, has := range []string{`functions = '{public.same}'`,
-		`functions = '{}', joins = jsonb_build_array(jsonb_build_object('oid', 'joined'::regclass::oid::text))`} {
+	for _, has := range []string{
+		`functions = '{public.same}'`,
+		`functions = '{}', joins = jsonb_build_array(jsonb_build_object('oid', 'joined'::regclass::oid::text))`,
+	} {
 		db.MustExecSuper(`UPDATE embedsidecar.pipeline SET ` + has)
 		if _, _, err := nearest(testenv.Superuser); !database.Denied(err) {
 			t.Errorf("a superuser searches a pipeline whose %s: %v", has, err)

@@ -16,8 +16,9 @@ const longestWrite = time.Minute
 
 // limited runs f within a time limit: of a direct change, that for which the stream waits, a while after the server
 // should have ended the statement.
-func limited(ctx context.Context, d *queue.Direct, longest time.Duration, f func(ctx context.Context) error) error {
+func limited(ctx context.Context, d *queue.Direct, f func(ctx context.Context) error) error {
 	const times = 4
+	longest := longestWrite
 	if d != nil && d.Timeout > 0 {
 		longest = times * d.Timeout
 	}

@@ -21,7 +21,7 @@ type vectors map[[32]byte][]float32
 // embedder.
 func (w *Worker) reuse(ctx context.Context, items []item) error {
 	if d := items[0].task.Lease.Direct; d != nil { // the stream waits
-		return limited(ctx, d, longestWrite, func(ctx context.Context) error { return w.reuseNow(ctx, items) })
+		return limited(ctx, d, func(ctx context.Context) error { return w.reuseNow(ctx, items) })
 	}
 	return w.reuseNow(ctx, items)
 }
@@ -173,7 +173,8 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[
 	}
 	found = w.own(found, held)
 	known, missing := vectors{}, maps.Clone(wanted)
-	take := func(from *pipeline.Pipeline, found []knownVector, read func(context.Context, []string) (map[int][]float32, error),
+	take := func(from *pipeline.Pipeline, found []knownVector,
+		read func(context.Context, []string) (map[int][]float32, error),
 	) error {
 		got, err := fetch(ctx, found, read)
 		for hash, vector := range got {

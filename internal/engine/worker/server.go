@@ -46,7 +46,7 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 	if err != nil {
 		return b, err
 	}
-	err = limited(ctx, l.Direct, longestWrite, func(ctx context.Context) (err error) {
+	err = limited(ctx, l.Direct, func(ctx context.Context) (err error) {
 		b, err = s.beginOn(ctx, sender, release, l, items, touched, fence)
 		return err
 	})
@@ -132,13 +132,13 @@ func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []rows.Entr
 }
 
 func (b *started) write(ctx context.Context, c *rows.Change) error {
-	return limited(ctx, b.lease.Direct, longestWrite, func(ctx context.Context) error {
+	return limited(ctx, b.lease.Direct, func(ctx context.Context) error {
 		return b.s.table.Write(ctx, b.tx, c, b.locks)
 	})
 }
 
 func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done queue.Finished, err error) {
-	err = limited(ctx, b.lease.Direct, longestWrite, func(ctx context.Context) (err error) {
+	err = limited(ctx, b.lease.Direct, func(ctx context.Context) (err error) {
 		done, err = b.commitNow(ctx, outcomes)
 		return err
 	})
@@ -191,7 +191,7 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	// The stream waits for the users' code that is run to read the rows.
 	var found rows.Screened
 	if d.Line != nil {
-		err := limited(ctx, d, longestWrite, func(ctx context.Context) (err error) {
+		err := limited(ctx, d, func(ctx context.Context) (err error) {
 			found, err = s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
 			return err
 		})
@@ -210,7 +210,7 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 
 func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows.Write, entries []rows.Entry,
 ) (held bool, passed map[string]bool, err error) {
-	err = limited(ctx, d, longestWrite, func(ctx context.Context) (err error) {
+	err = limited(ctx, d, func(ctx context.Context) (err error) {
 		held, passed, err = s.table.WriteAtOnce(ctx, d.Line, d.Slot, d.Epoch, writes, entries)
 		return err
 	})
