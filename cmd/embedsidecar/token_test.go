@@ -109,5 +109,5 @@ func TestTrust_ATokenHasEveryLimitThatWasAskedFor(t *testing.T) {
 		t.Error("a token was made")
 	}
 	_, stderr := s.run(2, "search", "docs", "a text", "--filter", `{"id": {"$lt": 4}}`, "--filter", "id=7")
-	s.has(stderr, "there twice")
+	s.has(stderr, "given twice")
 }
