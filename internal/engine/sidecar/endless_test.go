@@ -1,7 +1,6 @@
 package sidecar_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -14,6 +13,29 @@ import (
 // endless is a loop that goes on when it is cancelled, for rows with this text, until the test ends it.
 const endless = `WHILE %s = 'endless' AND NOT pg_try_advisory_xact_lock_shared(1) LOOP
 	BEGIN PERFORM pg_sleep(0.01); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP;`
+
+// goesOn keeps endless going until its transaction ends.
+const goesOn = `SELECT pg_advisory_xact_lock(1)`
+
+// besideEndless starts a sidecar with the pipelines docs and notes. While the code of docs does not end, the stream
+// brings a change of notes.
+func (r *rig) besideEndless() {
+	r.t.Helper()
+	r.options = func(o *sidecar.Options) { o.NoDirect, o.Quick = false, 200*time.Millisecond }
+	s, _ := r.start()
+	r.db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
+	r.settle()
+	r.straight(s)
+	holder := r.locking(goesOn)
+	r.db.MustExec(`INSERT INTO docs VALUES (2, 'endless')`)
+	r.db.MustExec(`INSERT INTO notes VALUES (1, 'one')`)
+	testenv.Eventually(r.t, 2*time.Minute, func() (bool, string) {
+		return r.count(`SELECT count(*) FROM notes_embedding`) == 1, "the stream waits for code of another pipeline"
+	})
+	r.rollback(holder)
+	r.settle()
+	r.verify()
+}
 
 // endlessForTheStream: the stream waits for a trigger or a priority as long as for any other, though it goes on when it
 // is cancelled.
@@ -42,30 +64,7 @@ func endlessForTheStream(t *testing.T) {
 			db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, embedding vector(8))`)
 			db.MustExec(c.sql)
 			db.MustExec(notes)
-			r := newRig(t, db, c.spec, intoTable("notes", "body"))
-			r.options = func(o *sidecar.Options) { o.NoDirect, o.Quick = false, 200*time.Millisecond }
-			s, _ := r.start()
-			db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
-			r.settle()
-			r.straight(s)
-			holder, err := db.Pool.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
-			if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
-				t.Fatal(err)
-			}
-			db.MustExec(`INSERT INTO docs VALUES (2, 'endless')`)
-			db.MustExec(`INSERT INTO notes VALUES (1, 'one')`)
-			testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
-				return r.count(`SELECT count(*) FROM notes_embedding`) == 1, "the stream waits for code of another pipeline"
-			})
-			if err := holder.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			r.settle()
-			r.verify()
+			newRig(t, db, c.spec, intoTable("notes", "body")).besideEndless()
 		})
 	}
 }
@@ -91,14 +90,7 @@ func endlessTexts(t *testing.T) {
 	r := newRig(t, db, specs...)
 	r.start()
 	r.settle()
-	holder, err := db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
-		t.Fatal(err)
-	}
+	holder := r.locking(goesOn)
 	for i := range others {
 		db.MustExec(fmt.Sprintf(`INSERT INTO docs_%d VALUES (1, 'endless'), (2, 'endless'), (3, 'endless')`, i))
 	}
@@ -108,9 +100,7 @@ func endlessTexts(t *testing.T) {
 			return r.count(`SELECT count(*) FROM notes_embedding`) == int64(i)+1, "others have all connections"
 		})
 	}
-	if err := holder.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r.rollback(holder)
 	r.settle()
 	r.verify()
 }

@@ -1,13 +1,11 @@
 package sidecar_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -191,30 +189,7 @@ func TestP5_ATextThatIsNeverReadHoldsUpNoOther(t *testing.T) {
 				db.MustExec(notes)
 				spec := intoTable("docs")
 				spec.Text = `public.looked(body)`
-				r := newRig(t, db, spec, intoTable("notes", "body"))
-				r.options = func(o *sidecar.Options) { o.NoDirect, o.Quick = false, 200*time.Millisecond }
-				s, _ := r.start()
-				db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
-				r.settle()
-				r.straight(s)
-				holder, err := db.Pool.Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = holder.Rollback(context.WithoutCancel(t.Context())) }()
-				if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_xact_lock(1)`); err != nil {
-					t.Fatal(err)
-				}
-				db.MustExec(`INSERT INTO docs VALUES (2, 'endless')`)
-				db.MustExec(`INSERT INTO notes VALUES (1, 'one')`)
-				testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
-					return r.count(`SELECT count(*) FROM notes_embedding`) == 1, "the stream waits for a text of another pipeline"
-				})
-				if err := holder.Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				r.settle()
-				r.verify()
+				newRig(t, db, spec, intoTable("notes", "body")).besideEndless()
 			})
 		}
 	}

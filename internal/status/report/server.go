@@ -45,13 +45,13 @@ func (s server) brief(ctx context.Context, tx pgx.Tx, sql string, into any, args
 	case late > 0:
 		limit = leastCountTime
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit+time.Second) // code may go on when the server has cancelled it
-	defer cancel()
-	err := database.Within(ctx, tx, limit)
-	if err == nil {
-		err = tx.QueryRow(ctx, sql, args...).Scan(into)
-	}
-	if err != nil && (database.Judge(err) == database.Canceled || ctx.Err() != nil) {
+	err := database.Limited(ctx, limit+time.Second, func(ctx context.Context) error {
+		if err := database.Within(ctx, tx, limit); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, sql, args...).Scan(into)
+	})
+	if database.Judge(err) == database.Canceled {
 		s.late.Add(1)
 	}
 	return err
