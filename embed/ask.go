@@ -98,48 +98,75 @@ func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error
 	return s.portions(ctx, kind, batch, true, func(left int) (int, error) { return left, ctx.Err() })
 }
 
-// portions sends texts in portions of the size that next returns. Each portion waits for a free call. If the embedder
-// had resources for a portion, but not for a later one of that size, one of the texts is at fault: it is found, and
-// does not fail the others.
+// portions sends texts in portions of the size that next returns. A text may be at fault though the error of its calls
+// blames none: the embedder has resources for calls of that size without it, or answers all calls but those with it.
+// Such a text is found, and does not fail the others. Texts that were in several failed calls come last, one at first.
 func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int,
 	error),
 ) error {
-	answered, most, spared := 0, len(batch), len(batch) == 1
-	for len(batch) > 0 {
-		n, err := next(len(batch))
-		if err != nil {
-			return err
+	var (
+		answered int
+		single   = len(batch) == 1
+		spared   *flight // failed alone: at fault, unless the next one fails, too
+		cause    *Error
+	)
+	send := func(batch []*flight, most int, doubted bool) error {
+		for grows := doubted; len(batch) > 0; {
+			n, err := next(len(batch))
+			if err != nil {
+				return err
+			}
+			n, err = s.portion(ctx, kind, batch, min(n, most, len(batch)), alone)
+			whole, _ := errors.AsType[*Error](err)
+			switch {
+			case err == nil:
+				answered = max(answered, n)
+				if grows {
+					most *= 2
+				}
+			case whole == nil || whole.Class != Resource && !(doubted && whole.blamesNone()):
+				return err
+			case n == 1 && spared == nil && !single:
+				spared, cause, grows = batch[0], whole, doubted
+			case n > 1 && (doubted || n <= answered && s.size.limited()):
+				most, grows = n/2, false
+				continue
+			default:
+				return err
+			}
+			batch = batch[n:]
 		}
-		n, over, err := s.turn(ctx, s.size.fitting(min(n, most, len(batch))))
-		if err != nil {
-			return err
-		}
-		leave, err := s.enter(ctx, alone)
-		if err != nil {
-			over()
-			return err
-		}
-		err = s.call(ctx, kind, batch[:n], s.land)
-		leave()
-		over()
-		switch whole, _ := errors.AsType[*Error](err); {
-		case err == nil:
-			answered = max(answered, n)
-		case whole == nil || whole.Class != Resource || spared:
-			return err
-		case n == 1:
-			spared = true
-			s.land(batch[0], Result{Err: &TextError{
-				Class: Resource, Code: whole.Code, Message: "the embedder had no resources for this text alone",
-				RetryAfter: cmp.Or(whole.RetryAfter, scarce),
-			}})
-		case n <= answered && s.size.limited():
-			most = n / 2
-			continue
-		default:
-			return err
-		}
-		batch = batch[n:]
+		return nil
 	}
+	clean, doubted := s.doubts.split(batch)
+	if err := send(clean, len(clean), false); err != nil {
+		return err
+	}
+	if err := send(doubted, 1, true); err != nil || spared == nil {
+		return err
+	}
+	s.land(spared, Result{Err: &TextError{
+		Class: cause.Class, Code: cause.Code, Message: "the embedder failed on this text alone, and answered others",
+		RetryAfter: cmp.Or(cause.RetryAfter, scarce),
+	}})
 	return nil
+}
+
+// portion waits for a free call and sends up to most of the texts. It returns how many it sent.
+func (s *Service) portion(ctx context.Context, kind Kind, batch []*flight, most int, alone bool) (int, error) {
+	n, over, err := s.turn(ctx, s.size.fitting(most))
+	if err != nil {
+		return 0, err
+	}
+	defer over()
+	leave, err := s.enter(ctx, alone)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	err = s.call(ctx, kind, batch[:n], s.land)
+	if whole, _ := errors.AsType[*Error](err); whole.blamesNone() {
+		s.doubts.failed(batch[:n]...)
+	}
+	return n, err
 }

@@ -3,6 +3,7 @@ package embed
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 )
 
@@ -178,6 +179,11 @@ func (s *Service) land(f *flight, answer Result) {
 		s.stats.Truncated.Add(1)
 	}
 	s.stats.Tokens.Add(int64(answer.Tokens))
+	if text, ok := errors.AsType[*TextError](answer.Err); ok && text.Class == Transient && text.RetryAfter == 0 {
+		s.doubts.failed(f)
+	} else {
+		s.doubts.answered(f)
+	}
 	f.answer, f.landed = answer, true
 	s.cache.Put(f.key, answer)
 	s.end(f)

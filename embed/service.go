@@ -43,10 +43,11 @@ type Service struct {
 
 	// room is acquired once by an ordinary call, and completely by the call of a suspect, so that a text that kills the
 	// embedder does not fail other calls.
-	room  *semaphore.Weighted
-	gate  gate   // queries go first
-	turns *turns // of the shares; nil: not shared
-	size  size
+	room   *semaphore.Weighted
+	gate   gate   // queries go first
+	turns  *turns // of the shares; nil: not shared
+	size   size
+	doubts doubts
 
 	mu       sync.Mutex
 	rankings map[string]*ranking // of bulk work, by share

@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 
 // scarceEmbedder has resources for calls of at most so many texts, and never for some of them.
 type scarceEmbedder struct {
+	class Class // of its errors; "": Resource
+	down  bool
 	most  int
 	never string
 	often int // with it, every call of that number fails, whatever its size
@@ -26,13 +29,13 @@ func (*scarceEmbedder) Describe(context.Context) (Description, error) {
 func (e *scarceEmbedder) Embed(_ context.Context, _ Kind, texts []string) ([]Result, error) {
 	e.calls = append(e.calls, len(texts))
 	results := make([]Result, len(texts))
-	fails := e.most > 0 && len(texts) > e.most || e.often > 0 && len(e.calls)%e.often == 0
+	fails := e.down || e.most > 0 && len(texts) > e.most || e.often > 0 && len(e.calls)%e.often == 0
 	for i, text := range texts {
 		fails = fails || text == e.never
 		results[i] = Result{Vector: []float32{float32(len(text))}}
 	}
 	if fails {
-		return nil, &Error{Class: Resource, Code: "resource", Err: errors.New("out of memory")}
+		return nil, &Error{Class: cmp.Or(e.class, Resource), Code: "failed", Err: errors.New("out of memory")}
 	}
 	return results, nil
 }
@@ -79,21 +82,71 @@ func TestP5_ABatchTooLargeForTheEmbedderIsCut(t *testing.T) {
 	})
 }
 
-// A text that the embedder never has resources for keeps back no other.
+// A text that the embedder never has resources for, or never answers with an error that blames it, keeps back no other.
+// That others are answered meanwhile does not matter.
 func TestP5_ATextTooLargeForTheEmbedderStaysAlone(t *testing.T) {
+	for _, class := range []Class{Resource, Transient} {
+		for at := range 8 {
+			synctest.Test(t, func(t *testing.T) {
+				texts := textsNamed("text ", 8)
+				s := NewService(&scarceEmbedder{class: class, never: texts[at]}, 0)
+				results, _ := until(t, s, texts)
+				if class == Transient {
+					s = NewService(&scarceEmbedder{class: class, never: texts[at]}, 0)
+					for i := range 3 {
+						if _, err := s.Embed(t.Context(), Document, texts, false); err == nil {
+							t.Fatalf("answered at the try %d", i)
+						}
+						until(t, s, textsNamed(fmt.Sprint("other ", i), 64))
+					}
+					var err error
+					if results, err = s.Embed(t.Context(), Document, texts, false); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i, r := range results {
+					if failed := r.Err != nil; failed != (i == at) {
+						t.Errorf("text %d of %d: %v", i, at, r.Err)
+					}
+				}
+				if is, _ := Classify(results[at].Err); is != class {
+					t.Errorf("its error is %v", results[at].Err)
+				}
+			})
+		}
+	}
+}
+
+// An embedder that was down for long blames no text, and gets whole batches again at once.
+func TestP5_NoTextIsToBlameForAnEmbedderThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		texts := textsNamed("text ", 8)
-		s := NewService(&scarceEmbedder{never: texts[3]}, 0)
-		results, _ := until(t, s, texts)
-		for i, r := range results {
-			if failed := r.Err != nil; failed != (i == 3) {
+		e := &scarceEmbedder{class: Transient, down: true}
+		s := NewService(e, 1<<20)
+		texts := textsNamed("text ", 64)
+		for i := range 20 {
+			if results, err := s.Embed(t.Context(), Document, texts, false); err == nil {
+				t.Fatalf("try %d: %v", i, results)
+			}
+			sleep.For(t.Context(), s.Rest())
+		}
+		e.down, e.calls = false, nil
+		for i, r := range must(s.Embed(t.Context(), Document, texts, false)) {
+			if r.Err != nil {
 				t.Errorf("text %d: %v", i, r.Err)
 			}
 		}
-		if class, _ := Classify(results[3].Err); class != Resource {
-			t.Errorf("its error is %v", results[3].Err)
+		must(s.Embed(t.Context(), Document, textsNamed("other ", 64), false))
+		if n := len(e.calls); n > 8 || e.calls[n-1] != 64 {
+			t.Errorf("calls of %v texts", e.calls)
 		}
 	})
+}
+
+func must(results []Result, err error) []Result {
+	if err != nil {
+		panic(err)
+	}
+	return results
 }
 
 // A rate limit that is met now and then makes no call smaller.
