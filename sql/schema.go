@@ -28,8 +28,9 @@ var Version = func() int {
 // ErrBeforeFirst reports that a program from before the first release made the schema, which cannot be upgraded.
 var ErrBeforeFirst = errors.New("the schema embedsidecar is of a program before the first release")
 
-// wholes are the functions and views in the order of their creation. Each upgrade creates all of them again.
+// wholes are the comments, functions and views in the order of their creation. Each upgrade creates all of them again.
 var wholes = []string{
+	"comments",
 	"functions/budgets", "functions/batches", "functions/wait", "functions/states", "functions/jobs", "functions/history",
 	"functions/actions",
 	"functions/explain", "functions/notify", "functions/search", "functions/hint", "functions/generations",
@@ -209,7 +210,7 @@ func run(ctx context.Context, tx pgx.Tx, file string) error {
 	return wrap.Errorf(err, "%s", file)
 }
 
-// Digest is a hash of the tables, functions and views.
+// Digest is a hash of the tables, comments, functions and views.
 func Digest() uint32 {
 	h := fnv.New32a()
 	for _, name := range Tables(0) {

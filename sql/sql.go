@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-//go:embed tables/*.sql functions/*.sql views/*.sql queries/*.sql roles.sql
+//go:embed tables/*.sql functions/*.sql views/*.sql queries/*.sql comments.sql roles.sql
 var files embed.FS
 
 // Schema is the schema of all our objects.

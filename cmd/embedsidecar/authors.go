@@ -77,7 +77,7 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	if report.Verdict == conformance.Fail {
-		return problem.New(problem.Failed, fmt.Errorf("%s does not keep the contract", filepath.Base(report.Path)),
+		return problem.New(problem.Failed, fmt.Errorf("%s does not meet the contract", filepath.Base(report.Path)),
 			"docs/plugins.md describes the contract")
 	}
 	return nil

@@ -114,7 +114,7 @@ func (b *bulk) pause(ctx context.Context, names []string) (err error) {
 		case o.Pipeline == "":
 			b.env.say("all pipelines are paused already, and stay so")
 		default:
-			b.env.say("pipeline %s is paused already, and stays so", o.Pipeline)
+			b.env.say("pipeline %s was already paused, and is not resumed", o.Pipeline)
 		}
 	}
 	return err

@@ -201,7 +201,7 @@ func (s *stage) pausedBefore() {
 		t.Errorf("paused, with rows left: %+v", got)
 	}
 	_, stderr := s.run(0, "bulk", "docs", "--", "loader", "0")
-	s.has(stderr, "pipeline docs is paused already, and stays so", "docs is paused, with 3 rows left to embed")
+	s.has(stderr, "pipeline docs was already paused, and is not resumed", "docs is paused, with 3 rows left to embed")
 	if testenv.Value[bool](s.db, "SELECT enabled FROM embedsidecar.pipeline WHERE name = 'docs'") {
 		t.Error("bulk has resumed what it did not pause")
 	}

@@ -140,7 +140,7 @@ func (c *command) cli(p *program) *cli.Command {
 func (c *command) countArgs(args []string) error {
 	switch {
 	case len(args) < c.minArgs:
-		return misuse("%s wants %s: see embedsidecar help %s", c.path(), c.arguments, c.path())
+		return misuse("%s requires %s: see embedsidecar help %s", c.path(), c.arguments, c.path())
 	case c.maxArgs >= 0 && len(args) > c.maxArgs:
 		extra := args[c.maxArgs]
 		if extra == "true" || extra == "false" {

@@ -58,7 +58,7 @@ func newConfigValidate() *command {
 				return err
 			}
 			if env.out.ForPeople() {
-				env.say("the configuration is right: %s", wording.Count(int64(len(c.Pipelines)), "pipeline"))
+				env.say("the configuration is valid: %s", wording.Count(int64(len(c.Pipelines)), "pipeline"))
 				return nil
 			}
 			return output.One(env.out, map[string]any{
@@ -132,7 +132,7 @@ func (e *environment) apply(ctx context.Context, dry, planned bool) error {
 	}
 	shown := e.tellConfigured([]control.Configured{told}, false)
 	if dry && told.State == control.Planned && !planned && err == nil {
-		e.say("nothing was done: --yes does it")
+		e.say("nothing was changed: run it with --yes")
 	}
 	return errors.Join(shown, err)
 }

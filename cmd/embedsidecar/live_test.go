@@ -296,7 +296,7 @@ func TestApply_DoesWhatPlanShows(t *testing.T) {
 		t.Fatal("a plan has set something up")
 	}
 	_, stderr := s.run(0, "apply", "--config", file)
-	s.has(stderr, "nothing was done: --yes does it")
+	s.has(stderr, "nothing was changed: run it with --yes")
 	s.run(0, "apply", "--config", file, "--yes")
 	told = plan()
 	if len(told.Steps) != 0 || len(told.Removed) != 0 || told.State != control.Unchanged {

@@ -175,7 +175,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 		{exitUsage, "models|import|" + missing, []string{missing, "config.json"}},
 		{exitUsage, "models|show|" + missing, []string{missing, "a model is a folder with"}},
 		{exitUsage, "embed|x|--kind|doc", []string{"document or query"}},
-		{exitUsage, "embed", []string{"embed wants TEXT"}},
+		{exitUsage, "embed", []string{"embed requires TEXT"}},
 	}...))
 }
 

@@ -63,7 +63,7 @@ func (c *modelChange) run(ctx context.Context, env *environment) error {
 		env.tellSteps(done.Steps, "made")
 		name := health.Argument(done.Pipeline)
 		env.say("  undo: embedsidecar model drop-old %s", name)
-		env.say("next: embedsidecar model status %s says when it can serve, embedsidecar model switch %s has it serve", name, name)
+		env.say("next: embedsidecar model status %s says when it can serve, embedsidecar model switch %s switches to it", name, name)
 	}
 	result := "made"
 	if done.Next.Existing {

@@ -235,7 +235,7 @@ func (p *program) perDatabase(ctx context.Context, cc *cli.Context, env *environ
 		return c.run(ctx, one)
 	}
 	if endless || c.daemon {
-		return misuse("%s is about one database at a time, and %d are meant: --database NAME", c.path(), len(list))
+		return misuse("%s works on one database, but %d match: --database NAME", c.path(), len(list))
 	}
 	return errors.Join(env.eachOf(ctx, list, c.run), failed)
 }

@@ -57,7 +57,7 @@ func (c *runCommand) run(ctx context.Context, env *environment) error {
 		return misuse("--role: expected all, stream or work, not %q", c.role)
 	}
 	if c.once && c.role != string(app.All) {
-		return misuse("--once would never end while another process does the other half: leave out --role %s", c.role)
+		return misuse("--once needs both roles: leave out --role %s", c.role)
 	}
 	err := c.work(ctx, env)
 	if !c.once && exitCode(ctx, err) == exitInterrupted {

@@ -74,7 +74,7 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	stdout, stderr = s.run(0, "uninstall", "--drop-embeddings")
 	s.has(stdout, "SELECT pg_drop_replication_slot('"+s.slot+"');", `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`,
 		"DROP SCHEMA embedsidecar CASCADE;")
-	s.has(stderr, "nothing was done: --yes does it")
+	s.has(stderr, "nothing was changed: run it with --yes")
 	s.run(0, "status")
 	_, stderr = s.run(0, "uninstall", "--yes")
 	s.has(stderr, `vectors stay in "public"."docs"."embedding": --drop-embeddings`)

@@ -60,7 +60,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment, pool *pgxpool
 	}
 	switch {
 	case c.lanes && c.watch:
-		return misuse("--lanes counts all rows that wait: not again and again, with --watch")
+		return misuse("--lanes counts the whole queue, so it cannot be repeated: leave out --watch")
 	case !c.watch:
 		return c.once(ctx, env, pool)
 	}

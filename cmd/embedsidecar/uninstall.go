@@ -57,7 +57,7 @@ func showRemoved(env *environment, done []string, dry bool) error {
 		return err
 	}
 	if dry {
-		env.say("nothing was done: --yes does it")
+		env.say("nothing was changed: run it with --yes")
 	} else {
 		env.say("removed, by these statements")
 	}

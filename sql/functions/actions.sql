@@ -208,7 +208,7 @@ WHERE  a.audit_id = entry
 RETURNING a.result
 $$;
 COMMENT ON FUNCTION embedsidecar.end_action IS
-    'For actions: adds the result to the entry of the audit, and returns its word.';
+    'For actions: adds the result to the audit entry, and returns it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.set_enabled(pipeline text, "on" boolean, period interval, dry_run boolean,
     said_by text) RETURNS text

@@ -228,7 +228,7 @@ BEGIN
                 || name END];
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.row_verdict IS 'What follows from a row''s story, and what to do about it.';
+COMMENT ON FUNCTION embedsidecar.row_verdict IS 'State of a row, and what to do next.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.place_words(task jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$

@@ -68,8 +68,8 @@ BEGIN
     RETURN false;
 END $$;
 COMMENT ON FUNCTION embedsidecar.call() IS
-    'Calls back a sidecar that has left this database because nothing changed here; it checks every second. The call '
-    'lasts as long as the transaction. Returns false if none has left, or one is here.';
+    'Wakes a sidecar that has disconnected from this idle database; it checks every second. The call lasts as long as '
+    'the transaction. Returns false if none has disconnected, or one is connected.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lives(c embedsidecar.configured) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

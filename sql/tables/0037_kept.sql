@@ -9,8 +9,5 @@ CREATE TABLE embedsidecar.kept_ledger (
     key_columns   name[]   NOT NULL,
     fingerprint   text     NOT NULL
 );
-COMMENT ON TABLE embedsidecar.kept_ledger IS
-    'Pipelines that were taken away, and whose ledger stays for the next one into the same column, as long as there is '
-    'that column.';
 -- A search of errors by their code reads the rows that failed, and no others.
 CREATE INDEX task_code_idx ON embedsidecar.task (error_code, task_id) WHERE error_class IS NOT NULL;

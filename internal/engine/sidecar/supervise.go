@@ -177,7 +177,7 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		if r := s.find(p.ID); r != nil && !reflect.DeepEqual(r.pipeline, p) {
 			s.stop(p.ID)
 		}
-		if state.Problem = s.barred(p); state.Problem != nil {
+		if state.Problem = s.whyStopped(p); state.Problem != nil {
 			s.stop(p.ID)
 			again = again || p.Enabled && !p.Halted && (p.Status != pipeline.Active || !p.Closed) && !s.idle()
 		} else if err := s.start(ctx, hard, p); err != nil {
@@ -233,8 +233,8 @@ func (s *Sidecar) before(p pipeline.Pipeline) []State {
 // idle reports whether this sidecar never embeds.
 func (s *Sidecar) idle() bool { return s.o.Disabled || s.o.NoWork }
 
-// barred returns why a pipeline must not run; nil: it may.
-func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
+// whyStopped returns why a pipeline must not run; nil: it may.
+func (s *Sidecar) whyStopped(p pipeline.Pipeline) *health.Problem {
 	switch {
 	case s.o.Disabled:
 		return &health.Problem{Code: health.Disabled, Detail: "the sidecar is switched off"}

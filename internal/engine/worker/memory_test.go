@@ -298,7 +298,7 @@ func finishedAs(outcomes []queue.Outcome) (f queue.Finished) {
 	return f
 }
 
-func (m *memory) lookAgain(_ context.Context, keys []string) error {
+func (m *memory) addTasks(_ context.Context, keys []string) error {
 	m.again = append(m.again, keys...)
 	return nil
 }

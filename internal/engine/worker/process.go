@@ -168,7 +168,7 @@ func (w *Worker) decideAll(ctx context.Context, items []item) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	if err := w.store.lookAgain(ctx, keys); err != nil {
+	if err := w.store.addTasks(ctx, keys); err != nil {
 		return fmt.Errorf("queue %s again: %w", w.describe(len(keys)), err)
 	}
 	w.tasks.Wake(w.o.Pipeline.ID)

@@ -217,7 +217,7 @@ func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows
 	return held, passed, err
 }
 
-func (s *server) lookAgain(ctx context.Context, keys []string) error {
+func (s *server) addTasks(ctx context.Context, keys []string) error {
 	return queue.Add(ctx, s.db, s.p.ID, s.p.Priority, keys)
 }
 

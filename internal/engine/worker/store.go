@@ -74,8 +74,8 @@ type store interface {
 	// writeAtOnce writes vectors, and the ledger where it is unchanged since it was read.
 	writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows.Write, entries []rows.Entry) (held bool,
 		passed map[string]bool, err error)
-	// lookAgain adds tasks for rows.
-	lookAgain(ctx context.Context, keys []string) error
+	// addTasks adds tasks for rows.
+	addTasks(ctx context.Context, keys []string) error
 	// known returns where the pipeline's destination has vectors of texts, according to the ledger.
 	known(ctx context.Context, hashes [][]byte) ([]knownVector, error)
 	// elsewhere is known for the destinations of other pipelines.

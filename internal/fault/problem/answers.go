@@ -107,7 +107,7 @@ func answerHints(err error) []string {
 	if strings.Contains(where, " function ") && !strings.Contains(where, " function embedsidecar.") && !ours {
 		return []string{
 			"it was raised by a trigger of the database: " + where,
-			"our sessions have the search_path pg_catalog: let it name tables with their schema, " +
+			"it runs with search_path = pg_catalog: qualify the names of its tables with their schema, " +
 				"or ALTER FUNCTION ... SET search_path = ...",
 		}
 	}
@@ -122,7 +122,7 @@ func answerHints(err error) []string {
 		return sql
 	}
 	if pg.Code == pgerrcode.DependentObjectsStillExist {
-		return []string{"its owner, or you, drop first what is in the way: " + strings.ReplaceAll(pg.Detail, "\n", "; ")}
+		return []string{"drop the dependent objects first: " + strings.ReplaceAll(pg.Detail, "\n", "; ")}
 	}
 	return answerOf(err).hints
 }

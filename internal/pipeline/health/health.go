@@ -109,7 +109,7 @@ var table = []Entry{
 		"wait until the next day begins (the reason says when), or raise the budget in the configuration: the pipeline then continues at once",
 	},
 	{
-		NoSidecar, "no sidecar runs: changes stay in the slot, and the server keeps WAL for them", "`embedsidecar run`",
+		NoSidecar, "no sidecar streams: changes stay in the slot, and the server keeps WAL for them", "`embedsidecar run`",
 	},
 	{StreamStuck, "a sidecar runs but cannot read the slot; the reason says why", "do what the reason says"},
 	{
