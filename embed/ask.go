@@ -138,7 +138,14 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 		}
 		return nil
 	}
-	clean, doubted := s.doubts.split(batch)
+	var clean, doubted []*flight
+	for _, f := range batch {
+		if s.doubts.about(f.key) {
+			doubted = append(doubted, f)
+		} else {
+			clean = append(clean, f)
+		}
+	}
 	if err := send(clean, len(clean), false); err != nil {
 		return err
 	}
@@ -166,7 +173,15 @@ func (s *Service) portion(ctx context.Context, kind Kind, batch []*flight, most 
 	defer leave()
 	err = s.call(ctx, kind, batch[:n], s.land)
 	if whole, _ := errors.AsType[*Error](err); whole.blamesNone() {
-		s.doubts.failed(batch[:n]...)
+		for _, f := range batch[:n] {
+			s.doubts.failed(f.key)
+		}
 	}
 	return n, err
+}
+
+// blamesNone reports whether the failure of a call may be the fault of one of its texts, though it says nothing about
+// it: a server that is overloaded asks for a delay, but one that dies of a text, or takes too long for it, does not.
+func (e *Error) blamesNone() bool {
+	return e != nil && e.Class == Transient && e.RetryAfter == 0 && e.Code != canceled
 }

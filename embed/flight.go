@@ -180,9 +180,9 @@ func (s *Service) land(f *flight, answer Result) {
 	}
 	s.stats.Tokens.Add(int64(answer.Tokens))
 	if text, ok := errors.AsType[*TextError](answer.Err); ok && text.Class == Transient && text.RetryAfter == 0 {
-		s.doubts.failed(f)
+		s.doubts.failed(f.key)
 	} else {
-		s.doubts.answered(f)
+		s.doubts.answered(f.key)
 	}
 	f.answer, f.landed = answer, true
 	s.cache.Put(f.key, answer)
