@@ -124,7 +124,7 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 				if grows {
 					most *= 2
 				}
-			case whole == nil || whole.Class != Resource && !(doubted && whole.blamesNone()):
+			case whole == nil || whole.Class != Resource && (!doubted || !whole.blamesNone()):
 				return err
 			case n == 1 && spared == nil && !single:
 				spared, cause, grows = batch[0], whole, doubted
