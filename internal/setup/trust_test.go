@@ -7,7 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -179,6 +181,38 @@ func TestTrust_TheRoleThatADatabaseGivesToSessions(t *testing.T) {
 			continue
 		}
 		connected.Close()
+	}
+}
+
+// TestTrust_ARoleThatADatabaseTakesBack: its owner removes the setting as soon as a session has begun with it.
+func TestTrust_ARoleThatADatabaseTakesBack(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	name, pool := b.tenant()
+	b.MustExecSuper(fmt.Sprintf(`ALTER DATABASE %q OWNER TO %s`, b.Name, name))
+	watch := b.Super()
+	b.as(pool, fmt.Sprintf(`ALTER DATABASE %q SET role = '%s'`, b.Name, name))
+	proxy := testenv.StartProxy(t, b.Server.Addr())
+	proxy.Delay(300*time.Millisecond, 0)
+	connected := make(chan error, 1)
+	go func() {
+		connections, err := database.Connect(t.Context(), b.URLVia(proxy.Addr(), testenv.Superuser),
+			database.Options{ApplicationName: "late", MaxConns: 1})
+		if err == nil {
+			connections.Close()
+		}
+		connected <- err
+	}()
+	testenv.Eventually(t, 30*time.Second, func() (begun bool, state string) {
+		err := watch.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'late')`).Scan(&begun)
+		return begun, fmt.Sprint(err)
+	})
+	b.as(pool, fmt.Sprintf(`ALTER DATABASE %q RESET role`, b.Name))
+	proxy.Resume()
+	refused := caught[*database.Error](t, <-connected, `run as "`+name+`"`)
+	if refused.Kind != database.Untrusted {
+		t.Errorf("kind %s", refused.Kind)
 	}
 }
 
@@ -553,7 +587,8 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 		`CREATE FUNCTION lair.equal(text, text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT $1 = $2'`,
 		`CREATE OPERATOR lair.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = lair.equal)`,
 		`CREATE FUNCTION lair.apart(text, text) RETURNS float8 IMMUTABLE LANGUAGE sql AS 'SELECT 1::float8'`,
-		`CREATE TYPE lair.span AS RANGE (SUBTYPE = text, SUBTYPE_DIFF = lair.apart)`)
+		`CREATE TYPE lair.span AS RANGE (SUBTYPE = text, SUBTYPE_DIFF = lair.apart)`,
+		`CREATE DOMAIN lair.word AS text`)
 	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), trustsOwner)
 	if err != nil {
 		t.Fatal(err)
@@ -563,36 +598,40 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 	table.Name, table.IntoColumn, table.IntoTable = "beside", "", "docs_embedding"
 	alter := `ALTER TABLE docs `
 	for _, hung := range []struct {
-		make, drop, what, function string
-		written                    bool
+		make, drop, what, thing string
+		written                 bool
 	}{
 		{
 			alter + `ADD CONSTRAINT hung CHECK (lair.same(body) <> 'x')`, alter + `DROP CONSTRAINT hung`,
-			"constraint hung of public.docs", "lair.same(text)", false,
+			"constraint hung of public.docs", "FUNCTION lair.same(text)", false,
 		},
 		{
 			alter + `ADD CONSTRAINT hung CHECK (body OPERATOR(lair.===) body)`, alter + `DROP CONSTRAINT hung`,
-			"constraint hung of public.docs", "lair.equal(text,text)", false,
+			"constraint hung of public.docs", "FUNCTION lair.equal(text,text)", false,
 		},
 		{
 			`CREATE INDEX hung ON docs (lair.same(body))`, `DROP INDEX hung`, "index public.hung of public.docs",
-			"lair.same(text)", false,
+			"FUNCTION lair.same(text)", false,
 		},
 		{
 			`CREATE STATISTICS hung ON title, (lair.same(body)) FROM docs`, `DROP STATISTICS hung`,
-			"statistics hung of public.docs", "lair.same(text)", false,
+			"statistics hung of public.docs", "FUNCTION lair.same(text)", false,
 		},
 		{
 			alter + `ADD hung text GENERATED ALWAYS AS (lair.same(body)) STORED`, alter + `DROP hung`,
-			"generated column hung of public.docs", "lair.same(text)", true,
+			"generated column hung of public.docs", "FUNCTION lair.same(text)", true,
 		},
 		{
 			`CREATE RULE hung AS ON UPDATE TO docs DO ALSO SELECT lair.same(NEW.body)`, `DROP RULE hung ON docs`,
-			"rule hung of public.docs", "lair.same(text)", true,
+			"rule hung of public.docs", "FUNCTION lair.same(text)", true,
 		},
 		{
 			alter + `ADD span lair.span`, alter + `DROP span`,
-			"type of column span of public.docs", "lair.apart(text,text)", true,
+			"type of column span of public.docs", "FUNCTION lair.apart(text,text)", true,
+		},
+		{
+			alter + `ADD CONSTRAINT hung CHECK (body::lair.word <> 'x')`, alter + `DROP CONSTRAINT hung`,
+			"constraint hung of public.docs uses a domain", "DOMAIN lair.word", true,
 		},
 	} {
 		b.MustExecSuper(hung.make)
@@ -603,7 +642,7 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 			o := b.options(b.SlotName(), spec)
 			o.Pool = plain
 			_, err = setup.Init(t.Context(), o)
-			wantError[*refusal.ConfigError](t, err, hung.what, tenant, "superuser", "ALTER FUNCTION "+hung.function+" OWNER TO")
+			wantError[*refusal.ConfigError](t, err, hung.what, tenant, "superuser", "ALTER "+hung.thing+" OWNER TO")
 		}
 		b.MustExecSuper(hung.drop)
 	}
@@ -615,6 +654,31 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 	if got, err := resolve.Load(t.Context(), plain, o.Slot); err != nil || got[0].Status != pipeline.Misconfigured {
 		t.Errorf("a superuser may work on it: %v %+v", err, got)
 	}
+}
+
+// TestTrust_APartitionKeyOfSomebodyElse: an UPDATE of a partition evaluates the key of its parent.
+func TestTrust_APartitionKeyOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	tenant, pool := b.tenant()
+	b.as(pool, `CREATE FUNCTION lair.same(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'`)
+	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser + `;
+		CREATE TABLE whole (LIKE docs) PARTITION BY LIST (lair.same(title));
+		ALTER TABLE whole ATTACH PARTITION docs DEFAULT`)
+	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), trustsOwner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	oid := testenv.Value[uint32](b.Database, `SELECT 'public.docs'::regclass::oid`)
+	err = database.RetryReadOnly(t.Context(), plain, func(tx pgx.Tx) error {
+		table, err := catalog.TableByOID(t.Context(), tx, oid)
+		if err != nil {
+			return err
+		}
+		return table.UnrulyIntoColumn(t.Context(), tx)
+	})
+	wantError[*refusal.ConfigError](t, err, "partition key of public.whole", tenant, "ALTER FUNCTION lair.same(text) OWNER TO")
 }
 
 // TestTrust_APublicationOfSomebodyElse: its owner could remove changes from it.
