@@ -134,8 +134,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        coalesce(b.oid = b.publication_oid, false) AS same_publication,
        coalesce(b.whole, false)
            -- The filter of a partition's own entry overrides that of its partitioned table.
-           AND NOT (c.relkind = 'p' AND EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prrelid = ANY (family.below)
-               AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL))
+           AND NOT ((c.relkind = 'p' OR c.relispartition) AND EXISTS (SELECT FROM pg_publication_rel AS r
+               WHERE r.prrelid = ANY (family.below) AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL))
            AND (b.puballtables
                 OR EXISTS (SELECT FROM unnest(family.above) AS t (relid) CROSS JOIN LATERAL
                                (SELECT to_jsonb(r) ->> 'prqual' AS filter FROM pg_publication_rel AS r
