@@ -61,8 +61,8 @@ func TestP2_WhatASlotCannotCoverIsAGap(t *testing.T) {
 	}
 }
 
-// P4: commits could wait for the stream as for a standby, so it does not begin until that is changed. That is no gap, and
-// does not end the program.
+// P4: while commits could wait for the stream as for a standby, it does not begin. That is no gap, and does not end the
+// program.
 func TestP4_TheStreamIsNoStandbyThatCommitsWaitFor(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Slot: "docs", Log: slog.New(slog.DiscardHandler)})

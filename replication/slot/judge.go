@@ -44,7 +44,8 @@ func (c Condition) String() string {
 	return [...]string{
 		Good: "it is good", OnStandby: "the server is a standby", Absent: "it does not exist",
 		Elsewhere: "it is another database's", Unrecorded: "it is not ours", OtherPlugin: "it has another plugin",
-		OtherServer: "the data came from another server", Awaited: "commits would wait for the stream", Temporary: "a temporary one has its name",
+		OtherServer: "the data came from another server", Awaited: "commits could wait for the stream",
+		Temporary:   "a temporary one has its name",
 		Interrupted: "making it was interrupted", Gone: "it is gone", Lost: "the server removed WAL it still needed",
 		Altered:     "it was altered to send prepared transactions",
 		Unpublished: "its publication was missing", Republished: "its publication was dropped and recreated",
@@ -88,8 +89,9 @@ func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
 		}
 	case Awaits(s.StandbyNames):
 		return Verdict{
-			Awaited, fmt.Sprintf("synchronous_standby_names is '%s': commits of the whole server could wait for the stream",
-				s.StandbyNames), []string{
+			Awaited,
+			fmt.Sprintf("synchronous_standby_names is '%s': commits of the server could wait for the stream", s.StandbyNames),
+			[]string{
 				"name the standbys in it, or ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'; then SELECT pg_reload_conf();",
 			},
 		}
