@@ -44,6 +44,7 @@ func TestP5_ATableWhoseRowsCannotBeNamedHasNothingLoaded(t *testing.T) {
 	}
 	db.MustExec(`ALTER TABLE docs ADD PRIMARY KEY (id)`)
 	s.Reload()
+	r.works(s, "docs")
 	r.settle()
 	r.verify()
 }
