@@ -321,7 +321,7 @@ func (s *Sidecar) newStream(pipelines []pipeline.Pipeline) (*replication.Stream,
 		Slot: s.o.Slot, Queue: s.queue, DB: s.o.StreamPool, Line: s.line, Dial: s.o.Dial, Log: s.o.Log,
 		StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnReload: s.Reload,
 		OnScan: func() { sleep.Wake(s.scanned) }, OnRequest: s.o.OnRequest,
-		Prepare:   s.prepare(), Heartbeat: s.o.Heartbeat,
+		Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
 		Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),
 		Keeper: s.keeper, Prioritise: s.prioritise, Owners: s.owners,
 	})
