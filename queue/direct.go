@@ -18,7 +18,7 @@ type Direct struct {
 	Epoch   int64
 	Timeout time.Duration // statement timeout of the write-back, which the stream waits for; 0: none
 	Work    *Work
-	// Checkpoint is the version of the checkpoint's row when the rows were read over Line.
+	// Checkpoint is when the stream last enqueued anything before the rows were read over Line.
 	Checkpoint string
 	// Line is a dedicated connection (database.Line) with cheaper statements; nil: the pool is used.
 	Line database.DB

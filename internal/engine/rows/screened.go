@@ -57,7 +57,7 @@ func screenSQL(b *builder, into destination) string {
 	}
 	return fmt.Sprintf("WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top,"+
 		" pg_current_snapshot() AS snapshot,"+
-		" (SELECT c.xmin::text FROM embedsidecar.lsn_checkpoint AS c WHERE c.slot_name ="+
+		" (SELECT c.saved_at::text FROM embedsidecar.lsn_checkpoint AS c WHERE c.slot_name ="+
 		" (SELECT p.slot_name FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = %[1]d)) AS checkpoint,"+
 		" EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS a"+
 		" WHERE p.pipeline_id = %[1]d AND p.generation = %[2]d AND p.enabled AND a.enabled"+
@@ -80,7 +80,7 @@ type Screened struct {
 	Verdicts []string // of each change: now, own, drop or task
 	Hidden   bool     // some transactions are not visible yet
 	Rows     []Row    // one per change; only those with verdict now are read
-	// Checkpoint is the version of the row of the checkpoint, which each enqueue of the stream replaces.
+	// Checkpoint is when the stream last enqueued anything.
 	Checkpoint string
 }
 
@@ -208,7 +208,7 @@ func atOnceSQL(b *builder) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("WITH held AS MATERIALIZED (SELECT FROM embedsidecar.lsn_checkpoint AS c"+
-		" WHERE c.slot_name = %[1]s AND c.epoch = %[2]s::bigint AND c.xmin::text = %[9]s"+
+		" WHERE c.slot_name = %[1]s AND c.epoch = %[2]s::bigint AND c.saved_at::text = %[9]s"+
 		" AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer"+
 		" AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = %[3]d AND p.generation = %[4]d)%[5]s"+
 		" AND %[6]s FOR SHARE OF c"+

@@ -20,7 +20,7 @@ type lined struct {
 	table *rows.Table
 	line  database.DB
 
-	checkpoint string // version of its row when rows were last screened
+	checkpoint string // when the stream had enqueued anything, as rows were last screened
 }
 
 func newLined(t *testing.T, spec pipeline.Spec) *lined {

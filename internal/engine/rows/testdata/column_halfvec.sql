@@ -13,7 +13,7 @@ WHERE true AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THE
 ORDER BY k.place;
 
 -- screen
-WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot, (SELECT c.xmin::text
+WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot, (SELECT c.saved_at::text
     FROM embedsidecar.lsn_checkpoint AS c
     WHERE c.slot_name = (SELECT p.slot_name
       FROM embedsidecar.pipeline AS p
