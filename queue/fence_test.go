@@ -195,7 +195,7 @@ func (s *fenceState) look(n int) {
 var fenceSteps = []string{
 	"update", "delete", "held", "release", "stream", "stream", "lease", "lease", "lease", "look", "look", "look", "write",
 	"write", "lose", "scan", "failover", "screen", "screen", "look at once", "look at once", "write at once", "takeover",
-	"zombie", "give up",
+	"zombie", "give up", "give up", "delete",
 }
 
 // history runs one, as choose decides, and returns what went wrong.
