@@ -18,6 +18,8 @@ type Direct struct {
 	Epoch   int64
 	Timeout time.Duration // statement timeout of the write-back, which the stream waits for; 0: none
 	Work    *Work
+	// Checkpoint is when the stream last enqueued anything before the rows were read over Line.
+	Checkpoint string
 	// Line is a dedicated connection (database.Line) with cheaper statements; nil: the pool is used.
 	Line database.DB
 	Life *time.Time // start of the server's life when the rows were read; nil: they were read over Line

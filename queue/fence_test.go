@@ -21,7 +21,7 @@ type fence struct {
 	screen   bool // a change is worked at once only where no task names its row
 	stream   bool // what is worked at once is written only under the epoch of who streams
 	unique   bool // an epoch is given out once, though the server forgets which it has given
-	order    bool // the next change is taken up when this one is done or a task
+	late     bool // what is worked at once is written only if nothing was queued since it was read
 }
 
 type fenceState struct {
@@ -39,7 +39,8 @@ type fenceState struct {
 	workers [2]*look
 	stream  int   // epoch of who streams
 	direct  *look // what he works at once: the first of log
-	zombie  *look // of one who streamed before and does not know that he does no longer
+	zombie  *look // of one who streamed before and does not know that he does no longer, or that was given up
+	queued  int   // counts what the stream made a task
 }
 
 type fenceTask struct {
@@ -54,6 +55,7 @@ type look struct {
 	row            int // version that was read
 	stamp          int // of the entry; 0: there was none
 	version        int // of the change, where there is no task
+	queued         int // of the state, when the change was screened
 }
 
 var fenceIDs int
@@ -108,7 +110,7 @@ func (s *fenceState) visible(version int) bool { return version == s.seen || ver
 // writeDirect finishes what was worked at once, and reports whether the change needs no task any more.
 func (s *fenceState) writeDirect(l *look) (done bool, err error) {
 	switch {
-	case !l.read, s.f.stream && l.epoch != s.stream, s.f.versions && s.stamp != l.stamp:
+	case !l.read, s.f.stream && l.epoch != s.stream, s.f.versions && s.stamp != l.stamp, s.f.late && l.queued != s.queued:
 		return false, nil
 	case l.row == 0:
 		s.entry, s.stamp = 0, 0
@@ -127,9 +129,15 @@ func (s *fenceState) endDirect() error {
 	s.direct = nil
 	done, err := s.writeDirect(l)
 	if !done && err == nil {
-		s.open(l.version)
+		s.enqueue(l.version)
 	}
 	return err
+}
+
+// enqueue is open by the stream.
+func (s *fenceState) enqueue(version int) {
+	s.queued++
+	s.open(version)
 }
 
 // settle does all that is left to do, as one worker would who is never disturbed.
@@ -141,7 +149,7 @@ func (s *fenceState) settle() error {
 		}
 	}
 	for _, v := range s.log {
-		s.open(v)
+		s.enqueue(v)
 	}
 	s.log = nil
 	if s.zombie != nil {
@@ -187,7 +195,7 @@ func (s *fenceState) look(n int) {
 var fenceSteps = []string{
 	"update", "delete", "held", "release", "stream", "stream", "lease", "lease", "lease", "look", "look", "look", "write",
 	"write", "lose", "scan", "failover", "screen", "screen", "look at once", "look at once", "write at once", "takeover",
-	"zombie",
+	"zombie", "give up", "give up", "delete",
 }
 
 // history runs one, as choose decides, and returns what went wrong.
@@ -213,7 +221,7 @@ func (f fence) history(choose func(n int) int) error {
 			s.seen = s.row
 		case "screen":
 			if len(s.log) > 0 && s.direct == nil && (!s.f.screen || s.task == nil) && (!s.f.visible || s.visible(s.log[0])) {
-				s.direct = &look{epoch: s.stream, version: s.log[0]}
+				s.direct = &look{epoch: s.stream, version: s.log[0], queued: s.queued}
 				s.log = s.log[1:]
 			}
 		case "look at once":
@@ -233,6 +241,12 @@ func (f fence) history(choose func(n int) int) error {
 				s.log = append([]int{s.direct.version}, s.log...)
 				s.direct = nil
 			}
+		case "give up": // the statement may still reach the server
+			if s.direct != nil {
+				s.zombie = s.direct
+				s.direct = nil
+				s.enqueue(s.zombie.version)
+			}
 		case "zombie":
 			if s.zombie != nil {
 				if _, err := s.writeDirect(s.zombie); err != nil {
@@ -241,8 +255,8 @@ func (f fence) history(choose func(n int) int) error {
 				s.zombie = nil
 			}
 		case "stream":
-			if len(s.log) > 0 && (s.direct == nil || !s.f.order) {
-				s.open(s.log[0])
+			if len(s.log) > 0 && s.direct == nil { // in the order of the WAL
+				s.enqueue(s.log[0])
 				s.log = s.log[1:]
 			}
 		case "lease":
@@ -291,8 +305,8 @@ func (f fence) history(choose func(n int) int) error {
 func TestP3_TheFenceHolds(t *testing.T) {
 	t.Parallel()
 	whole := fence{
-		versions: true, absent: true, gen: true, visible: true, epoch: true, screen: true, stream: true, order: true,
-		unique: true,
+		versions: true, absent: true, gen: true, visible: true, epoch: true, screen: true, stream: true, unique: true,
+		late: true,
 	}
 	rapid.Check(t, func(t *rapid.T) { // for an example that is short
 		if err := whole.history(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }); err != nil {
@@ -313,15 +327,15 @@ func TestP3_TheFenceHolds(t *testing.T) {
 		t.Error(err)
 	}
 	for name, off := range map[string]func(f *fence){
-		"the lease where there is no entry":   func(f *fence) { f.absent = false },
-		"gen":                                 func(f *fence) { f.gen = false },
-		"visibility":                          func(f *fence) { f.visible = false },
-		"the epoch":                           func(f *fence) { f.epoch = false },
-		"versions and leases":                 func(f *fence) { f.versions, f.absent = false, false },
-		"the screening for open tasks":        func(f *fence) { f.screen = false },
-		"the epoch of who streams":            func(f *fence) { f.stream = false },
-		"epochs that come once":               func(f *fence) { f.unique = false },
-		"the order of what is worked at once": func(f *fence) { f.order = false },
+		"the lease where there is no entry": func(f *fence) { f.absent = false },
+		"gen":                               func(f *fence) { f.gen = false },
+		"visibility":                        func(f *fence) { f.visible = false },
+		"the epoch":                         func(f *fence) { f.epoch = false },
+		"versions and leases":               func(f *fence) { f.versions, f.absent = false, false },
+		"the screening for open tasks":      func(f *fence) { f.screen = false },
+		"the epoch of who streams":          func(f *fence) { f.stream = false },
+		"epochs that come once":             func(f *fence) { f.unique = false },
+		"the end of what was given up":      func(f *fence) { f.late = false },
 	} {
 		f := whole
 		off(&f)

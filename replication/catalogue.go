@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -32,6 +33,7 @@ type catalogueRow struct {
 	Published         bool
 	Version           string // of everything a running sidecar must reload, such as a pause
 	ScanAsked         bool   // a scan was requested and has not begun
+	StandbyNames      string // synchronous_standby_names of the server
 }
 
 // watch reads the catalog once per heartbeat and after each notification: some table changes do not appear in the slot.
@@ -87,6 +89,9 @@ func (ses *session) keepLooking(ctx context.Context, w lookout) error {
 		err := w.look(ctx)
 		if gap, ok := errors.AsType[*gapError](err); ok {
 			return gap
+		}
+		if errors.Is(err, errAwaited) {
+			return err
 		}
 		if err == nil {
 			failed = 0
@@ -162,7 +167,8 @@ func (w *watcher) look(ctx context.Context) error {
 		Query(func(rows pgx.Rows) (err error) {
 			all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c catalogueRow, err error) {
 				err = row.Scan(&c.PipelineID, &c.Status, nil, &c.TableExists, &c.TableSchema, &c.TableName, nil,
-					&c.PublicationExists, &c.SamePublication, &c.Published, &c.Version, &c.ScanAsked)
+					&c.PublicationExists, &c.SamePublication, &c.Published, &c.Version, &c.ScanAsked,
+					&c.StandbyNames)
 				// For a thousand pipelines these two are megabytes, and usually equal.
 				if raw := row.RawValues(); err == nil && (!bytes.Equal(raw[known], raw[current]) || !c.asStored()) {
 					marks := make([]any, len(raw)) // nil: not read
@@ -217,7 +223,8 @@ func (b *buffer) unnoted() map[uint32][]int32 {
 }
 
 // compare reports whether anything changed since the previous look; note stores the changes of a table. The first look
-// of a session counts as a change. It returns a *gapError if the publication was dropped or replaced. A table whose
+// of a session counts as a change. It returns a *gapError if the publication was dropped or replaced, and errAwaited if
+// commits may wait for us: perhaps ours do already, and end with the session. A table whose
 // note fails on a lock, such as that of an operator's open transaction, is left for a later look.
 func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed bool, err error)) (changed bool,
 	err error,
@@ -226,6 +233,8 @@ func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed b
 	w.late = false
 	for _, c := range all {
 		switch {
+		case slot.Awaits(c.StandbyNames):
+			return false, errAwaited
 		case !c.PublicationExists:
 			return false, &gapError{"the publication is missing"}
 		case !c.SamePublication:
@@ -245,6 +254,9 @@ func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed b
 	w.versions = versions
 	return changed, nil
 }
+
+// errAwaited ends a session. The next one tells why (slot.Awaited).
+var errAwaited = errors.New("synchronous_standby_names was changed: commits could wait for the stream")
 
 // lack returns why a pipeline's table cannot be streamed, with a hint; "" if it can.
 func (c *catalogueRow) lack() (lack pipeline.Status, detail string) {

@@ -105,6 +105,10 @@ func TestCompare_FindsWhatIsNotAsAtTheLastLook(t *testing.T) {
 			t.Errorf("%s: %v, want a gap", name, err)
 		}
 	}
+	awaited := healthy(func(c *catalogueRow) { c.StandbyNames = "*" })
+	if _, err := look(quiet, awaited); !errors.Is(err, errAwaited) {
+		t.Errorf("commits could wait for the stream: %v", err)
+	}
 	cause := errors.New("no")
 	if _, err := look(func(catalogueRow) (bool, error) { return true, cause }, same); !errors.Is(err, cause) {
 		t.Errorf("got %v, want what could not be noted", err)

@@ -164,8 +164,8 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	if ses.s.o.Enqueued != nil && len(t.changes) > 0 {
 		ses.s.o.Enqueued(ctx, t.changes, t.at)
 	}
-	if len(b.Scans)+len(b.Owners) > 0 && ses.s.o.OnReload != nil {
-		ses.s.o.OnReload()
+	if len(b.Scans)+len(b.Owners) > 0 && ses.s.o.OnScan != nil {
+		ses.s.o.OnScan()
 	}
 	if b.Checkpoint == 0 {
 		return nil

@@ -145,7 +145,7 @@ func TestEnqueue_TriesAgainAgainstLocks(t *testing.T) {
 			}
 			return queue.Enqueued{}, lost
 		})
-		ses.s.o.OnReload = func() { scans.Add(1) }
+		ses.s.o.OnScan = func() { scans.Add(1) }
 		ses.buffer.scan(7)
 		ses.buffer.commit(200, false)
 		pass(2 * time.Minute)

@@ -184,7 +184,8 @@ func (r *route) patternOf(row, old columns) pipeline.Pattern {
 // hashOf hashes a column as in the ledger. It returns nil if the WAL does not contain the value.
 func hashOf(row, old columns, place int) pipeline.SourceHash {
 	c := row[place]
-	if c.DataType == unchanged && old != nil && old[place].DataType != unchanged {
+	// Columns outside of the replica identity are NULL in an old key, but no value in TOAST is.
+	if c.DataType == unchanged && old != nil && old[place].DataType != null {
 		c = old[place]
 	}
 	switch c.DataType {

@@ -243,6 +243,10 @@ func TestPatternOf_SaysWhatTheLedgerMustHold(t *testing.T) {
 			values("1", "t", "TOAST", "[1,2.5]"), values("1", "t", "b", "NULL"), entry(vector, "t", "b"),
 			entry(vector, "t", "c"),
 		},
+		"TOAST, and of the old row only the key": {
+			values("1", "t", "TOAST", "[1,2.5]"), values("1", "s", "NULL", "NULL"), entry(vector, "t", "whatever"),
+			entry(vector, "u", "whatever"),
+		},
 		"a vector in TOAST": {
 			values("1", "t", "b", "TOAST"), nil, entry([]float32{9}, "t", "b"), entry(vector, "t", "c"),
 		},

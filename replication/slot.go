@@ -79,6 +79,8 @@ func (s *Stream) check(ctx context.Context, st *slot.State, system pglogrepl.Ide
 		return nil
 	case v.Condition == slot.Good:
 		return nil
+	case v.Condition == slot.Awaited: // until the setting is changed
+		return v.Err()
 	case v.Condition.Gap() && st.PublicationNow == 0:
 		return s.republish(ctx, st)
 	case v.Condition.Gap():

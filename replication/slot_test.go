@@ -61,6 +61,20 @@ func TestP2_WhatASlotCannotCoverIsAGap(t *testing.T) {
 	}
 }
 
+// P4: while commits could wait for the stream as for a standby, it does not begin. That is no gap, and does not end the
+// program.
+func TestP4_TheStreamIsNoStandbyThatCommitsWaitFor(t *testing.T) {
+	t.Parallel()
+	s := New(Options{Slot: "docs", Log: slog.New(slog.DiscardHandler)})
+	err := s.check(t.Context(), recorded(func(s *slot.State) { s.StandbyNames = "*" }),
+		pglogrepl.IdentifySystemResult{SystemID: "7", Timeline: 2})
+	_, isGap := errors.AsType[*gapError](err)
+	_, isFatal := errors.AsType[*FatalError](err)
+	if err == nil || isGap || isFatal || !strings.Contains(err.Error(), "synchronous_standby_names") {
+		t.Errorf("%v (gap %t, fatal %t)", err, isGap, isFatal)
+	}
+}
+
 // A publication that is missing is made again where the role may, and is a gap all the same.
 func TestRepublish(t *testing.T) {
 	t.Parallel()

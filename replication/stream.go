@@ -61,6 +61,7 @@ type Options struct {
 	// called before each session to set the current pipelines; may be nil
 	Prepare      func(ctx context.Context) error
 	OnReload     func()          // called when sidecars must reload, for example after a pause
+	OnScan       func()          // called when changes requested scans: a busy table may do so in each batch
 	OnRequest    func()          // called when a notification says that a pipeline is requested
 	Heartbeat    time.Duration   // interval between looks at the catalog; 0: 10 s
 	Keeper       *restart.Keeper // of the session's loops; nil: one of its own

@@ -238,7 +238,8 @@ func TestInit_MakesAMissingPublicationAgainForAllPipelines(t *testing.T) {
 	}
 }
 
-// TestP10_ATableIsPublishedWithItsSchema: a table counts as published if its schema is, as on the server.
+// TestP10_ATableIsPublishedWithItsSchema: a table counts as published if its schema is, as on the server, for each look
+// at the catalogue and for who loads the pipelines. A partition's own filter counts, whatever the table above it has.
 func TestP10_ATableIsPublishedWithItsSchema(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, makeDocs)
@@ -256,6 +257,10 @@ func TestP10_ATableIsPublishedWithItsSchema(t *testing.T) {
 		{"ALTER TABLE elsewhere.whole ATTACH PARTITION docs DEFAULT", true},
 		{"ALTER TABLE elsewhere.whole DETACH PARTITION docs", false},
 		{"ALTER PUBLICATION ours ADD TABLE docs", true},
+		{"ALTER TABLE elsewhere.whole ATTACH PARTITION docs DEFAULT", true},
+		{"ALTER PUBLICATION ours SET TABLE elsewhere.whole", true},
+		{"ALTER PUBLICATION ours ADD TABLE docs WHERE (id > 3)", false},
+		{"ALTER PUBLICATION ours SET TABLE elsewhere.whole, docs", true},
 	} {
 		b.MustExecSuper(strings.Replace(step.sql, "ours", o.Publication, 1))
 		published := func(r pgx.CollectableRow) (is bool, err error) {
@@ -264,10 +269,12 @@ func TestP10_ATableIsPublishedWithItsSchema(t *testing.T) {
 			targets[at] = &is
 			return is, r.Scan(targets...)
 		}
-		got, err := database.Collect(t.Context(), b.pool, "pipeline_catalogue", published,
-			pgx.StrictNamedArgs{"slot": o.Slot, "pipeline": nil})
-		if err != nil || !slices.Equal(got, []bool{step.want}) {
-			t.Errorf("%s: published %t (%v), want %t", step.sql, got, err, step.want)
+		for query, of := range map[string]string{"pipeline_catalogue": "pipeline", "stored_pipelines": "only"} {
+			got, err := database.Collect(t.Context(), b.pool, query, published,
+				pgx.StrictNamedArgs{"slot": o.Slot, of: nil})
+			if err != nil || !slices.Equal(got, []bool{step.want}) {
+				t.Errorf("%s: %s: published %t (%v), want %t", step.sql, query, got, err, step.want)
+			}
 		}
 	}
 }

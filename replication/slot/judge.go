@@ -23,6 +23,7 @@ const (
 	Unrecorded              // the slot has no checkpoint and is not ours
 	OtherPlugin             // the slot uses another output plugin
 	OtherServer             // the data came from another server
+	Awaited                 // commits of the whole server could wait for the stream
 	Temporary               // our slot is gone, and a temporary slot has its name
 	Interrupted             // its creation was started and never completed
 	Gone                    // it was dropped
@@ -43,7 +44,8 @@ func (c Condition) String() string {
 	return [...]string{
 		Good: "it is good", OnStandby: "the server is a standby", Absent: "it does not exist",
 		Elsewhere: "it is another database's", Unrecorded: "it is not ours", OtherPlugin: "it has another plugin",
-		OtherServer: "the data came from another server", Temporary: "a temporary one has its name",
+		OtherServer: "the data came from another server", Awaited: "commits could wait for the stream",
+		Temporary:   "a temporary one has its name",
 		Interrupted: "making it was interrupted", Gone: "it is gone", Lost: "the server removed WAL it still needed",
 		Altered:     "it was altered to send prepared transactions",
 		Unpublished: "its publication was missing", Republished: "its publication was dropped and recreated",
@@ -84,6 +86,14 @@ func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
 		return Verdict{
 			OtherServer, fmt.Sprintf("%s (system id %s, it was %s)", otherServer, server.SystemID, s.SystemID),
 			[]string{"to use this copy on its own, run embedsidecar init --adopt with its pipelines configured: it creates a new slot and compares every row"},
+		}
+	case Awaits(s.StandbyNames):
+		return Verdict{
+			Awaited,
+			fmt.Sprintf("synchronous_standby_names is '%s': commits of the server could wait for the stream", s.StandbyNames),
+			[]string{
+				"name the standbys in it, or ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'; then SELECT pg_reload_conf();",
+			},
 		}
 	}
 	return s.gap(server)
@@ -150,6 +160,8 @@ func (v Verdict) Err() error {
 		return refusal.Coded(code.Standby, v.Reason, v.Hint...)
 	case OtherServer:
 		return refusal.Coded(code.Copied, v.Reason, v.Hint...)
+	case Awaited:
+		return refusal.Coded(code.Awaited, v.Reason, v.Hint...)
 	default:
 		return nil
 	}

@@ -57,6 +57,12 @@ func TestJudge(t *testing.T) {
 		"a copy of one that was begun": {func(s *State) {
 			s.SystemID, s.Begun = "8", true
 		}, Interrupted, "interrupted", true},
+		"a server that may choose the stream as the standby that commits wait for": {func(s *State) {
+			s.StandbyNames, s.Exists = "FIRST 1 (near, *)", false
+		}, Awaited, "synchronous_standby_names is 'FIRST 1 (near, *)'", false},
+		"a server whose standbys all count": {func(s *State) {
+			s.StandbyNames = "ANY 1 (*)"
+		}, Good, "", false},
 		"temporary": {func(s *State) {
 			s.Temporary = true
 		}, Temporary, "a temporary one of pid 4711 one of role r has its name", true},
@@ -119,6 +125,20 @@ func TestJudge(t *testing.T) {
 				t.Errorf("refused with %v, and the ways out %q", err, v.Hint)
 			}
 		})
+	}
+}
+
+// TestAwaits: a star stands for any session that streams, also ours. In the mode ANY that does no harm.
+func TestAwaits(t *testing.T) {
+	t.Parallel()
+	for names, want := range map[string]bool{
+		"": false, "near": false, "near, far": false, "1 (near)": false, `FIRST 2 (near, "a*b")`: false,
+		"*": true, `"*"`: true, " * ": true, "near,*": true, "1 (*)": true, "FIRST 1 (near, * )": true, "first 1(*)": true,
+		"ANY 1 (*)": false, "any 2 (near, *)": false, "any_other, *": true,
+	} {
+		if got := Awaits(names); got != want {
+			t.Errorf("%q: %t, want %t", names, got, want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package slot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -50,6 +51,8 @@ type State struct {
 	Standby  bool          // the server is a standby
 	ServerID string        // the server's system id
 	Version  int           // server_version_num
+
+	StandbyNames string // synchronous_standby_names
 }
 
 // Ours reports whether a stream of this database can read the slot.
@@ -58,6 +61,16 @@ func (s *State) Ours() bool { return s.Exists && s.Plugin == Plugin && s.Databas
 // Making reports whether a process is creating the slot: it holds the slot, which has no position while the server
 // waits for open transactions.
 func (s *State) Making() bool { return s.Active && s.ConfirmedFlushLSN == nil }
+
+// Awaits reports whether this value of synchronous_standby_names lets the server choose any session that streams as the
+// standby that commits wait for. If it chose ours, the commit of a checkpoint would wait for its own confirmation, and
+// all other commits with it. In the mode ANY the real standbys confirm each checkpoint before we do, so we never count.
+func Awaits(names string) bool {
+	words := strings.Fields(names)
+	return len(words) > 0 && !strings.EqualFold(words[0], "any") && slices.ContainsFunc(
+		strings.FieldsFunc(names, func(r rune) bool { return strings.ContainsRune("(),", r) }),
+		func(name string) bool { return strings.Trim(name, " \t\r\n\"") == "*" })
+}
 
 // Lost reports whether the server removed WAL that the slot needed.
 func (s *State) Lost() bool { return s.WALStatus == "lost" }

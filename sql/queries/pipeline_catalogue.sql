@@ -5,7 +5,7 @@
 -- and of the publication for each.
 -- @pipeline: only that one; NULL: all.
 -- Rows: one per pipeline of the slot; exists is false if the table was dropped; version changes with everything that a
--- running sidecar must load again, such as a pause.
+-- running sidecar must load again, such as a pause. standby_names: whom commits of the server wait for.
 WITH publication AS MATERIALIZED ( -- once for all pipelines
     SELECT k.slot_name, k.publication_oid, b.oid, b.xmin AS version, b.pubname, b.puballtables,
            b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot AS whole,
@@ -134,8 +134,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        coalesce(b.oid = b.publication_oid, false) AS same_publication,
        coalesce(b.whole, false)
            -- The filter of a partition's own entry overrides that of its partitioned table.
-           AND NOT (c.relkind = 'p' AND EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prrelid = ANY (family.below)
-               AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL))
+           AND NOT ((c.relkind = 'p' OR c.relispartition) AND EXISTS (SELECT FROM pg_publication_rel AS r
+               WHERE r.prrelid = ANY (family.below) AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL))
            AND (b.puballtables
                 OR EXISTS (SELECT FROM unnest(family.above) AS t (relid) CROSS JOIN LATERAL
                                (SELECT to_jsonb(r) ->> 'prqual' AS filter FROM pg_publication_rel AS r
@@ -171,7 +171,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                     CROSS JOIN LATERAL (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = w.owner OFFSET 0) AS r)
                )::text, getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id
-           AND s.phase = 'waiting') AS scan_asked
+           AND s.phase = 'waiting') AS scan_asked,
+       current_setting('synchronous_standby_names') AS standby_names
 FROM   embedsidecar.pipeline AS p
        JOIN publication AS b ON b.slot_name = p.slot_name
        CROSS JOIN embedsidecar.installation AS i

@@ -17,7 +17,8 @@ SELECT n.slot_name::text AS name, current_database()::text AS here,
        coalesce(c.publication::text, '') AS publication, coalesce(c.publication_oid, 0) AS publication_oid,
            coalesce(p.oid, 0) AS publication_now,
        CASE WHEN e.standby THEN e.wal_end ELSE pg_current_wal_flush_lsn() END AS wal_end, e.standby, e.server_id,
-       current_setting('server_version_num')::int AS version
+       current_setting('server_version_num')::int AS version,
+       current_setting('synchronous_standby_names') AS standby_names
 FROM   (SELECT @slot::text::name AS slot_name) AS n
        CROSS JOIN (SELECT r.standby, CASE WHEN r.standby THEN pg_last_wal_replay_lsn()
            ELSE pg_current_wal_lsn() END AS wal_end,

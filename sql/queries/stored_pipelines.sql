@@ -1,8 +1,10 @@
 -- stored_pipelines: pipelines as they are set up, and what the catalog says of them now. A table is published by its
--- own entry, by that of a partitioned table above it, or because the publication is for all tables. An embedding table
--- is found by its name. It is found by its number if no table has that name any more, or if it lies in the schema of
--- its source and that schema was renamed: another schema may have the old name already. as_made: the generated columns
--- are computed from the same columns as before. stored: the type of the vectors; '': they are no longer there.
+-- own entry or schema, by those of a partitioned table above it, or because the publication is for all tables. A filter
+-- hides changes if it is in the entry of the table itself or of a partition of it. Each look at the catalog judges the
+-- same (pipeline_catalogue). An embedding table is found by its name. It is found by its number if no table has that
+-- name any more, or if it lies in the schema of its source and that schema was renamed: another schema may have the old
+-- name already. as_made: the generated columns are computed from the same columns as before. stored: the type of the
+-- vectors; '': they are no longer there.
 -- @slot: those of that slot; @only: those of these numbers; NULL: all.
 -- Rows: one for each. Locks: none.
 SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS schema, p.table_name::text AS table,
@@ -52,13 +54,21 @@ SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS 
     AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT p.table_oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t
        JOIN pg_inherits h ON h.inhparent = t.relid)
         SELECT FROM pg_publication_rel r JOIN tree AS t ON t.relid = r.prrelid JOIN pg_class c ON c.oid = p.table_oid
-        WHERE c.relkind = 'p' AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL)
+        WHERE (c.relkind = 'p' OR c.relispartition) AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL)
     AND (b.puballtables
         OR EXISTS (WITH RECURSIVE above AS (SELECT p.table_oid AS relid UNION ALL
                 SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
             SELECT FROM above AS t CROSS JOIN LATERAL (SELECT to_jsonb(r) ->> 'prqual' AS filter
                 FROM pg_publication_rel AS r WHERE r.prrelid = t.relid AND r.prpubid = b.oid OFFSET 0) AS r
-            WHERE r.filter IS NULL))
+            WHERE r.filter IS NULL)
+        -- from PostgreSQL 15 on; besides its tables, only its schemas depend on a publication
+        OR EXISTS (WITH RECURSIVE above AS (SELECT p.table_oid AS relid UNION ALL
+                SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
+            SELECT FROM above AS t JOIN pg_class AS c ON c.oid = t.relid
+            WHERE c.relnamespace = ANY (ARRAY(SELECT s.refobjid FROM pg_depend AS d JOIN pg_depend AS s
+                ON s.classid = d.classid AND s.objid = d.objid AND s.refclassid = 'pg_namespace'::regclass
+                WHERE d.refclassid = 'pg_publication'::regclass AND d.refobjid = b.oid
+                    AND d.classid <> 'pg_publication_rel'::regclass))))
     AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
         WHERE NOT EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND r.prrelid = j.oid
             AND to_jsonb(r) ->> 'prqual' IS NULL))) AS published

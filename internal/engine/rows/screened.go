@@ -22,6 +22,7 @@ const (
 	screenVerdict = readColumns + iota
 	screenVisible
 	screenKnown // whether a row of the pipeline has had the same text
+	screenCheckpoint
 	screenColumns
 )
 
@@ -56,11 +57,13 @@ func screenSQL(b *builder, into destination) string {
 	}
 	return fmt.Sprintf("WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top,"+
 		" pg_current_snapshot() AS snapshot,"+
+		" (SELECT c.saved_at::text FROM embedsidecar.lsn_checkpoint AS c WHERE c.slot_name ="+
+		" (SELECT p.slot_name FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = %[1]d)) AS checkpoint,"+
 		" EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS a"+
 		" WHERE p.pipeline_id = %[1]d AND p.generation = %[2]d AND p.enabled AND a.enabled"+
 		" AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)"+
 		" AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)) AS open"+
-		"), judged AS MATERIALIZED (SELECT k.*, %[3]s AS visible,"+
+		"), judged AS MATERIALIZED (SELECT k.*, e.checkpoint, %[3]s AS visible,"+
 		" CASE WHEN NOT %[3]s OR NOT e.open OR EXISTS (SELECT FROM embedsidecar.task AS t"+
 		" WHERE t.pipeline_id = %[1]d AND t.row_key = k.row_key OFFSET 0) THEN 'task'"+
 		" ELSE coalesce((SELECT CASE WHEN g.xmin::text::bigint = k.xid THEN 'own' ELSE 'drop' END FROM embedsidecar.ledger AS g"+
@@ -68,7 +71,7 @@ func screenSQL(b *builder, into destination) string {
 		" AND g.generation = %[2]d), 'now') END AS verdict"+
 		" FROM %[4]s CROSS JOIN epoch AS e)\n", p.ID, p.Generation, visible, list) +
 		lookSQL(b, into, "judged AS k", which, fmt.Sprintf("k.verdict, k.visible, CASE WHEN f.body IS NOT NULL"+
-			" THEN EXISTS (SELECT FROM embedsidecar.ledger AS g WHERE g.text_hash = %s AND g.pipeline_id + 0 = %d OFFSET 0) END",
+			" THEN EXISTS (SELECT FROM embedsidecar.ledger AS g WHERE g.text_hash = %s AND g.pipeline_id + 0 = %d OFFSET 0) END, k.checkpoint",
 			hash, p.ID))
 }
 
@@ -77,6 +80,8 @@ type Screened struct {
 	Verdicts []string // of each change: now, own, drop or task
 	Hidden   bool     // some transactions are not visible yet
 	Rows     []Row    // one per change; only those with verdict now are read
+	// Checkpoint is when the stream last enqueued anything.
+	Checkpoint string
 }
 
 // Screen returns which changes need no task, and reads their rows like Read. Changes are given by distinct row keys,
@@ -105,6 +110,7 @@ func (t *Table) scanScreened(raw [][]byte, keys []string, s *Screened) error {
 	}
 	s.Verdicts[place] = string(raw[screenVerdict])
 	s.Hidden = s.Hidden || string(raw[screenVisible]) != "t"
+	s.Checkpoint = string(raw[screenCheckpoint])
 	r := &s.Rows[place]
 	r.New = string(raw[screenKnown]) == "f" && !r.Broken // the server hashes a broken text differently
 	return nil
@@ -142,14 +148,22 @@ func Columns(entries []Entry) map[string]any {
 // locked first.
 func (t *Table) CanWriteAtOnce() bool { return t.atOnce().there() }
 
-// WriteAtOnce writes vectors and ledger under the epoch of a slot; each row has a write and an entry. held is false if
-// the epoch is over. passed contains the written rows; the others changed since they were read.
-func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot string, epoch int64, writes []Write,
-	entries []Entry,
+// Right is the right to write at once: under an epoch of a slot, as long as the stream has enqueued nothing since the
+// rows were read (Screened.Checkpoint). So a statement that the server receives after it was given up writes nothing.
+type Right struct {
+	Slot       string
+	Epoch      int64
+	Checkpoint string
+}
+
+// WriteAtOnce writes vectors and ledger; each row has a write and an entry. held is false if the right is over. passed
+// contains the written rows; the others changed since they were read.
+func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, right Right, writes []Write, entries []Entry,
 ) (held bool, passed map[string]bool, err error) {
 	atOnce := t.atOnce()
 	more := Columns(entries)
-	more["slot"], more["epoch"], more["vector"] = slot, epoch, vectorsOf(t.p, writes)
+	more["slot"], more["epoch"], more["checkpoint"] = right.Slot, right.Epoch, right.Checkpoint
+	more["vector"] = vectorsOf(t.p, writes)
 	args, err := atOnce.args(t.p, keysOf(writes), more)
 	if err != nil {
 		return false, nil, err
@@ -194,7 +208,7 @@ func atOnceSQL(b *builder) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("WITH held AS MATERIALIZED (SELECT FROM embedsidecar.lsn_checkpoint AS c"+
-		" WHERE c.slot_name = %[1]s AND c.epoch = %[2]s::bigint"+
+		" WHERE c.slot_name = %[1]s AND c.epoch = %[2]s::bigint AND c.saved_at::text = %[9]s"+
 		" AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer"+
 		" AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = %[3]d AND p.generation = %[4]d)%[5]s"+
 		" AND %[6]s FOR SHARE OF c"+
@@ -214,7 +228,8 @@ func atOnceSQL(b *builder) string {
 		" DO NOTHING RETURNING l.row_key"+
 		"), passed AS MATERIALIZED (SELECT * FROM changed UNION ALL SELECT i.row_key, %[8]s FROM made AS m"+
 		" JOIN input AS i USING (row_key)), written AS (",
-		b.param("slot"), b.param("epoch"), p.ID, p.Generation, same, database.Anew, list, columns("i")) +
+		b.param("slot"), b.param("epoch"), p.ID, p.Generation, same, database.Anew, list, columns("i"),
+		b.param("checkpoint")) +
 		insert(p, "chunk_no, generation, text_hash, embedded_at, embedding",
 			fmt.Sprintf("0, %d, k.text_hash, now(), %s", p.Generation, p.ToStored("k.vector")), "passed AS k", vectorOver) +
 		") SELECT k.row_key FROM passed AS k UNION ALL SELECT NULL WHERE EXISTS (SELECT FROM held)"

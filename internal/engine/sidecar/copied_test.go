@@ -1,13 +1,17 @@
 package sidecar_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/replication"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -68,6 +72,32 @@ func TestP1_AServerThatWentBack(t *testing.T) {
 		r.url = db.URL(r.role)
 		r.verify()
 	})
+}
+
+// TestP1_ARestoredDumpIsNotWorked: a sidecar that does not stream judges no slot. In a dump of another server, a
+// pipeline's table is found by an OID that may be another table's here.
+func TestP1_ARestoredDumpIsNotWorked(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	r := newRig(t, db, intoTable("docs", "body"))
+	var o sidecar.Options
+	r.options = func(of *sidecar.Options) { o = *of }
+	_, stop := r.start()
+	r.settle()
+	stop()
+	db.MustExecSuper(`UPDATE embedsidecar.lsn_checkpoint SET system_id = '1'`)
+	o.NoStream = true
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := sidecar.New(o).Run(ctx)
+	if fatal, is := errors.AsType[*replication.FatalError](err); !is || fatal.Kind != replication.OtherServer ||
+		!strings.Contains(fatal.Hint(), "--adopt") {
+		t.Errorf("it ended with %v, want that the data came from another server", err)
+	}
+	if n := r.count(`SELECT count(*) FROM embedsidecar.worker`); n != 0 {
+		t.Errorf("%d workers are registered", n)
+	}
 }
 
 // TestP2_AClonedServerHarmsNobody: a copy of the server's files has its slot, its queue and its name, and a sidecar

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -44,6 +45,36 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 			t.Run(name, func(t *testing.T) { t.Parallel(); heldCommit(t, major, noDirect) })
 		}
 	})
+}
+
+// P4: with synchronous_standby_names = '*' the server chooses any session that streams as the standby that commits wait
+// for. If that were ours, the commit of a checkpoint would wait for its own confirmation, and every commit of the server
+// with it, for ever. So the stream leaves, says why, and comes back when the setting names standbys.
+func TestP4_NoCommitWaitsForTheStream(t *testing.T) {
+	t.Parallel()
+	server := testenv.Own(t, testenv.Options{})
+	db := testenv.DB(t, testenv.On(server))
+	db.MustExec(docs)
+	r := newRig(t, db, intoTable("docs", "body"))
+	s, _ := r.start()
+	r.settle()
+	names := func(value string) {
+		t.Helper()
+		if err := server.Configure(map[string]string{"synchronous_standby_names": value}); err != nil {
+			t.Fatal(err)
+		}
+		db.MustExecSuper(`SELECT pg_reload_conf()`)
+	}
+	names("*")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		trouble := s.Stream().Trouble.Load()
+		told := trouble != nil && trouble.Err != nil && strings.Contains(trouble.Err.Error(), "synchronous_standby_names is '*'")
+		return told && !s.Stream().Streaming.Load(), fmt.Sprintf("it streams on: %+v", trouble)
+	})
+	names("")
+	r.edit("after ")
+	r.settle()
+	r.verify()
 }
 
 // heldCommit holds a commit that is in the WAL already, as a synchronous standby that is away does.

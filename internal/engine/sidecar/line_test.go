@@ -9,6 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -18,6 +19,8 @@ type lined struct {
 	t     *testing.T
 	table *rows.Table
 	line  database.DB
+
+	checkpoint string // when the stream had enqueued anything, as rows were last screened
 }
 
 func newLined(t *testing.T, spec pipeline.Spec) *lined {
@@ -40,7 +43,7 @@ func newLined(t *testing.T, spec pipeline.Spec) *lined {
 	}
 	db.MustExecSuper(`UPDATE embedsidecar.lsn_checkpoint SET epoch = 5,
 		timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer`)
-	return &lined{r, t, rows.New(&r.pipelines[0], pool, rows.Options{}), conn}
+	return &lined{rig: r, t: t, table: rows.New(&r.pipelines[0], pool, rows.Options{}), line: conn}
 }
 
 // screen returns the verdicts on changes of rows, by transactions that everybody sees unless one is given.
@@ -54,6 +57,7 @@ func (l *lined) screen(xid int64, unchanged []byte, keys ...string) (verdicts st
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	l.checkpoint = s.Checkpoint
 	if s.Hidden {
 		return "hidden " + strings.Join(s.Verdicts, " "), s.Rows
 	}
@@ -73,7 +77,8 @@ func (l *lined) write(epoch int64, found []rows.Row) string {
 			entries[i].Version = &r.LedgerVersion
 		}
 	}
-	held, passed, err := l.table.WriteAtOnce(l.t.Context(), l.line, l.slot, epoch, writes, entries)
+	right := rows.Right{Slot: l.slot, Epoch: epoch, Checkpoint: l.checkpoint}
+	held, passed, err := l.table.WriteAtOnce(l.t.Context(), l.line, right, writes, entries)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -219,6 +224,30 @@ func TestP3_WhatIsWrittenInOneStatementIsFenced(t *testing.T) {
 	if n := l.count(`SELECT count(*) FROM docs_embedding`); n != 0 {
 		t.Error("another table was written")
 	}
+}
+
+// P1: the stream gave a statement up, because the network or the server stood still, and made its changes tasks. A row
+// was embedded, and its vector removed when it was deleted. The server gets the statement only now: it has the same
+// epoch, and finds no entry, as when the rows were read.
+func TestP1_AStatementThatWasGivenUpWritesNothingLater(t *testing.T) {
+	t.Parallel()
+	l := newLined(t, intoTable("docs", "body"))
+	l.db.MustExec(`INSERT INTO docs VALUES (1, 'one'), (2, 'two')`)
+	_, found := l.screen(3, nil, "1", "2")
+	if _, err := queue.New(l.db.Super()).Enqueue(t.Context(), l.db.Super(), queue.Batch{
+		Slot: l.slot, Epoch: 5, Since: 1,
+		Changes: []queue.Change{{PipelineID: l.pipelines[0].ID, RowKey: "1", Lane: pipeline.Normal, XID: 3, LSN: 1}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	l.db.MustExec(`DELETE FROM docs WHERE id = 1`)
+	l.db.MustExecSuper(`DELETE FROM embedsidecar.task`)
+	l.want("given up", l.write(5, found), "held false, 0 passed")
+	if n := l.count(`SELECT count(*) FROM docs_embedding`); n != 0 {
+		t.Errorf("%d vectors, one of a row that is gone", n)
+	}
+	_, found = l.screen(3, nil, "2")
+	l.want("the next one", l.write(5, found), "held true, 1 passed")
 }
 
 // P4: code of users' that runs beside what is worked at once is planned as ever.

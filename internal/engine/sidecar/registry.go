@@ -4,8 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/replication"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // registration is this sidecar's row in the table worker, and the table's OID.
@@ -27,10 +32,19 @@ func (s *Sidecar) role() string {
 	return "all"
 }
 
-// register adds this sidecar to the table worker.
+// register adds this sidecar to the table worker. It returns a *replication.FatalError in a database that was restored
+// from a dump of another server: the OIDs of the pipelines' tables may be those of other tables here.
 func (s *Sidecar) register(ctx context.Context) error {
+	st, err := slot.Read(ctx, s.o.Pool, s.o.Slot)
+	if err != nil {
+		return err
+	}
+	if st.OtherServer(st.ServerID) {
+		v := st.Judge(pglogrepl.IdentifySystemResult{SystemID: st.ServerID, Timeline: st.Timeline})
+		return &replication.FatalError{Kind: replication.OtherServer, Reason: v.Reason, Way: wording.Joined(v.Hint)}
+	}
 	var r registration
-	err := s.o.Pool.QueryRow(ctx, `WITH quiet AS (DELETE FROM embedsidecar.worker AS w
+	err = s.o.Pool.QueryRow(ctx, `WITH quiet AS (DELETE FROM embedsidecar.worker AS w
 			WHERE w.quiet_until IS NOT NULL AND w.slot_name = $3
 			AND (w.session_name = current_setting('application_name') OR NOT embedsidecar.runs(w)))
 		INSERT INTO embedsidecar.worker (instance, version, slot_name, host, role, session_name)

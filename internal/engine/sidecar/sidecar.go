@@ -101,6 +101,7 @@ type Sidecar struct {
 	line      *database.Line // connection for the stream's changes; nil: a pool is used
 	questions *questions     // texts that sessions asked for; nil before Run
 	reload    chan struct{}
+	scanned   chan struct{}   // signals that changes requested scans
 	told      <-chan struct{} // signals work for other processes
 	keeper    *restart.Keeper
 	broken    chan error // a worker loop could not be restarted
@@ -179,7 +180,7 @@ func New(o Options) *Sidecar {
 		o.Budget = worker.NewBudget(0)
 	}
 	s := &Sidecar{
-		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
+		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1), scanned: make(chan struct{}, 1),
 		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},
 		running: map[int32]*running{}, stopped: map[int32]time.Time{}, progress: make(chan struct{}, 1),
 		left:    make(chan struct{}, 1),
@@ -319,8 +320,8 @@ func (s *Sidecar) newStream(pipelines []pipeline.Pipeline) (*replication.Stream,
 	stream := replication.New(replication.Options{
 		Slot: s.o.Slot, Queue: s.queue, DB: s.o.StreamPool, Line: s.line, Dial: s.o.Dial, Log: s.o.Log,
 		StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnReload: s.Reload,
-		OnRequest: s.o.OnRequest,
-		Prepare:   s.prepare(), Heartbeat: s.o.Heartbeat,
+		OnScan: func() { sleep.Wake(s.scanned) }, OnRequest: s.o.OnRequest,
+		Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
 		Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),
 		Keeper: s.keeper, Prioritise: s.prioritise, Owners: s.owners,
 	})

@@ -65,6 +65,9 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 		case <-scans.C:
 			s.wakeScans(ctx)
 			continue
+		case <-s.scanned:
+			s.wakeScans(ctx)
+			continue
 		case <-s.reload:
 		case <-retry:
 		}

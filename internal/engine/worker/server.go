@@ -193,6 +193,7 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	if d.Line != nil {
 		err := limited(ctx, d, func(ctx context.Context) (err error) {
 			found, err = s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
+			d.Checkpoint = found.Checkpoint
 			return err
 		})
 		return found, err
@@ -211,7 +212,8 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, writes []rows.Write, entries []rows.Entry,
 ) (held bool, passed map[string]bool, err error) {
 	err = limited(ctx, d, func(ctx context.Context) (err error) {
-		held, passed, err = s.table.WriteAtOnce(ctx, d.Line, d.Slot, d.Epoch, writes, entries)
+		right := rows.Right{Slot: d.Slot, Epoch: d.Epoch, Checkpoint: d.Checkpoint}
+		held, passed, err = s.table.WriteAtOnce(ctx, d.Line, right, writes, entries)
 		return err
 	})
 	return held, passed, err

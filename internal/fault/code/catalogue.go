@@ -166,6 +166,12 @@ var catalogue = []Entry{
 		"wait until it stops. If its client is dead: SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = 'embedsidecar';",
 		operations + "#the-slot-is-held",
 	},
+	{
+		Awaited, "commits would wait for the stream",
+		"synchronous_standby_names lets the server choose any session that streams, so it may choose a sidecar instead of a standby",
+		"name the standbys in synchronous_standby_names, or set it to ANY 1 (*), and reload; the sidecar then continues",
+		operations + "#the-stream-is-interrupted",
+	},
 
 	{
 		Unreachable, "no server answers", "the server is down, the address is wrong, or a firewall blocks the connection",

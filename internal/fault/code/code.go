@@ -58,6 +58,7 @@ const (
 	InitRunning Code = "ES0305"
 	Conflict    Code = "ES0306"
 	SlotHeld    Code = "ES0307"
+	Awaited     Code = "ES0308"
 )
 
 // The connection to the database.

@@ -93,7 +93,7 @@ func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (ma
 			switch value := string(values[i]); field.Name {
 			case "known":
 				found.known = value
-			case "status", "scan_asked": // do not affect the pipeline's definition
+			case "status", "scan_asked", "standby_names": // do not affect the pipeline's definition
 			case "current":
 				found.current = value
 				fallthrough

@@ -384,7 +384,7 @@ func (c *checker) unfit(s *slot.State) bool {
 			return false
 		}
 		c.failed(name, v.Err())
-	case slot.OtherPlugin:
+	case slot.OtherPlugin, slot.Awaited:
 		c.failed(name, v.Err())
 	case slot.Unrecorded:
 		if c.hidden {

@@ -30,7 +30,7 @@ FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place);
 -- at_once
 WITH held AS MATERIALIZED (SELECT
   FROM embedsidecar.lsn_checkpoint AS c
-  WHERE c.slot_name = $10 AND c.epoch = $11::bigint AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AND EXISTS (SELECT
+  WHERE c.slot_name = $10 AND c.epoch = $11::bigint AND c.saved_at::text = $12 AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AND EXISTS (SELECT
     FROM embedsidecar.pipeline AS p
     WHERE p.pipeline_id = 7 AND p.generation = 4) AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL) FOR SHARE OF c), input AS MATERIALIZED (SELECT k.*, l.ctid AS at
   FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::bytea[]), pg_catalog.unnest($5::bytea[]), pg_catalog.unnest($6::bytea[]), pg_catalog.unnest($7::bytea[]), pg_catalog.unnest($8::pg_lsn[]), pg_catalog.unnest($9::"public"."vector"[])) WITH ORDINALITY AS k (k1, row_key, version, source_hash, text_hash, norm_hash, vector_hash, lsn, vector, place)

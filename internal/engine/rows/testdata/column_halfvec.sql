@@ -13,10 +13,14 @@ WHERE true AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THE
 ORDER BY k.place;
 
 -- screen
-WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot, EXISTS (SELECT
+WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot, (SELECT c.saved_at::text
+    FROM embedsidecar.lsn_checkpoint AS c
+    WHERE c.slot_name = (SELECT p.slot_name
+      FROM embedsidecar.pipeline AS p
+      WHERE p.pipeline_id = 7)) AS checkpoint, EXISTS (SELECT
     FROM embedsidecar.pipeline AS p
     CROSS JOIN embedsidecar.installation AS a
-    WHERE p.pipeline_id = 7 AND p.generation = 4 AND p.enabled AND a.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)) AS open), judged AS MATERIALIZED (SELECT k.*, (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) AS visible, CASE WHEN NOT (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) OR NOT e.open OR EXISTS (SELECT
+    WHERE p.pipeline_id = 7 AND p.generation = 4 AND p.enabled AND a.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)) AS open), judged AS MATERIALIZED (SELECT k.*, e.checkpoint, (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) AS visible, CASE WHEN NOT (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) OR NOT e.open OR EXISTS (SELECT
     FROM embedsidecar.task AS t
     WHERE t.pipeline_id = 7 AND t.row_key = k.row_key OFFSET 0) THEN 'task' ELSE coalesce((SELECT CASE WHEN g.xmin::text::bigint = k.xid THEN 'own' ELSE 'drop' END
       FROM embedsidecar.ledger AS g
@@ -25,7 +29,7 @@ WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text
   CROSS JOIN epoch AS e)
 SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::bytea, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.adopted, l.skipped, l.skipped_at, f.stored, NULL::integer, k.verdict, k.visible, CASE WHEN f.body IS NOT NULL THEN EXISTS (SELECT
   FROM embedsidecar.ledger AS g
-  WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END
+  WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END, k.checkpoint
 FROM judged AS k
 LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, r."embedding" AS stored
   FROM ONLY "public"."docs" AS r

@@ -22,10 +22,14 @@ WHERE true AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THE
 ORDER BY k.place;
 
 -- screen
-WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot, EXISTS (SELECT
+WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot, (SELECT c.saved_at::text
+    FROM embedsidecar.lsn_checkpoint AS c
+    WHERE c.slot_name = (SELECT p.slot_name
+      FROM embedsidecar.pipeline AS p
+      WHERE p.pipeline_id = 7)) AS checkpoint, EXISTS (SELECT
     FROM embedsidecar.pipeline AS p
     CROSS JOIN embedsidecar.installation AS a
-    WHERE p.pipeline_id = 7 AND p.generation = 4 AND p.enabled AND a.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)) AS open), judged AS MATERIALIZED (SELECT k.*, (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) AS visible, CASE WHEN NOT (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) OR NOT e.open OR EXISTS (SELECT
+    WHERE p.pipeline_id = 7 AND p.generation = 4 AND p.enabled AND a.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)) AS open), judged AS MATERIALIZED (SELECT k.*, e.checkpoint, (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) AS visible, CASE WHEN NOT (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) OR NOT e.open OR EXISTS (SELECT
     FROM embedsidecar.task AS t
     WHERE t.pipeline_id = 7 AND t.row_key = k.row_key OFFSET 0) THEN 'task' ELSE coalesce((SELECT CASE WHEN g.xmin::text::bigint = k.xid THEN 'own' ELSE 'drop' END
       FROM embedsidecar.ledger AS g
@@ -34,7 +38,7 @@ WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text
   CROSS JOIN epoch AS e)
 SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::bytea, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.adopted, l.skipped, l.skipped_at, d.text_hash, d.generation, k.verdict, k.visible, CASE WHEN f.body IS NOT NULL THEN EXISTS (SELECT
   FROM embedsidecar.ledger AS g
-  WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END
+  WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END, k.checkpoint
 FROM judged AS k
 LEFT JOIN LATERAL (SELECT (format('%s', r."id") COLLATE pg_catalog."C") AS row_key, ((
 published
@@ -79,7 +83,7 @@ FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place);
 -- at_once
 WITH held AS MATERIALIZED (SELECT
   FROM embedsidecar.lsn_checkpoint AS c
-  WHERE c.slot_name = $10 AND c.epoch = $11::bigint AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AND EXISTS (SELECT
+  WHERE c.slot_name = $10 AND c.epoch = $11::bigint AND c.saved_at::text = $12 AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AND EXISTS (SELECT
     FROM embedsidecar.pipeline AS p
     WHERE p.pipeline_id = 7 AND p.generation = 4) AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL) FOR SHARE OF c), input AS MATERIALIZED (SELECT k.*, l.ctid AS at
   FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::bytea[]), pg_catalog.unnest($5::bytea[]), pg_catalog.unnest($6::bytea[]), pg_catalog.unnest($7::bytea[]), pg_catalog.unnest($8::pg_lsn[]), pg_catalog.unnest($9::"public"."vector"[])) WITH ORDINALITY AS k (k1, row_key, version, source_hash, text_hash, norm_hash, vector_hash, lsn, vector, place)
