@@ -103,13 +103,11 @@ func (w *Worker) found(report *Report, key, what string, newVector bool) {
 
 // verifyRow checks one row and reports whether its vector may be sampled.
 func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
-	p := w.o.Pipeline
 	if !r.Found {
 		return false // removed since its key was read
 	}
 	report.Rows++
-	tokenless := r.Wanted() && !r.Stored && r.Ledger && r.LedgerText == nil && r.LedgerGeneration == p.Generation &&
-		w.table.Unchanged(r)
+	tokenless := r.Wanted() && !r.Stored && r.Tokenless() && w.table.Unchanged(r)
 	if r.Wanted() && w.table.Skipped(r) {
 		report.Skipped++
 		return false
