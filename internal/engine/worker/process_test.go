@@ -109,6 +109,31 @@ func TestP1_AFilterThatChangesWithoutTheRow(t *testing.T) {
 	}
 }
 
+// TestP10_ATextThatIsAnsweredLaterDoesNotDiffer: a provider's rate limit says nothing about the stored vector, which
+// verify --repair would buy again.
+func TestP10_ATextThatIsAnsweredLaterDoesNotDiffer(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			w, m, e := inMemory(t, p, nil)
+			m.source = map[string]string{"a": "One text.", "b": "Another text."}
+			process(t, w, m, "a", "b")
+			sample := w.embedSample
+			if w.chunks != nil {
+				sample = w.embedChunkSample
+			}
+			for class, want := range map[embed.Class]int64{embed.Transient: 0, embed.Resource: 0, embed.Data: 1} {
+				e.refuse["One text."] = &embed.TextError{Class: class, Code: "refused"}
+				var report Report
+				if err := sample(t.Context(), &report, []string{"a", "b"}); err != nil || report.Differ != want {
+					t.Errorf("%s error: %+v, want that %d differ; error %v", class, report, want, err)
+				}
+			}
+		})
+	}
+}
+
 // Rows may get the keys of other rows. A column goes with its row, and the ledger does not: it tells of the row that
 // had the key, until a batch writes over it.
 func TestP8_KeysThatRowsExchangeCostNothing(t *testing.T) {

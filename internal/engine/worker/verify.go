@@ -203,7 +203,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		}
 		for i, result := range results {
 			stored, ok := vectors[i]
-			if !ok || !found[i].Wanted() || found[i].Ignored() { // edited meanwhile
+			if !ok || !found[i].Wanted() || found[i].Ignored() || unanswered(&result) { // edited meanwhile
 				continue
 			}
 			report.Sampled++
@@ -215,6 +215,12 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		keys = keys[n:]
 	}
 	return nil
+}
+
+// unanswered reports whether the embedder may answer the same text later: that says nothing about a stored vector.
+func unanswered(r *embed.Result) bool {
+	class, _ := embed.Classify(r.Err)
+	return r.Err != nil && class != embed.Data
 }
 
 // reservoir draws a uniform sample from a stream of keys.
