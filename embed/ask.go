@@ -98,19 +98,25 @@ func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error
 	return s.portions(ctx, kind, batch, true, func(left int) (int, error) { return left, ctx.Err() })
 }
 
-// portions sends texts in portions of the size that next returns. Each portion waits for a free call. If the embedder
-// had resources for a portion, but not for a later one of that size, one of the texts is at fault: it is found, and
-// does not fail the others.
+// portions sends texts in portions of the size that next returns, within the embedder's limits: the answers of one
+// portion are kept if a later one fails. Each portion waits for a free call. If the embedder had resources for a
+// portion, but not for a later one of that size, one of the texts is at fault: it is found, and does not fail the
+// others.
 func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int,
 	error),
 ) error {
 	answered, most, spared := 0, len(batch), len(batch) == 1
+	var about Description
+	if d, err := s.Describe(ctx); err == nil { // otherwise the call returns why
+		about = d
+	}
 	for len(batch) > 0 {
 		n, err := next(len(batch))
 		if err != nil {
 			return err
 		}
-		n, over, err := s.turn(ctx, s.size.fitting(min(n, most, len(batch))))
+		n = about.fit(min(n, most, len(batch)), func(i int) string { return batch[i].text })
+		n, over, err := s.turn(ctx, s.size.fitting(n))
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -112,6 +113,34 @@ func TestService_ForgetsNoAnswerThatWasPaidFor(t *testing.T) {
 	}
 	if len(e.calls) != 1 || len(e.calls[0]) != 1 || e.calls[0][0] != "ccc" {
 		t.Errorf("calls %v, want one with what was not answered", e.calls)
+	}
+}
+
+// fewAtOnce is a script that takes two texts a call.
+type fewAtOnce struct{ script }
+
+func (*fewAtOnce) Describe(context.Context) (Description, error) {
+	return Description{Dims: 1, MaxBatch: 2, MaxBatchBytes: 20}, nil
+}
+
+// An embedder splits a call that is larger than its limits, and then a part that fails takes the others with it.
+func TestP8_APartOfABatchIsNotAskedForAgain(t *testing.T) {
+	e := &fewAtOnce{}
+	s := NewService(e, 1<<20)
+	large := strings.Repeat("x", 20)
+	if _, err := s.Embed(t.Context(), Document, []string{"a", large, "bb", "ccc", "down"}, false); err == nil {
+		t.Fatal("no error")
+	}
+	want := [][]string{{"a"}, {large}, {"bb", "ccc"}, {"down"}}
+	if !reflect.DeepEqual(e.calls, want) {
+		t.Errorf("calls %q, want %q", e.calls, want)
+	}
+	e.calls = nil
+	if _, err := s.Embed(t.Context(), Document, []string{"a", large, "bb", "ccc", "dddd"}, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := [][]string{{"dddd"}}; !reflect.DeepEqual(e.calls, want) {
+		t.Errorf("then calls %q, want %q", e.calls, want)
 	}
 }
 
