@@ -120,14 +120,7 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 		if err != nil {
 			return err
 		}
-		leave, err := s.enter(ctx, alone)
-		if err != nil {
-			over()
-			return err
-		}
-		err = s.call(ctx, kind, batch[:n], s.land)
-		leave()
-		over()
+		err = s.inTurn(ctx, kind, batch[:n], alone, over)
 		switch whole, _ := errors.AsType[*Error](err); {
 		case err == nil:
 			answered = max(answered, n)
@@ -148,4 +141,15 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 		batch = batch[n:]
 	}
 	return nil
+}
+
+// inTurn sends texts and ends their turn, even if the embedder panics: otherwise all others would wait forever.
+func (s *Service) inTurn(ctx context.Context, kind Kind, batch []*flight, alone bool, over func()) error {
+	defer over()
+	leave, err := s.enter(ctx, alone)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return s.call(ctx, kind, batch, s.land)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // script is an Embedder whose vectors are the texts' lengths; certain texts make it fail.
@@ -142,6 +143,42 @@ func TestP8_APartOfABatchIsNotAskedForAgain(t *testing.T) {
 	if want := [][]string{{"dddd"}}; !reflect.DeepEqual(e.calls, want) {
 		t.Errorf("then calls %q, want %q", e.calls, want)
 	}
+}
+
+// panics is a script that panics once.
+type panics struct {
+	script
+
+	again bool
+}
+
+func (p *panics) Embed(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
+	if !p.again {
+		p.again = true
+		panic("no such case")
+	}
+	return p.script.Embed(ctx, kind, texts)
+}
+
+// A panic in a batch does not end the program, so it must not leave the others without an embedder.
+func TestService_APanicHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewService(&panics{}, 1<<20).ShareOut(1)
+		ctx := WithShare(t.Context(), Share{Name: "one"})
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			_, _ = s.Embed(ctx, Document, []string{"a"}, true)
+		}()
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if _, err := s.Embed(ctx, Document, []string{"a"}, false); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestService_RemembersEmptyTextsAndQueries(t *testing.T) {
