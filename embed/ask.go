@@ -98,9 +98,10 @@ func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error
 	return s.portions(ctx, kind, batch, true, func(left int) (int, error) { return left, ctx.Err() })
 }
 
-// portions sends texts in portions of the size that next returns. A text may be at fault though the error of its calls
-// blames none: the embedder has resources for calls of that size without it, or answers all calls but those with it.
-// Such a text is found, and does not fail the others. Texts that were in several failed calls come last, one at first.
+// portions sends texts in portions of the size that next returns, within the embedder's limits: the answers of one
+// portion are kept if a later one fails. A text may be at fault though the error of its calls blames none: the embedder
+// has resources for calls of that size without it, or answers all calls but those with it. Such a text is found, and
+// does not fail the others. Texts that were in several failed calls come last, one at first.
 func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int,
 	error),
 ) error {
@@ -109,14 +110,19 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 		single   = len(batch) == 1
 		spared   *flight // failed alone: at fault, unless the next one fails, too
 		cause    *Error
+		about    Description
 	)
+	if d, err := s.Describe(ctx); err == nil { // otherwise the call returns why
+		about = d
+	}
 	send := func(batch []*flight, most int, doubted bool) error {
 		for grows := doubted; len(batch) > 0; {
 			n, err := next(len(batch))
 			if err != nil {
 				return err
 			}
-			n, err = s.portion(ctx, kind, batch, min(n, most, len(batch)), alone)
+			n = about.fit(min(n, most, len(batch)), func(i int) string { return batch[i].text })
+			n, err = s.portion(ctx, kind, batch, n, alone)
 			whole, _ := errors.AsType[*Error](err)
 			switch {
 			case err == nil:
@@ -159,7 +165,8 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 	return nil
 }
 
-// portion waits for a free call and sends up to most of the texts. It returns how many it sent.
+// portion waits for a free call and sends up to most of the texts. It returns how many it sent. It ends its turn even if
+// the embedder panics: otherwise all others would wait forever.
 func (s *Service) portion(ctx context.Context, kind Kind, batch []*flight, most int, alone bool) (int, error) {
 	n, over, err := s.turn(ctx, s.size.fitting(most))
 	if err != nil {

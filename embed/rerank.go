@@ -39,9 +39,7 @@ func (s *Service) Rerank(ctx context.Context, query string, texts []string) ([]f
 		if err != nil {
 			return nil, err
 		}
-		err = s.rerank(ctx, reranker, query, texts, sent[from:from+n], scores)
-		over()
-		if err != nil {
+		if err := s.rerank(ctx, reranker, query, texts, sent[from:from+n], scores, over); err != nil {
 			return nil, err
 		}
 		from += n
@@ -50,10 +48,11 @@ func (s *Service) Rerank(ctx context.Context, query string, texts []string) ([]f
 	return scores, nil
 }
 
-// rerank sends one portion.
+// rerank sends one portion and ends its turn.
 func (s *Service) rerank(ctx context.Context, reranker Reranker, query string, texts []string, sent []int,
-	scores []float32,
+	scores []float32, over func(),
 ) error {
+	defer over()
 	leave, err := s.enter(ctx, false)
 	if err != nil {
 		return err

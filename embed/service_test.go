@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // script is an Embedder whose vectors are the texts' lengths; certain texts make it fail.
@@ -114,6 +116,70 @@ func TestService_ForgetsNoAnswerThatWasPaidFor(t *testing.T) {
 	if len(e.calls) != 1 || len(e.calls[0]) != 1 || e.calls[0][0] != "ccc" {
 		t.Errorf("calls %v, want one with what was not answered", e.calls)
 	}
+}
+
+// fewAtOnce is a script that takes two texts a call.
+type fewAtOnce struct{ script }
+
+func (*fewAtOnce) Describe(context.Context) (Description, error) {
+	return Description{Dims: 1, MaxBatch: 2, MaxBatchBytes: 20}, nil
+}
+
+// An embedder splits a call that is larger than its limits, and then a part that fails takes the others with it.
+func TestP8_APartOfABatchIsNotAskedForAgain(t *testing.T) {
+	e := &fewAtOnce{}
+	s := NewService(e, 1<<20)
+	large := strings.Repeat("x", 20)
+	if _, err := s.Embed(t.Context(), Document, []string{"a", large, "bb", "ccc", "down"}, false); err == nil {
+		t.Fatal("no error")
+	}
+	want := [][]string{{"a"}, {large}, {"bb", "ccc"}, {"down"}}
+	if !reflect.DeepEqual(e.calls, want) {
+		t.Errorf("calls %q, want %q", e.calls, want)
+	}
+	e.calls = nil
+	if _, err := s.Embed(t.Context(), Document, []string{"a", large, "bb", "ccc", "dddd"}, false); err != nil {
+		t.Fatal(err)
+	}
+	if want := [][]string{{"dddd"}}; !reflect.DeepEqual(e.calls, want) {
+		t.Errorf("then calls %q, want %q", e.calls, want)
+	}
+}
+
+// panics is a script that panics once.
+type panics struct {
+	script
+
+	again bool
+}
+
+func (p *panics) Embed(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
+	if !p.again {
+		p.again = true
+		panic("no such case")
+	}
+	return p.script.Embed(ctx, kind, texts)
+}
+
+// A panic in a batch does not end the program, so it must not leave the others without an embedder.
+func TestService_APanicHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewService(&panics{}, 1<<20).ShareOut(1)
+		ctx := WithShare(t.Context(), Share{Name: "one"})
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			_, _ = s.Embed(ctx, Document, []string{"a"}, true)
+		}()
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if _, err := s.Embed(ctx, Document, []string{"a"}, false); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestService_RemembersEmptyTextsAndQueries(t *testing.T) {

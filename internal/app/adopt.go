@@ -163,7 +163,8 @@ func chosen(c *config.Config, stored []pipeline.Pipeline, o *AdoptOptions) (pipe
 			Hint: []string{"configure the model that made the vectors (model: " + o.Model + "), and change it afterwards"},
 		}
 	}
-	spec.Enabled = c.Pipelines[at].Enabled
+	// specs has whether a stored pipeline is paused, and none with a pattern of schemas.
+	spec.Enabled = slices.DeleteFunc(slices.Clone(c.Pipelines), lookup.Pattern)[at].Enabled
 	return spec, nil
 }
 

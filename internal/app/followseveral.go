@@ -145,7 +145,11 @@ func each(list []*following, do func(f *following)) {
 func (s *several) take(ctx context.Context, cfg *config.Config, plugins *embedders.Pool, list []*following,
 	action, by string,
 ) {
-	leave := sync.OnceValue(s.n.plugins.Become(plugins))
+	end := s.n.plugins.Become(plugins)
+	leave := sync.OnceValue(func() error {
+		s.n.shared.keep(s.n.plugins.All())
+		return end()
+	})
 	s.leaving = append(s.leaving, leave)
 	s.cfg.Store(cfg)
 	s.n.shared.use(cfg)

@@ -31,12 +31,13 @@ const (
 	comparedFor  = time.Hour
 )
 
-// driftEvery is how often IVFFlat indexes are checked for drift. Each check reads the ledger of the pipeline.
-const driftEvery = time.Hour
+// completeEvery is how often indexes are checked after all are complete: one may be dropped, and a new partition has
+// none. The check of an IVFFlat index for drift reads the ledger of the pipeline.
+const completeEvery = time.Hour
 
 // keepComplete builds the configured indexes once their backfills are done, and switches to complete next generations
 // that are configured to switch automatically. When all is done it sleeps until a pipeline or a next generation comes,
-// or an IVFFlat index must be checked.
+// or the indexes must be checked.
 func (n *Database) keepComplete(ctx context.Context, p *pools) {
 	told := "" // last reason not to switch
 	for {
@@ -65,10 +66,8 @@ func (n *Database) keepComplete(ctx context.Context, p *pools) {
 			pause = time.After(refusedEvery)
 		case finished && complete && switched && err == nil:
 			n.building.Store(false)
-			if slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool {
-				return s.Index == pipeline.IndexIVFFlat
-			}) {
-				pause = time.After(driftEvery)
+			if slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
+				pause = time.After(completeEvery)
 			}
 		case !sleep.For(ctx, indexesEvery):
 			return

@@ -1,12 +1,15 @@
 package app
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 )
 
@@ -59,6 +62,19 @@ func (s *services) of(e embed.Embedder) *embed.Service {
 		s.list[e] = embed.NewService(e, s.config.Workers.CacheBytes).ShareOut(connection.Loops(s.config))
 	}
 	return s.list[e]
+}
+
+// keep forgets the services of all embedders but those in use. A service holds a cache.
+func (s *services) keep(used []*embedders.Hosted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.list, func(e embed.Embedder, _ *embed.Service) bool {
+		h, _ := e.(*embedders.Hosted)
+		if m, measured := e.(*embedders.Measured); measured {
+			h = m.Hosted
+		}
+		return !slices.Contains(used, h)
+	})
 }
 
 // limitOf returns the limit of rows and tokens a second; nil: none.

@@ -313,6 +313,26 @@ func TestBatch_SmallBackfillsAndChunks(t *testing.T) {
 	})
 }
 
+// TestP8_ABatchJobWaitsForTheBudgetOfAnother: a job takes no more than the budget has room for, and what it leaves
+// waits until it is known what the job has cost. It is not embedded meanwhile, at the full price.
+func TestP8_ABatchJobWaitsForTheBudgetOfAnother(t *testing.T) {
+	t.Parallel()
+	jobs := &remotetest.Batches{State: func(*remotetest.BatchJob) string { return "in_progress" }}
+	r := newBatchRig(t, 0, jobs, ", budget: {money: 0.0035}") // 7000 tokens
+	c := r.run(r.remote()...)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		return r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'closed' AND message <> ''`) > 0, c.tail()
+	})
+	if n := r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'ended'`); n > 0 {
+		t.Errorf("%d rows were taken out of the job that waits", n)
+	}
+	c.terminate()
+	if jobs, sent := len(r.jobs.Jobs()), sum(r.provider.Texts()); jobs != 1 || sent != 0 {
+		t.Errorf("%d jobs, and %d texts at once", jobs, sent)
+	}
+}
+
 // TestBatch_NobodyTellsOfAJob: the provider calls the number of a job wrong, or the model has another server by then,
 // which has no jobs. Its rows are embedded in the usual way.
 func TestBatch_NobodyTellsOfAJob(t *testing.T) {

@@ -72,3 +72,43 @@ func TestBuildIndex_FitsItsDestination(t *testing.T) {
 		build(first, indexes.There)
 	})
 }
+
+// TestBuildIndex_OfTablesWhoseNamesBeginAlike: the name of an index has room for the beginning of the table's name
+// only. Partitions, and the next generation of an embedding table, need others.
+func TestBuildIndex_OfTablesWhoseNamesBeginAlike(t *testing.T) {
+	t.Parallel()
+	b := baseOn(t, testenv.DB(t, testenv.Empty()),
+		"CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)",
+		"CREATE TABLE parts (region text, id bigint, title text, body text, PRIMARY KEY (region, id)) PARTITION BY LIST (region)",
+		"CREATE TABLE messages_to_the_customer_support_north PARTITION OF parts FOR VALUES IN ('north')",
+		"CREATE TABLE messages_to_the_customer_support_south PARTITION OF parts FOR VALUES IN ('south')",
+		"CREATE TABLE messages_to_the_customer_support_rest PARTITION OF parts DEFAULT")
+	one, next, parts := docs(), docs(), docs()
+	one.Name, one.IntoColumn, one.IntoTable = "one", "", "messages_to_the_customer_support_embedding"
+	next.Name, next.IntoColumn, next.IntoTable = "next", "", one.IntoTable+"_next"
+	parts.Name, parts.Table = "parts", "parts"
+	made := b.init(b.options(b.SlotName(), one, next, parts))
+	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
+	build := func() {
+		t.Helper()
+		for i := range made.Pipelines {
+			for _, want := range []indexes.State{indexes.Built, indexes.There} {
+				if state, _, err := indexes.Build(t.Context(), b.pool, &made.Pipelines[i]); err != nil || state != want {
+					t.Fatalf("%s: %s, error %v, want %s", made.Pipelines[i].Name, state, err, want)
+				}
+			}
+		}
+		const want = "messages_to_the_customer_su_embedding_hnsw, messages_to_the_customer_su_embedding_hnsw_2, " +
+			"messages_to_the_customer_su_embedding_hnsw_3, messages_to_the_customer_su_embedding_hnsw_4, " +
+			"messages_to_the_customer_su_embedding_hnsw_5"
+		got := strings.Join(testenv.Values[string](b.Database, `SELECT c.relname::text FROM pg_index i JOIN pg_class c
+			ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam WHERE m.amname = 'hnsw' AND i.indisvalid ORDER BY 1`), ", ")
+		if got != want {
+			t.Errorf("indexes %s\nwant    %s", got, want)
+		}
+	}
+	build()
+	b.MustExecSuper(`UPDATE pg_index SET indisvalid = false WHERE indexrelid IN (
+		SELECT oid FROM pg_class WHERE relname LIKE 'messages\_to%hnsw%')`) // as interrupted builds leave them
+	build()
+}

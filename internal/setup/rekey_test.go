@@ -267,3 +267,18 @@ func TestP4_ASwitchThatWaitsKeepsNoTable(t *testing.T) {
 		t.Errorf("the switch ended with %s", got)
 	}
 }
+
+// TestSwitch_ThePipelineStaysThatOfItsFile: who takes it out of the file removes it.
+func TestSwitch_ThePipelineStaysThatOfItsFile(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), side())
+	b.next(o, &b.init(o).Pipelines[0])
+	b.MustExec(`UPDATE embedsidecar.pipeline SET origin = 'a file' WHERE beside IS NULL`)
+	b.MustExec(`UPDATE embedsidecar.scan SET finished_at = now(), gap = false`)
+	b.MustExec(`SELECT embedsidecar.model_switch('side', force => true)`)
+	const origin = `SELECT origin FROM embedsidecar.pipeline WHERE name = 'side'`
+	if got := testenv.Value[string](b.Database, origin); got != "a file" {
+		t.Errorf("it comes from %q now", got)
+	}
+}

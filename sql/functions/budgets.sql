@@ -10,7 +10,8 @@ EXCEPTION WHEN invalid_parameter_value THEN
 END $$;
 COMMENT ON FUNCTION embedsidecar.zone_or_utc IS 'The time zone, or UTC if the server does not know it any more.';
 
--- A call that is not counted yet may still run: the caller decides whether its expected tokens count.
+-- A call that is not counted yet may still run: the caller decides whether its expected tokens count. The counted day
+-- may be up to two days ahead of today, in another time zone. A later one is of a clock that was set back since.
 CREATE OR REPLACE FUNCTION embedsidecar.judge_budgets(given jsonb, held boolean)
 RETURNS TABLE (kind text, name text, tokens_per_day bigint, tokens bigint, money_per_day double precision,
     money double precision, tokens_today bigint, tokens_spent bigint, money_today double precision,
@@ -22,10 +23,10 @@ WITH given AS (
            CROSS JOIN LATERAL jsonb_to_record(b.budget) AS l (tokens_per_day bigint, tokens bigint,
                money_per_day double precision, money double precision)
 ), counted AS (
-    SELECT g.*, greatest(s.day, d.today) AS day, coalesce(s.tokens, 0) + h.likely AS tokens_spent,
-           coalesce(s.money, 0) + h.price AS money_spent,
-           CASE WHEN s.day >= d.today THEN s.tokens_today ELSE 0 END + h.likely AS tokens_today,
-           CASE WHEN s.day >= d.today THEN s.money_today ELSE 0 END + h.price AS money_today
+    SELECT g.*, CASE WHEN s.day BETWEEN d.today AND d.today + 2 THEN s.day ELSE d.today END AS day,
+           coalesce(s.tokens, 0) + h.likely AS tokens_spent, coalesce(s.money, 0) + h.price AS money_spent,
+           CASE WHEN s.day BETWEEN d.today AND d.today + 2 THEN s.tokens_today ELSE 0 END + h.likely AS tokens_today,
+           CASE WHEN s.day BETWEEN d.today AND d.today + 2 THEN s.money_today ELSE 0 END + h.price AS money_today
     FROM   given AS g CROSS JOIN LATERAL (SELECT (now() AT TIME ZONE g.zone)::date AS today) AS d
            LEFT JOIN embedsidecar.spending AS s ON s.kind = g.kind AND s.name = g.name
            CROSS JOIN LATERAL (
@@ -96,10 +97,11 @@ BEGIN
     FOR each IN SELECT * FROM (VALUES ('model', spend.model), ('pipeline', spend.pipeline)) AS o (kind, name)
         WHERE o.name IS NOT NULL ORDER BY o.kind LOOP
         UPDATE embedsidecar.spending AS s
-        SET    day = greatest(s.day, d.today), tokens = s.tokens + spend.tokens,
-               money = s.money + spend.tokens * spend.price / 1e6,
-               tokens_today = CASE WHEN s.day >= d.today THEN s.tokens_today ELSE 0 END + spend.tokens,
-               money_today = CASE WHEN s.day >= d.today THEN s.money_today ELSE 0 END
+        SET    day = CASE WHEN s.day BETWEEN d.today AND d.today + 2 THEN s.day ELSE d.today END,
+               tokens = s.tokens + spend.tokens, money = s.money + spend.tokens * spend.price / 1e6,
+               tokens_today = CASE WHEN s.day BETWEEN d.today AND d.today + 2 THEN s.tokens_today ELSE 0 END
+                   + spend.tokens,
+               money_today = CASE WHEN s.day BETWEEN d.today AND d.today + 2 THEN s.money_today ELSE 0 END
                    + spend.tokens * spend.price / 1e6
         FROM   (SELECT (clock_timestamp() AT TIME ZONE embedsidecar.zone_or_utc(z.zone))::date AS today
                 FROM embedsidecar.spending AS z WHERE z.kind = each.kind AND z.name = each.name) AS d

@@ -567,7 +567,8 @@ BEGIN
            lane = l.lane, priority_expression = l.priority_expression, enabled = l.enabled,
            active_hours = l.active_hours, active_minutes = l.active_minutes,
            active_zone = l.active_zone, open_until = l.open_until, budget = l.budget,
-           max_attempts = l.max_attempts, labels = l.labels, batch = l.batch, definition_version = latest,
+           max_attempts = l.max_attempts, labels = l.labels, batch = l.batch, origin = l.origin,
+           definition_version = latest,
            definitions = l.definitions || o.definitions || coalesce((SELECT jsonb_object_agg(d.key, latest)
                FROM jsonb_each_text(o.definitions) AS d WHERE d.value::integer = o.definition_version), '{}')
     WHERE  p.pipeline_id = o.pipeline_id;

@@ -5,18 +5,17 @@
 -- @table: quoted. @operators: the operator class; operator_schema is its schema, '' if the kind has none for the type.
 -- @kind: of the wanted index; an index of another kind that init made does not count. broken: what an interrupted build
 -- has left. made: our valid indexes, newest first; made_at: what the comment of the newest says. taken: the name of the
--- next index.
+-- next index. It begins with the name of the table, which is cut, and ends with a number if others begin alike.
 -- Rows: one for each table. Locks: none.
 SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowner,
     'USAGE') AS owned,
-        coalesce(bool_or(i.indisvalid AND (m.amname = @kind OR NOT x.relname = ANY (k.others))), false) AS valid,
-        coalesce(max(format('%I.%I', n.nspname, x.relname)) FILTER (WHERE NOT i.indisvalid
-            AND x.relname IN (k.name, k.second)), '') AS broken,
+        coalesce(bool_or(i.indisvalid AND (m.amname = @kind OR NOT b.name = ANY (k.others))), false) AS valid,
+        coalesce(max(format('%I.%I', n.nspname, x.relname)) FILTER (WHERE NOT i.indisvalid AND b.name = k.name),
+        '') AS broken,
         coalesce(array_agg(format('%I.%I', n.nspname, x.relname) ORDER BY x.oid DESC)
-            FILTER (WHERE i.indisvalid AND m.amname = @kind AND x.relname IN (k.name, k.second)), '{}') AS made,
+            FILTER (WHERE i.indisvalid AND m.amname = @kind AND b.name = k.name), '{}') AS made,
         coalesce((array_agg(obj_description(x.oid, 'pg_class') ORDER BY x.oid DESC)
-            FILTER (WHERE i.indisvalid AND m.amname = @kind AND x.relname IN (k.name, k.second)))[1], '') AS made_at,
-        CASE WHEN bool_or(i.indisvalid AND x.relname = k.name) THEN k.second ELSE k.name END AS taken,
+            FILTER (WHERE i.indisvalid AND m.amname = @kind AND b.name = k.name))[1], '') AS made_at, f.name AS taken,
         greatest(c.reltuples, 0)::bigint AS rows,
         coalesce((SELECT format('%I', s.nspname) FROM pg_opclass AS p JOIN pg_am AS b ON b.oid = p.opcmethod
                   JOIN pg_namespace AS s ON s.oid = p.opcnamespace
@@ -28,14 +27,24 @@ FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isl
        JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = @column
        CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left(@column, 20) || '_' || @kind AS name,
-           left(c.relname, 27) || '_' || left(@column, 20) || '_' || @kind || '_2' AS second,
            ARRAY(SELECT left(c.relname, 27) || '_' || left(@column, 20) || '_' || o.kind
                  FROM unnest(ARRAY['hnsw', 'ivfflat', 'diskann', 'vchordrq']) AS o (kind)
                  WHERE o.kind <> @kind) AS others) AS k
+       CROSS JOIN LATERAL (
+           WITH RECURSIVE t (no, name) AS (
+               SELECT 1, k.name
+               UNION ALL
+               SELECT t.no + 1, k.name || '_' || (t.no + 1) FROM t
+               WHERE  t.no < 99 AND EXISTS (SELECT FROM pg_class AS o
+                          WHERE  o.relnamespace = n.oid AND o.relname = t.name
+                              AND NOT EXISTS (SELECT FROM pg_index AS d WHERE d.indexrelid = o.oid
+                              AND d.indrelid = c.oid AND d.indkey[0] = a.attnum AND NOT d.indisvalid))) -- is dropped
+           SELECT t.name FROM t ORDER BY t.no DESC LIMIT 1) AS f
        LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
     AND m.amname IN ('hnsw', 'ivfflat', 'diskann', 'vchordrq')
         JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum
             AND o.opcname = @operators
         AND (i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
         AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000))
-GROUP BY n.nspname, c.relname, c.relowner, c.reltuples, k.name, k.second, a.atttypid ORDER BY 1, 2;
+       LEFT JOIN LATERAL (SELECT regexp_replace(x.relname::text, '_[0-9]{1,2}$', '') AS name) AS b ON true
+GROUP BY n.nspname, c.relname, c.relowner, c.reltuples, f.name, a.atttypid ORDER BY 1, 2;

@@ -12,7 +12,15 @@ SELECT w.n::integer, y.typname::text AS type, coalesce((SELECT en.nspname::text 
     c.oid, n.nspname::text AS schema, c.relname::text AS table,
     CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END AS rows,
         coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text,
-        '') AS operator_class, left(c.relname, 27) || '_' || left(w.col, 20) || '_' || w.kind AS taken,
+        '') AS operator_class, (
+            WITH RECURSIVE t (no, name) AS (
+                SELECT 1, left(c.relname, 27) || '_' || left(w.col, 20) || '_' || w.kind
+                UNION ALL
+                SELECT t.no + 1, left(c.relname, 27) || '_' || left(w.col, 20) || '_' || w.kind || '_' || (t.no + 1)
+                FROM   t
+                WHERE  t.no < 99 AND EXISTS (SELECT FROM pg_class AS o WHERE o.relnamespace = n.oid
+                    AND o.relname = t.name))
+            SELECT t.name FROM t ORDER BY t.no DESC LIMIT 1) AS taken,
         coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial,
             coalesce(x.early, false) AS early,
         g.pid IS NOT NULL AS building,

@@ -100,7 +100,9 @@ func (w *watch) wait(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-look.C:
-			return true
+			if still == nil { // otherwise a write may be incomplete
+				return true
+			}
 		case <-still:
 			return true
 		case <-late:

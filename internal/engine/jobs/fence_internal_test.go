@@ -109,6 +109,38 @@ func TestP1_AScanLeavesNoGatheredRowsBehind(t *testing.T) {
 	}
 }
 
+// TestP8_AJobKnowsWhatIsLeftOfABudget: whatever the price is, and whether others may still use some of it.
+func TestP8_AJobKnowsWhatIsLeftOfABudget(t *testing.T) {
+	t.Parallel()
+	db, id, j := ended(t)
+	db.MustExec(`UPDATE embedsidecar.pipeline SET budget = '{"money": 1}'`)
+	j.o.Pipeline.Budget = pipeline.Budget{Money: 1}
+	left := func(price float64, want int64, wantHeld bool) {
+		t.Helper()
+		j.o.Price.Batch = price
+		if got, held, err := j.budgetLeft(t.Context()); err != nil || got != want || held != wantHeld {
+			t.Errorf("at %g: %d tokens are left, held %t, error %v; want %d, %t", price, got, held, err, want, wantHeld)
+		}
+	}
+	left(0.5, 2_000_000, false)
+	left(0.0625, 16_000_000, false)
+	left(2.5, 400_000, false)
+	db.MustExec(`INSERT INTO embedsidecar.hold (pipeline, worker_id, expires_at, likely, most, price)
+		VALUES ('docs', 0, 'infinity', 1500000, 2000000, 0.5)`)
+	left(0.5, 500_000, true)
+
+	db.MustExec(`UPDATE embedsidecar.batch_job SET state = 'closed', worker_id = 1`)
+	db.MustExec(`UPDATE embedsidecar.batch_item SET released = false`)
+	jobs := func() int64 { return testenv.Value[int64](db, `SELECT count(*) FROM embedsidecar.batch_job`) }
+	b := &job{id: id, state: "closed", nonce: "new"}
+	if err := j.exceeds(t.Context(), b, "1", true); err != nil || jobs() != 1 {
+		t.Errorf("while it waits there are %d jobs, error %v", jobs(), err)
+	}
+	if err := j.exceeds(t.Context(), b, "1", false); err != nil || jobs() != 2 {
+		t.Errorf("then there are %d jobs, error %v, want one of the row", jobs(), err)
+	}
+}
+
 // unconfirmed is a provider that answers what poll says about each job.
 type unconfirmed struct {
 	embed.Embedder

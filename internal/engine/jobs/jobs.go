@@ -383,7 +383,7 @@ func (t *texts) add(list []string, seen map[[sha256.Size]byte]bool, left int64) 
 // gatherTexts reads the texts of a job and stores their hashes, which makes it submitting. Rows that need no embedder
 // become tasks; rows that do not fit become another job. It returns nil if nothing is to be submitted now.
 func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
-	left, err := j.budgetLeft(ctx)
+	left, held, err := j.budgetLeft(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -417,7 +417,7 @@ func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 						break
 					}
 					if left < mostLeft { // the budget is the reason, not the row's size
-						return nil, j.setAside(ctx, b, wants[i].Key)
+						return nil, j.exceeds(ctx, b, wants[i].Key, held || left == 0)
 					}
 					wants[i].Texts = nil
 				}

@@ -153,23 +153,26 @@ func (j *Jobs) settle(ctx context.Context, b *job, c change, tokens *int64) erro
 // mostLeft is the remaining budget if there is none.
 const mostLeft = math.MaxInt64
 
-// budgetLeft returns how many tokens a job may use.
-func (j *Jobs) budgetLeft(ctx context.Context) (left int64, err error) {
+// budgetLeft returns how many tokens a job may use. held: calls in progress are expected to use some of the rest.
+func (j *Jobs) budgetLeft(ctx context.Context) (left int64, held bool, err error) {
 	p := j.o.Pipeline
 	if p.Budget.None() && p.ModelBudget.None() {
-		return mostLeft, nil
+		return mostLeft, false, nil
 	}
-	var found *float64
-	err = j.o.DB.QueryRow(ctx, `SELECT min(least(b.tokens - b.tokens_spent, b.tokens_per_day - b.tokens_today,
-			(b.money - b.money_spent) * 1e6 / nullif($2, 0), (b.money_per_day - b.money_today) * 1e6 / nullif($2, 0)))
-		FROM embedsidecar.budgets($1, true) AS b`, p.ID, j.o.Price.Batch).Scan(&found)
+	var found, without *float64
+	err = j.o.DB.QueryRow(ctx, `SELECT min(l.tokens) FILTER (WHERE l.held), min(l.tokens) FILTER (WHERE NOT l.held)
+		FROM (SELECT h.held, least(b.tokens - b.tokens_spent, b.tokens_per_day - b.tokens_today,
+				(b.money - b.money_spent) * 1e6 / nullif($2::double precision, 0),
+				(b.money_per_day - b.money_today) * 1e6 / nullif($2::double precision, 0)) AS tokens
+			FROM (VALUES (true), (false)) AS h (held) CROSS JOIN LATERAL embedsidecar.budgets($1, h.held) AS b) AS l`,
+		p.ID, j.o.Price.Batch).Scan(&found, &without)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("check the budget: %w", err)
-	case found == nil:
-		return mostLeft, nil
+		return 0, false, fmt.Errorf("check the budget: %w", err)
+	case found == nil || without == nil:
+		return mostLeft, false, nil
 	}
-	return int64(max(*found, 0)), nil
+	return int64(max(*found, 0)), *found < *without, nil
 }
 
 // keys returns a page of the job's rows without a task, those with a task of their own, and the last key.
@@ -323,12 +326,13 @@ func split(ctx context.Context, tx pgx.Tx, b *job, state string, keys []string, 
 	return wrap.Errorf(err, "split a batch job")
 }
 
-// setAside takes a row that exceeds the budget out of the job. Both wait for the budget.
-func (j *Jobs) setAside(ctx context.Context, b *job, key string) error {
+// exceeds postpones a job whose next row exceeds the budget. If the budget will not have more room for it (waits is
+// false), the row is taken out of the job, to be embedded in the usual way.
+func (j *Jobs) exceeds(ctx context.Context, b *job, key string, waits bool) error {
 	return database.Transact(ctx, j.o.DB, func(tx pgx.Tx) error {
 		c := change{to: b.state, pause: longest, message: "the budget leaves no room"}
 		tag, err := tx.Exec(ctx, sqlfiles.Query("move_job"), j.args(b, c))
-		if err := j.moved(b, c, tag, err); err != nil {
+		if err := j.moved(b, c, tag, err); err != nil || waits {
 			return err
 		}
 		return split(ctx, tx, b, "ended", []string{key}, nil)

@@ -169,18 +169,24 @@ func TestUnchanged_NothingButTheSame(t *testing.T) {
 		change func(*Row)
 		want   bool
 	}{
-		"all is the same":                     {func(*Row) {}, true},
-		"the row is gone":                     {func(r *Row) { r.Found = false }, false},
-		"the key is spelled anew":             {func(r *Row) { r.Actual = "01" }, false},
-		"a column changed":                    {func(r *Row) { r.Source = pipeline.SourceHash("other") }, false},
-		"the text did though no column":       {func(r *Row) { r.TextHash = pipeline.TextHash("other") }, false},
-		"nobody knows its hash":               {func(r *Row) { r.Hashed, r.TextHash = false, pipeline.TextHash("") }, true},
-		"the filter keeps it out":             {func(r *Row) { r.Keep = false }, false},
-		"the text is blank now":               {func(r *Row) { r.Text, r.Bytes = " ", 0 }, false},
-		"it has no text":                      {empty, true},
-		"it has no text, but the ledger has":  {func(r *Row) { empty(r); r.LedgerText = text[:] }, false},
-		"it has no text, but a vector":        {func(r *Row) { empty(r); r.Stored = true }, false},
-		"its text has no token":               {func(r *Row) { r.LedgerText, r.Stored = nil, false }, true},
+		"all is the same":                    {func(*Row) {}, true},
+		"the row is gone":                    {func(r *Row) { r.Found = false }, false},
+		"the key is spelled anew":            {func(r *Row) { r.Actual = "01" }, false},
+		"a column changed":                   {func(r *Row) { r.Source = pipeline.SourceHash("other") }, false},
+		"the text did though no column":      {func(r *Row) { r.TextHash = pipeline.TextHash("other") }, false},
+		"nobody knows its hash":              {func(r *Row) { r.Hashed, r.TextHash = false, pipeline.TextHash("") }, true},
+		"the filter keeps it out":            {func(r *Row) { r.Keep = false }, false},
+		"the text is blank now":              {func(r *Row) { r.Text, r.Bytes = " ", 0 }, false},
+		"it has no text":                     {empty, true},
+		"it has no text, but the ledger has": {func(r *Row) { empty(r); r.LedgerText = text[:] }, false},
+		"it has no text, but a vector":       {func(r *Row) { empty(r); r.Stored = true }, false},
+		"its text has no token": {func(r *Row) {
+			r.LedgerText, r.LedgerNorm, r.Stored = nil, r.TextHash[:], false
+		}, true},
+		"another text had no token": {func(r *Row) {
+			r.LedgerText, r.LedgerNorm, r.Stored = nil, text[:7], false
+		}, false},
+		"the filter kept it out":              {func(r *Row) { r.LedgerText, r.Stored = nil, false }, false},
 		"somebody put another vector there":   {func(r *Row) { r.StoredHash = []byte("other") }, false},
 		"the vector is of another generation": {func(r *Row) { r.StoredGeneration-- }, false},
 		"nothing is known of it":              {func(r *Row) { r.Ledger = false }, false},

@@ -33,7 +33,7 @@ type Row struct {
 	LedgerVersion    string
 	LedgerSource     []byte
 	LedgerText       []byte // hash of the embedded text; nil: no text, so no vector
-	LedgerNorm       []byte // NormOf that text; nil: no normalisation
+	LedgerNorm       []byte // NormOf that text; nil: no normalisation. Without LedgerText: hash of a text without tokens
 	LedgerVector     []byte
 	LedgerGeneration int32
 	Adopted          time.Time     // when the vector was adopted; zero: it was written since
@@ -60,7 +60,7 @@ func (r *Row) Anew() bool { return r.Ledger && len(r.LedgerVector) == 0 }
 func (r *Row) SameSource() bool { return r.Found && bytes.Equal(r.Source, r.LedgerSource) }
 
 // SameText reports whether the text, or its normalised form, matches the ledger, as far as is known. It may change
-// without a watched column. For a text without tokens the ledger only says that there is no vector.
+// without a watched column, and so may the filter.
 func (r *Row) SameText() bool {
 	switch {
 	case !r.Hashed:
@@ -68,7 +68,12 @@ func (r *Row) SameText() bool {
 	case !r.Wanted():
 		return r.LedgerText == nil
 	}
-	return r.LedgerText == nil && r.Skipped == nil || r.ExactText() || r.Ignored()
+	return r.Tokenless() || r.ExactText() || r.Ignored()
+}
+
+// Tokenless reports whether the embedder found no token in exactly this text.
+func (r *Row) Tokenless() bool {
+	return r.Hashed && r.LedgerText == nil && r.Skipped == nil && bytes.Equal(r.LedgerNorm, r.TextHash[:])
 }
 
 // ExactText reports whether the ledger's vector is of exactly this text.

@@ -122,7 +122,7 @@ type Entry struct {
 	Version              *string // nil: there was no entry
 	Gone                 bool    // the entry is deleted
 	Source, Text, Vector []byte
-	Norm                 []byte // hash of the normalised text
+	Norm                 []byte // hash of the normalised text; without Text: hash of a text without tokens
 	Ignored              bool   // the vector is of another text with the same normalised form
 	Skipped              []byte // hash of a text whose writer declared that it needs no vector
 }

@@ -173,6 +173,22 @@ func TestBudget_GoesOnAtMidnightOfItsZone(t *testing.T) {
 	}
 }
 
+// TestBudget_ADayOfAClockThatWasSetBackDoesNotLast: the day that was counted is to come in a year, as the server's clock
+// was wrong. Today has a budget of its own.
+func TestBudget_ADayOfAClockThatWasSetBackDoesNotLast(t *testing.T) {
+	t.Parallel()
+	db, r, _ := budgeted(t, pipeline.Budget{TokensPerDay: 1})
+	r.start()
+	db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
+	r.all(health.BudgetSpent)
+	db.MustExecSuper(`UPDATE embedsidecar.spending SET day = day + 365`)
+	db.MustExec(`INSERT INTO docs VALUES (2, 'two')`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		counted := r.count(`SELECT count(*) FROM embedsidecar.spending WHERE day < now() + interval '3 days'`)
+		return r.embedder.sent("two") == 1 && counted == 1, fmt.Sprint(r.states()[0].Reason)
+	})
+}
+
 // TestBudget_InAllEndsUntilItIsRaised: money, of a pipeline. What asks for vectors is counted and not stopped.
 func TestBudget_InAllEndsUntilItIsRaised(t *testing.T) {
 	t.Parallel()

@@ -64,6 +64,12 @@ func expression(s pipeline.Spec) pipeline.Spec {
 	return s
 }
 
+// filtered leaves rows out by a column.
+func filtered(s pipeline.Spec) pipeline.Spec {
+	s.Filter = `shown`
+	return s
+}
+
 // readChange changes what a text reads without a change of the rows.
 type readChange struct {
 	since  int
@@ -96,6 +102,14 @@ var readChanges = map[string]readChange{
 		since: 17, before: []string{generated, fill}, spec: expression(intoTable("docs")),
 		change: `ALTER TABLE docs ALTER body SET EXPRESSION AS (upper(b))`,
 		after:  `UPDATE docs SET b = 'now ' || id WHERE id < 20`,
+	},
+	"generated otherwise of the same, in the filter": {
+		since: 17, before: []string{
+			`CREATE TABLE docs (id bigint PRIMARY KEY, body text, n int, shown boolean GENERATED ALWAYS AS (n > 10) STORED)`,
+			`INSERT INTO docs SELECT i, 'body ' || i, i FROM generate_series(1, 20) AS i`,
+		},
+		spec:   filtered(intoTable("docs", "body")),
+		change: `ALTER TABLE docs ALTER shown SET EXPRESSION AS (n > 5)`, after: `UPDATE docs SET n = 1 WHERE id = 20`,
 	},
 	"label of an enum": {
 		before: []string{

@@ -34,7 +34,8 @@ type memory struct {
 	overdue     bool
 	overtaken   bool // the pipeline changes behind the fence
 	locked      map[string]bool
-	moved       bool // a trigger changes texts
+	out         map[string]bool // rows that the filter leaves out
+	moved       bool            // a trigger changes texts
 
 	todo      []queue.Task
 	outcomes  []queue.Outcome
@@ -70,7 +71,8 @@ func (m *memory) Read(_ context.Context, keys []string, texts int) ([]rows.Row, 
 		r.Key = key
 		if text, ok := m.source[key]; ok {
 			sum := sha256.Sum256([]byte(text))
-			r.Found, r.Actual, r.Keep, r.Hashed, r.Source = true, key, true, true, append(pipeline.SourceHash{}, sum[:16]...)
+			r.Found, r.Actual, r.Keep, r.Hashed = true, key, !m.out[key], true
+			r.Source = append(pipeline.SourceHash{}, sum[:16]...)
 			if r.TextHash = pipeline.TextHash(text); m.p.Chunked {
 				r.TextHash = m.p.Chunking.ChunkedHash(text, "")
 			}
@@ -226,7 +228,7 @@ func (t *change) commit(_ context.Context, outcomes []queue.Outcome) (queue.Fini
 		}
 		m.ledger[e.Key] = rows.Row{
 			Ledger: true, LedgerVersion: strconv.Itoa(m.writes), LedgerSource: e.Source, LedgerText: e.Text,
-			LedgerVector: e.Vector, LedgerGeneration: m.p.Generation,
+			LedgerNorm: e.Norm, LedgerVector: e.Vector, LedgerGeneration: m.p.Generation,
 		}
 	}
 	for i := range t.c.Write {

@@ -51,9 +51,15 @@ func (e *model) Embed(ctx context.Context, _ embed.Kind, texts []string) ([]embe
 		if err := e.refuse[text]; err != nil {
 			results[i] = embed.Result{Err: err}
 		}
+		if text == withoutTokens {
+			results[i] = embed.Result{Empty: true}
+		}
 	}
 	return results, nil
 }
+
+// withoutTokens is a text that has no token, though it is not blank.
+const withoutTokens = "\u200d"
 
 func vectorOf(text string) []float32 {
 	sum := sha256.Sum256([]byte(text))

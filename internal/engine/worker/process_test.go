@@ -82,6 +82,58 @@ func TestP8_LooksPayForWhatChanged(t *testing.T) {
 	}
 }
 
+// TestP1_AFilterThatChangesWithoutTheRow: what a filter says, or what the text is, may change though no watched column
+// does: a generated column has another expression, or the time has come. A comparison finds such a row. It does not
+// find a text without tokens again and again.
+func TestP1_AFilterThatChangesWithoutTheRow(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			w, m, _ := inMemory(t, p, nil)
+			m.source = map[string]string{"a": textA, "none": withoutTokens}
+			m.out = map[string]bool{"a": true}
+			wantEnds(t, "left out", process(t, w, m, "a", "none"), map[string]string{"a": "emptied", "none": "emptied"})
+			wantEnds(t, "as it was", process(t, w, m, "a", "none"), map[string]string{"a": "unchanged", "none": "unchanged"})
+			m.out = nil
+			found, err := m.Read(t.Context(), []string{"a"}, 1<<20)
+			var report Report
+			if err != nil || w.verifyRow(&report, &found[0]) || report.Missing != 1 {
+				t.Errorf("verify finds %+v, error %v", report, err)
+			}
+			wantEnds(t, "let in", process(t, w, m, "a", "none"), map[string]string{"a": "embedded", "none": "unchanged"})
+			if len(m.stored) != 1 {
+				t.Errorf("%d vectors are stored, want that of a", len(m.stored))
+			}
+		})
+	}
+}
+
+// TestP10_ATextThatIsAnsweredLaterDoesNotDiffer: a provider's rate limit says nothing about the stored vector, which
+// verify --repair would buy again.
+func TestP10_ATextThatIsAnsweredLaterDoesNotDiffer(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			w, m, e := inMemory(t, p, nil)
+			m.source = map[string]string{"a": "One text.", "b": "Another text."}
+			process(t, w, m, "a", "b")
+			sample := w.embedSample
+			if w.chunks != nil {
+				sample = w.embedChunkSample
+			}
+			for class, want := range map[embed.Class]int64{embed.Transient: 0, embed.Resource: 0, embed.Data: 1} {
+				e.refuse["One text."] = &embed.TextError{Class: class, Code: "refused"}
+				var report Report
+				if err := sample(t.Context(), &report, []string{"a", "b"}); err != nil || report.Differ != want {
+					t.Errorf("%s error: %+v, want that %d differ; error %v", class, report, want, err)
+				}
+			}
+		})
+	}
+}
+
 // Rows may get the keys of other rows. A column goes with its row, and the ledger does not: it tells of the row that
 // had the key, until a batch writes over it.
 func TestP8_KeysThatRowsExchangeCostNothing(t *testing.T) {

@@ -103,13 +103,11 @@ func (w *Worker) found(report *Report, key, what string, newVector bool) {
 
 // verifyRow checks one row and reports whether its vector may be sampled.
 func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
-	p := w.o.Pipeline
 	if !r.Found {
 		return false // removed since its key was read
 	}
 	report.Rows++
-	tokenless := r.Wanted() && !r.Stored && r.Ledger && r.LedgerText == nil && r.LedgerGeneration == p.Generation &&
-		w.table.Unchanged(r)
+	tokenless := r.Wanted() && !r.Stored && r.Tokenless() && w.table.Unchanged(r)
 	if r.Wanted() && w.table.Skipped(r) {
 		report.Skipped++
 		return false
@@ -205,7 +203,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		}
 		for i, result := range results {
 			stored, ok := vectors[i]
-			if !ok || !found[i].Wanted() || found[i].Ignored() { // edited meanwhile
+			if !ok || !found[i].Wanted() || found[i].Ignored() || unanswered(&result) { // edited meanwhile
 				continue
 			}
 			report.Sampled++
@@ -217,6 +215,12 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 		keys = keys[n:]
 	}
 	return nil
+}
+
+// unanswered reports whether the embedder may answer the same text later: that says nothing about a stored vector.
+func unanswered(r *embed.Result) bool {
+	class, _ := embed.Classify(r.Err)
+	return r.Err != nil && class != embed.Data
 }
 
 // reservoir draws a uniform sample from a stream of keys.

@@ -315,6 +315,9 @@ func (w *Worker) entries(items []item, locked *rows.Locks) (entries []rows.Entry
 			}
 		case empty:
 			e.Source, e.Vector = it.row.Source, rows.NoVector[:]
+			if it.row.Wanted() { // it has a text, but without tokens
+				e.Norm = it.row.TextHash[:]
+			}
 		case gone, alias, nothing, broken:
 		}
 		entries = append(entries, e)

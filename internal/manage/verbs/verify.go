@@ -80,18 +80,20 @@ type Repairs struct {
 	looks, anew []string
 }
 
-// mostNamed is how many rows are queued by their keys. For more, a scan is requested, which keeps a bounded number of
-// tasks open.
+// mostNamed is how many rows to be checked again are queued by their keys. For more, a scan is requested, which keeps a
+// bounded number of tasks open.
 const mostNamed = 4000
 
-// found records a row to repair.
+// found records a row to repair. A scan finds no row that is to be embedded again; these are rows of the sample.
 func (r *Repairs) found(key string, anew bool) {
-	list, n := &r.looks, &r.Looks
 	if anew {
-		list, n = &r.anew, &r.Anew
+		if r.Anew++; len(r.anew) == 0 || r.anew[len(r.anew)-1] != key { // a row may have several chunks that differ
+			r.anew = append(r.anew, key)
+		}
+		return
 	}
-	if *n++; len(*list) < mostNamed {
-		*list = append(*list, key)
+	if r.Looks++; len(r.looks) < mostNamed {
+		r.looks = append(r.looks, key)
 	}
 }
 

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -15,6 +16,24 @@ func TestVerified_InAFewWords(t *testing.T) {
 		if got := v.Verdict(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestP10_WhatIsSaidToBeQueuedIsQueued: a scan finds rows to be checked again, so there may be more than are named. It
+// finds no row whose vector differs from the model's.
+func TestP10_WhatIsSaidToBeQueuedIsQueued(t *testing.T) {
+	t.Parallel()
+	r := Repairs{}
+	for i := range 2 * mostNamed {
+		r.found(strconv.Itoa(i), true)
+		r.found(strconv.Itoa(i), true) // another chunk of it
+		r.found(strconv.Itoa(i), false)
+	}
+	if len(r.anew) != 2*mostNamed || r.Anew != 4*mostNamed {
+		t.Errorf("%d rows are embedded again, %d are told", len(r.anew), r.Anew)
+	}
+	if len(r.looks) != mostNamed || r.Looks != 2*mostNamed {
+		t.Errorf("%d rows are named, %d are told", len(r.looks), r.Looks)
 	}
 }
 

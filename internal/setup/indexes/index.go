@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,11 +67,15 @@ func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state
 		return Waits, nil, err
 	}
 	state, err = alone(ctx, pool, conn, p, func(tables []indexedTable) error {
-		for _, t := range tables {
-			if t.Valid {
-				continue
+		for range len(tables) {
+			at := slices.IndexFunc(tables, func(t indexedTable) bool { return !t.Valid })
+			if at < 0 {
+				break
 			}
-			if err := t.build(ctx, conn, p); err != nil {
+			if err := tables[at].build(ctx, conn, p); err != nil {
+				return err
+			}
+			if tables, err = indexedTables(ctx, conn, p); err != nil { // the build took a name
 				return err
 			}
 		}

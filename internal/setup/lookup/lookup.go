@@ -256,9 +256,11 @@ func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 			spec.Priority = stored[at].Priority
 		}
 	}
-	// Pipelines in schemas may not be known yet.
-	return slices.DeleteFunc(specs, func(s pipeline.Spec) bool { return s.Schema == "" })
+	return slices.DeleteFunc(specs, Pattern)
 }
+
+// Pattern reports whether a configured pipeline has a pattern of schemas: those in the schemas may not be known yet.
+func Pattern(s pipeline.Spec) bool { return s.Schema == "" }
 
 // SameEnds reports whether two pipelines have the same table and destination.
 func SameEnds(a, b pipeline.Spec) bool {

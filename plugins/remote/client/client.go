@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -191,8 +192,8 @@ func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []stri
 	return c.gather(j, all, j.solveAll(ctx, all))
 }
 
-// gather combines the results of the requests. If all failed, the call fails; if some did, only their texts are retried
-// later.
+// gather combines the results of the requests. If none was answered, the call fails. Otherwise only texts without an
+// answer are retried later: the others are paid for. A reranker's scores count only together.
 func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, error) {
 	var worst *fault
 	failed := 0
@@ -207,7 +208,8 @@ func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, err
 			worst = f
 		}
 	}
-	if worst != nil && (failed == len(all) || worst.class == dialect.Misconfigured) {
+	paid := !c.o.Dialect.Reranks && slices.ContainsFunc(j.answers, func(a sdk.Answer) bool { return a.Vector != nil })
+	if worst != nil && (failed == len(all) && !paid || worst.class == dialect.Misconfigured) {
 		return nil, worst.call()
 	}
 	for n, f := range faults {

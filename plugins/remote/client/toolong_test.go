@@ -53,6 +53,35 @@ func TestTooLargeIsHalvedAndLearned(t *testing.T) {
 	}
 }
 
+// TestP8_AnAnsweredHalfIsNotAskedForAgain: a request that is too large is halved, and one half meets a rate limit. The
+// other half is paid for, so its answers are kept.
+func TestP8_AnAnsweredHalfIsNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	texts := corpus(8)
+	s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+		switch {
+		case len(c.Texts) > 4:
+			remotetest.Send(http.StatusRequestEntityTooLarge, "too large")(w, r)
+		case slices.Contains(c.Texts, texts[7]):
+			remotetest.Send(http.StatusTooManyRequests, "later")(w, r)
+		default:
+			return false
+		}
+		return true
+	}}
+	c := open(t, "openai", nil, listen(t, s))
+	answers, err := c.Embed(t.Context(), embed.Document, texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantVectors(t, s, texts[:4], answers[:4])
+	for i, a := range answers[4:] {
+		if a.Err == nil || a.Err.Class != sdk.RetryLater {
+			t.Errorf("text %d is answered with %v, want that it is retried later", i+4, a.Err)
+		}
+	}
+}
+
 // window makes a server refuse texts of more than a number of words.
 func window(words int) func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
 	return func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
