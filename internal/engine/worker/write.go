@@ -315,7 +315,7 @@ func (w *Worker) entries(items []item, locked *rows.Locks) (entries []rows.Entry
 			}
 		case empty:
 			e.Source, e.Vector = it.row.Source, rows.NoVector[:]
-			if it.row.Wanted() { // it has a text, but without tokens
+			if it.row.Wanted() || it.row.Keep && it.row.Bytes > 0 { // without tokens; the server knows fewer kinds of spaces
 				e.Norm = it.row.TextHash[:]
 			}
 		case gone, alias, nothing, broken:
