@@ -32,14 +32,14 @@ func TestP5_ATableWhoseRowsCannotBeNamedHasNothingLoaded(t *testing.T) {
 	db.MustExec(`ALTER TABLE docs DROP CONSTRAINT docs_pkey`)
 	s.Reload()
 	reason(t, s, "docs", "no primary key")
-	const changes = 100
+	const changes, most = 300, 2 // a first look, and one that a client asked for
 	before := loads.Load()
 	for i := range changes {
 		had := s.Stream().Changes.Load()
 		db.MustExec(`INSERT INTO docs VALUES ($1, 'without a key')`, i)
 		testenv.Eventually(t, waitTimeout, func() (bool, string) { return s.Stream().Changes.Load() > had, "not read" })
 	}
-	if n := loads.Load() - before; n > changes/10 {
+	if n := loads.Load() - before; n > most {
 		t.Errorf("%d changes had the pipelines loaded %d times", changes, n)
 	}
 	db.MustExec(`ALTER TABLE docs ADD PRIMARY KEY (id)`)
