@@ -109,6 +109,24 @@ func TestP1_AScanLeavesNoGatheredRowsBehind(t *testing.T) {
 	}
 }
 
+// TestP1_AJobIsLeftToOthersWhenItsPipelineStops: the sidecar may live on, without the model or the pipeline.
+func TestP1_AJobIsLeftToOthersWhenItsPipelineStops(t *testing.T) {
+	t.Parallel()
+	db, _, j := ended(t)
+	j.o.Log = slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for worker, want := range map[int64]bool{1: true, 2: false} {
+		db.MustExec(`UPDATE embedsidecar.batch_job SET worker_id = $1`, worker)
+		if err := j.Run(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if left := testenv.Value[bool](db, `SELECT worker_id IS NULL FROM embedsidecar.batch_job`); left != want {
+			t.Errorf("the job of sidecar %d is left: %t", worker, left)
+		}
+	}
+}
+
 // TestP8_AJobKnowsWhatIsLeftOfABudget: whatever the price is, and whether others may still use some of it.
 func TestP8_AJobKnowsWhatIsLeftOfABudget(t *testing.T) {
 	t.Parallel()

@@ -65,9 +65,10 @@ const (
 // Released is the number of open tasks of a pipeline above which no more job rows become tasks.
 const Released = 4 * rows.PageRows
 
-// Run processes jobs until ctx ends.
+// Run processes jobs until ctx ends. It leaves them to another sidecar: this one may live on without the pipeline.
 func (j *Jobs) Run(ctx context.Context, w *worker.Worker) error {
 	j.worker = w
+	defer j.leave(ctx)
 	for ctx.Err() == nil {
 		pause := soon
 		job, err := j.take(ctx)

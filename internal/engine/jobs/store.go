@@ -84,6 +84,16 @@ func (j *Jobs) take(ctx context.Context) (*job, error) {
 	return b, nil
 }
 
+// leave gives up the jobs of this sidecar. If that fails, others take them when it has ended.
+func (j *Jobs) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), idle)
+	defer cancel()
+	if _, err := j.o.DB.Exec(ctx, `UPDATE embedsidecar.batch_job SET worker_id = NULL
+		WHERE pipeline_id = $1 AND worker_id = $2`, j.o.Pipeline.ID, j.o.ID); err != nil {
+		j.o.Log.DebugContext(ctx, "batch jobs stay with this sidecar", "pipeline", j.o.Pipeline.Name, "error", err)
+	}
+}
+
 // change is a change of a job's row.
 type change struct {
 	to       string
