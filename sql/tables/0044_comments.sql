@@ -1,0 +1,2 @@
+-- Only comments and functions have changed, which are made again with each version: the day of a budget after the clock
+-- was set back, and the file that a pipeline comes from after a switch of its model.
