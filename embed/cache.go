@@ -2,14 +2,23 @@ package embed
 
 import (
 	"container/list"
+	"context"
 	"crypto/sha256"
 	"sync"
 )
 
-// Key identifies a text for one model.
+// Key identifies a text of a share for one model. What is known of a text stays within its share: it tells that the
+// share has the text, and a vector from its database may be false. Texts of queries are apart from those of rows.
 type Key struct {
-	Kind Kind
-	Hash [sha256.Size]byte // of the text
+	Kind  Kind
+	Share string            // its name; "": there are no shares
+	Asked bool              // a query
+	Hash  [sha256.Size]byte // of the text
+}
+
+// rowKey identifies a text of a row of the context's share.
+func rowKey(ctx context.Context, hash [sha256.Size]byte) Key {
+	return Key{Kind: Document, Share: shareOf(ctx).Name, Hash: hash}
 }
 
 // Cache is an LRU cache of answers by text, limited in bytes. It is safe for concurrent use.

@@ -13,9 +13,8 @@ type flight struct {
 	text   string
 	answer Result        // valid once landed and done
 	landed bool          // false: the call failed, and a caller that waited must retry itself
-	urgent bool          // a query, not bulk work
 	of     *caller       // who sends it
-	done   chan struct{} // closed at its end; nil: others cannot wait for it
+	done   chan struct{} // closed at its end
 }
 
 // caller is a call that sends texts, for which other calls may wait. Guarded by claiming.
@@ -70,10 +69,10 @@ func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bo
 }
 
 // embed answers cached texts, sends new ones, and waits for those that other callers have sent.
-func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent bool, send sender) ([]Result, error) {
+func (s *Service) embed(ctx context.Context, kind Kind, texts []string, asked bool, send sender) ([]Result, error) {
 	answers, paid, self := make(map[Key]Result, len(texts)), map[Key]bool{}, &caller{}
 	sending := ctx
-	if !urgent { // a query does not stay for other callers
+	if !asked { // a query does not stay for other callers
 		var done func()
 		sending, done = s.stays(ctx, self)
 		defer done()
@@ -81,10 +80,10 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 	keys := make([]Key, len(texts))
 	wanted := make([]*flight, 0, len(texts)) // each text once
 	for i, text := range texts {
-		keys[i] = Key{kind, sha256.Sum256([]byte(text))}
+		keys[i] = Key{kind, shareOf(ctx).Name, asked, sha256.Sum256([]byte(text))}
 		if _, twice := answers[keys[i]]; !twice {
 			answers[keys[i]] = Result{}
-			wanted = append(wanted, &flight{key: keys[i], text: text, urgent: urgent, of: self})
+			wanted = append(wanted, &flight{key: keys[i], text: text, of: self})
 		}
 	}
 	sent, spent := 0, 0
@@ -116,7 +115,7 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 			if f.landed {
 				answers[f.key] = f.answer
 			} else {
-				wanted = append(wanted, &flight{key: f.key, text: f.text, urgent: urgent, of: self})
+				wanted = append(wanted, &flight{key: f.key, text: f.text, of: self})
 			}
 		}
 	}
@@ -139,17 +138,14 @@ func (s *Service) claim(wanted []*flight, answers map[Key]Result) (mine, theirs 
 			answers[f.key] = answer
 			continue
 		}
-		switch other, ok := s.flights[f.key]; {
-		case !ok:
-			f.done = make(chan struct{})
-			s.flights[f.key] = f
-			mine = append(mine, f)
-		case f.urgent && !other.urgent: // the bulk work may be giving way to this query
-			mine = append(mine, f)
-		default:
+		if other, ok := s.flights[f.key]; ok {
 			other.of.waiting++
 			theirs = append(theirs, other)
+			continue
 		}
+		f.done = make(chan struct{})
+		s.flights[f.key] = f
+		mine = append(mine, f)
 	}
 	return mine, theirs
 }
@@ -191,9 +187,6 @@ func (s *Service) land(f *flight, answer Result) {
 
 // end wakes the callers that wait for a text.
 func (s *Service) end(f *flight) {
-	if f.done == nil {
-		return
-	}
 	s.claiming.Lock()
 	delete(s.flights, f.key)
 	s.claiming.Unlock()

@@ -27,7 +27,7 @@ type ranking struct {
 
 // ranking returns the ranking of the context's share.
 func (s *Service) ranking(ctx context.Context) *ranking {
-	share, _ := ctx.Value(shareKey{}).(Share)
+	share := shareOf(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rankings[share.Name] == nil {

@@ -138,19 +138,21 @@ func (s *Service) enter(ctx context.Context, alone bool) (leave func(), err erro
 	return func() { s.room.Release(weight) }, nil
 }
 
-// Cached returns the vector of a document if it is cached. Callers must not change it.
-func (s *Service) Cached(hash [sha256.Size]byte) ([]float32, bool) {
-	answer, ok := s.cache.Get(Key{Document, hash})
+// Cached returns the vector of a row's text if the context's share has it in the cache. Callers must not change it.
+func (s *Service) Cached(ctx context.Context, hash [sha256.Size]byte) ([]float32, bool) {
+	answer, ok := s.cache.Get(rowKey(ctx, hash))
 	return answer.Vector, ok && answer.Vector != nil
 }
 
-// Remember caches a document's vector from another source.
-func (s *Service) Remember(hash [sha256.Size]byte, vector []float32) {
-	s.cache.Put(Key{Document, hash}, Result{Vector: vector})
+// Remember caches the vector of a row's text from another source, for the context's share.
+func (s *Service) Remember(ctx context.Context, hash [sha256.Size]byte, vector []float32) {
+	s.cache.Put(rowKey(ctx, hash), Result{Vector: vector})
 }
 
-// Forget removes a document from the cache.
-func (s *Service) Forget(hash [sha256.Size]byte) { s.cache.Drop(Key{Document, hash}) }
+// Forget removes the vector of a row's text from the cache of the context's share.
+func (s *Service) Forget(ctx context.Context, hash [sha256.Size]byte) {
+	s.cache.Drop(rowKey(ctx, hash))
+}
 
 // Reused counts texts whose vectors a caller already had.
 func (s *Service) Reused(texts int) { s.stats.Saved.Add(int64(texts)) }

@@ -2,6 +2,7 @@ package embed
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -183,6 +184,49 @@ func TestService_SendsATextOnceThoughTwoWantItAtATime(t *testing.T) {
 				t.Errorf("%d texts are still under way", len(s.flights))
 			}
 		})
+	}
+}
+
+// A share is a database: what one knows of a text neither tells another that it has the text, nor gives it a vector,
+// since the database's owner may have put it there. Whoever asks learns as little of the rows.
+func TestTrust_WhatIsKnownOfATextStaysWithinItsShare(t *testing.T) {
+	t.Parallel()
+	e := &script{}
+	s := NewService(e, 1<<20)
+	mine := WithShare(t.Context(), Share{Name: "mine"})
+	others := WithShare(t.Context(), Share{Name: "others"})
+	hash := sha256.Sum256([]byte("salary"))
+	s.Remember(others, hash, []float32{666})
+	if _, known := s.Cached(mine, hash); known {
+		t.Error("a vector of another database is known")
+	}
+	row := func(ctx context.Context) ([]Result, error) { return s.Embed(ctx, Document, []string{"salary"}, false) }
+	asked := func(ctx context.Context) ([]Result, error) { return s.Ask(ctx, Document, []string{"salary"}) }
+	for _, c := range []struct {
+		who  string
+		ctx  context.Context //nolint:containedctx // a case of a test
+		ask  func(ctx context.Context) ([]Result, error)
+		want float32
+		sent bool
+	}{
+		{"a row of another", others, row, 666, false},
+		{"a row", mine, row, 6, true},
+		{"the row again", mine, row, 6, false},
+		{"a question", mine, asked, 6, true},
+		{"it again", mine, asked, 6, false},
+		{"one of nobody", t.Context(), asked, 6, true},
+	} {
+		results, err := c.ask(c.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := results[0]; got.Vector[0] != c.want || got.Sent != c.sent {
+			t.Errorf("%s: the vector %v, sent: %t", c.who, got.Vector, got.Sent)
+		}
+	}
+	s.Forget(mine, hash)
+	if _, known := s.Cached(others, hash); !known {
+		t.Error("a vector of another database is forgotten")
 	}
 }
 

@@ -28,6 +28,12 @@ func WithShare(ctx context.Context, s Share) context.Context {
 	return context.WithValue(ctx, shareKey{}, s)
 }
 
+// shareOf returns the share of a context; the zero Share if it has none.
+func shareOf(ctx context.Context) Share {
+	share, _ := ctx.Value(shareKey{}).(Share)
+	return share
+}
+
 // lone is the limit of texts in a call for a single change.
 const lone = 4
 

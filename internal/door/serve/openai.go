@@ -52,7 +52,7 @@ type embedding struct {
 	Embedding any    `json:"embedding"` // numbers, or base64 of little-endian float32s
 }
 
-// usage counts the tokens that the model read. A cached text costs none.
+// usage counts the tokens of the texts, also of those whose vectors are cached.
 type usage struct {
 	PromptTokens int `json:"prompt_tokens"`
 	TotalTokens  int `json:"total_tokens"`

@@ -63,10 +63,10 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 				continue
 			}
 			if items[i].row.Anew() {
-				w.o.Service.Forget(c.Hash)
+				w.o.Service.Forget(ctx, c.Hash)
 				continue
 			}
-			if _, ok := w.o.Service.Cached(c.Hash); ok {
+			if _, ok := w.o.Service.Cached(ctx, c.Hash); ok {
 				continue // answered by the service's cache
 			}
 			if wanted[c.Hash] == nil {

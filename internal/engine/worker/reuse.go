@@ -35,10 +35,10 @@ func (w *Worker) reuseNow(ctx context.Context, items []item) error {
 			continue
 		}
 		if it.row.Anew() {
-			w.o.Service.Forget(it.row.TextHash)
+			w.o.Service.Forget(ctx, it.row.TextHash)
 			continue
 		}
-		if vector, ok := w.o.Service.Cached(it.row.TextHash); ok {
+		if vector, ok := w.o.Service.Cached(ctx, it.row.TextHash); ok {
 			it.vector = vector
 			w.o.Service.Reused(1)
 			w.stats.Known.Add(1)
@@ -91,7 +91,7 @@ func (w *Worker) keepGone(ctx context.Context, items []item) {
 		w.o.Log.DebugContext(ctx, "vectors of gone rows not read", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
 	}
 	for hash, vector := range known {
-		w.o.Service.Remember(hash, vector)
+		w.o.Service.Remember(ctx, hash, vector)
 	}
 }
 
@@ -184,7 +184,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool, held map[[
 				continue
 			}
 			known[hash] = vector
-			w.o.Service.Remember(hash, vector)
+			w.o.Service.Remember(ctx, hash, vector)
 		}
 		return err
 	}
