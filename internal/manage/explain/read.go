@@ -30,7 +30,9 @@ type Options struct {
 	Text bool // include the text of the row
 	// HideHashes leaves out the hashes, with which a reader could guess a short text.
 	HideHashes bool
-	Redact     func(string) string // removes secrets from messages
+	// Outside leaves out what only operators may know: messages, sidecars, sessions, and why a pipeline does not work.
+	Outside bool
+	Redact  func(string) string // removes secrets from messages; nil: none
 	// Count returns how many tokens a pipeline's model sees in a text, and its limit; nil: tokens are not counted.
 	Count func(ctx context.Context, p *pipeline.Pipeline, text string) (n, most int, err error)
 }
@@ -59,6 +61,9 @@ func Read(ctx context.Context, pool *pgxpool.Pool, name string, keys []string, o
 		}
 		if err == nil {
 			s.State, s.Table = state, p.Source()
+			if o.Outside {
+				s.hideOperation()
+			}
 			err = s.tell(ctx, pool)
 		}
 		if err != nil {
@@ -233,7 +238,10 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 		return fmt.Errorf("read the state of the row: %w", err)
 	}
 	if t := s.Task; t != nil {
-		t.CommittedAt, t.CreatedAt, t.Message = t.CommittedAt.UTC(), t.CreatedAt.UTC(), o.Redact(t.Message)
+		t.CommittedAt, t.CreatedAt = t.CommittedAt.UTC(), t.CreatedAt.UTC()
+		if o.Redact != nil {
+			t.Message = o.Redact(t.Message)
+		}
 		utc(t.LeasedUntil, t.ScheduledAt, t.StartedAt, t.FinishedAt)
 		if t.Code == "locked" && p.InSource() && p.Status == pipeline.Active {
 			if err := s.lockers(ctx, tx, p); err != nil {

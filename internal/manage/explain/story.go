@@ -103,6 +103,19 @@ func (s *Story) HideHashes() {
 	}
 }
 
+// hideOperation removes what only operators may know.
+func (s *Story) hideOperation() {
+	const asks = "its operator can see why"
+	s.State.Reason, s.State.Hints = asks, nil
+	if s.Task == nil {
+		return
+	}
+	s.Task.LeasedBy, s.Task.LockedBy = "a sidecar", nil
+	if s.Task.Message != "" {
+		s.Task.Message = asks
+	}
+}
+
 // Row is the current row.
 type Row struct {
 	Read     bool   `json:"read"`               // it could be read; if not, the other fields are unset

@@ -277,6 +277,38 @@ func TestLines_HiddenHashesLeaveNoGap(t *testing.T) {
 	}
 }
 
+// Clients that search may be told why a row is not found, and not how the program is operated.
+func TestTrust_AClientLearnsNothingOfTheOperation(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	for _, c := range []struct {
+		change []func(*Story)
+		code   Code
+	}{
+		{[]func(*Story){task("failed", failing)}, DeadLetter},
+		{[]func(*Story){changed, task("retrying", failing, soon)}, Retrying},
+		{[]func(*Story){changed, task("in_progress", leased)}, Working},
+		{[]func(*Story){changed, paused, task("todo")}, NotAtWork},
+		{[]func(*Story){paused, func(s *Story) { s.Row.Read = false }}, Unjudged},
+		{[]func(*Story){changed, func(s *Story) { s.State.Code, s.State.Reason = health.Comparing, "nothing" }}, NotQueued},
+	} {
+		s := well()
+		for _, change := range c.change {
+			change(&s)
+		}
+		s.hideOperation()
+		if err := s.tell(t.Context(), db.Pool); err != nil {
+			t.Fatal(err)
+		}
+		told := s.Verdict.String()
+		for _, secret := range []string{"poison", "docs-0", "nothing", "embedsidecar resume"} {
+			if s.Verdict.Code != c.code || strings.Contains(told, secret) {
+				t.Errorf("%s, want %s: %q with %q", s.Verdict.Code, c.code, told, secret)
+			}
+		}
+	}
+}
+
 func TestLines_TellTheWholeStory(t *testing.T) {
 	t.Parallel()
 	s := well()

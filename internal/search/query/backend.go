@@ -448,7 +448,7 @@ type Explained struct {
 	Hints    []string     `json:"hints"`
 }
 
-// Explain returns the state of the row with a key. It does not return its text.
+// Explain returns the state of the row with a key, for clients that are no operators. It does not return its text.
 func (b *Backend) Explain(ctx context.Context, p *pipeline.Pipeline, key string) (Explained, error) {
 	b.mu.Lock()
 	pool := b.pool
@@ -456,7 +456,9 @@ func (b *Backend) Explain(ctx context.Context, p *pipeline.Pipeline, key string)
 	if pool == nil {
 		return Explained{}, &search.UnavailableError{Problem: "the database is not connected yet"}
 	}
-	list, err := explain.Read(ctx, pool, p.Name, []string{key}, explain.Options{HideHashes: true})
+	list, err := explain.Read(ctx, pool, p.Name, []string{key}, explain.Options{
+		HideHashes: true, Outside: true,
+	})
 	if err != nil {
 		return Explained{}, err
 	}
