@@ -9,8 +9,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -90,6 +93,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 		t.Errorf("tokens of a row: %+v", got)
 	}
 	s.sameStoryBySQL()
+	s.toldToAgents()
 	stdout, stderr := s.run(exitNoMatch, "explain", "docs", "2", "nobody", "99")
 	s.has(stdout, "docs, row 2\n", "its text has 15 characters", "the vector matches the row's current text.",
 		"docs, row nobody\n", "the row does not exist, and nothing is left of it.")
@@ -137,6 +141,17 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 	if text := s.explained(0, "docs", "2", "--text")[0].Row.Text; text == nil || *text != "title 2\n\nnew" {
 		t.Errorf("the text that was asked for: %v", text)
+	}
+}
+
+// toldToAgents checks what an agent is told of a row with a task.
+func (s *stage) toldToAgents() {
+	s.t.Helper()
+	b := query.New(query.Options{Config: &config.Config{}, Database: true})
+	b.Follow(nil, s.db.Pool)
+	told, err := b.Explain(s.t.Context(), &pipeline.Pipeline{Spec: pipeline.Spec{Name: "docs"}}, "3")
+	if err != nil || told.Verdict != explain.DeadLetter || !strings.Contains(told.Sentence, "its operator can see why") {
+		s.t.Errorf("told to an agent: %+v, %v", told, err)
 	}
 }
 
