@@ -151,7 +151,8 @@ func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipel
 		if fault := database.Judge(err); fault == database.Ended || fault == database.Unjudged && database.IsTransient(err) {
 			return nil, nil, err
 		}
-		s.o.Log.WarnContext(ctx, "source rows of joined rows not found: a scan will find them", "pipeline", p.Name, "error", err)
+		s.o.Log.WarnContext(ctx, "source rows of joined rows not found: a scan will find them", "pipeline", p.Name,
+			"error", database.Words(err))
 		return keys, ask, nil
 	}
 	for i, v := range ask {
