@@ -75,27 +75,35 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// maskedBy is the role that a session runs as because the database owner set it (ALTER DATABASE ... SET role). It is
-// NULL without such a setting, or if that role has all the privileges of the session.
-const maskedBy = `CASE WHEN current_user <> session_user THEN (SELECT r.rolname::text
-	FROM pg_catalog.pg_db_role_setting AS s JOIN pg_catalog.pg_database AS d ON d.oid = s.setdatabase
-		CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
-		JOIN pg_catalog.pg_roles AS r ON r.rolname = current_user
-	WHERE s.setrole = 0 AND d.datname = pg_catalog.current_database() AND c.setting LIKE 'role=%' AND NOT r.rolsuper
+// maskedBy is the role that a session runs as though no setting of its own role, or of all roles, says so: then the
+// database's owner may have set it (ALTER DATABASE ... SET role), and have taken it back since the session began. It is
+// NULL if there is none, or if that role has all the privileges of the session.
+const maskedBy = `(SELECT r.rolname::text
+	FROM pg_catalog.pg_roles AS r
+	WHERE r.rolname = current_user AND current_user <> session_user AND NOT r.rolsuper
 		AND NOT pg_catalog.pg_has_role(r.oid, session_user, CASE
 			WHEN pg_catalog.current_setting('server_version_num')::integer < 160000
-			THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)) END`
+			THEN 'MEMBER' ELSE 'USAGE, SET, MEMBER WITH ADMIN OPTION' END)
+		AND NOT EXISTS (SELECT FROM pg_catalog.pg_db_role_setting AS s
+				CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS c (setting)
+				LEFT JOIN pg_catalog.pg_roles AS u ON u.oid = s.setrole
+				LEFT JOIN pg_catalog.pg_database AS d ON d.oid = s.setdatabase
+			WHERE c.setting = 'role=' || r.rolname::text
+				AND CASE s.setdatabase WHEN 0 THEN s.setrole = 0 OR u.rolname = session_user
+					ELSE d.datname = pg_catalog.current_database() AND u.rolname = session_user END))`
 
-// unmasked refuses a session that runs as a role that its user does not trust: that role's objects would count as the
-// session's own, and its code can get back the privileges of the login role.
+// unmasked refuses a session that runs as a role that its user does not trust, and did not ask for: that role's objects
+// would count as the session's own, and its code can get back the privileges of the login role.
 func unmasked(conn *pgx.Conn, role string) error {
-	if role == "" || slices.Contains(Trusted(conn), role) {
+	own := conn.Config().RuntimeParams
+	if role == "" || own["role"] == role || strings.Contains(own["options"], "role="+role) ||
+		slices.Contains(Trusted(conn), role) {
 		return nil
 	}
 	user := conn.Config().User
 	return &Error{
 		Kind: Untrusted, Err: fmt.Errorf(
-			"sessions of role %q run as %q in this database, because its owner set that, and functions of %[2]q could use all "+
+			"sessions of role %q run as %q in this database, which its owner may set, and functions of %[2]q could use all "+
 				"privileges of %[1]q", user, role),
 		Hint: []string{
 			"connect as " + role + ", or undo it: ALTER DATABASE " + Quote(conn.Config().Database) + " RESET role;",

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -179,6 +180,38 @@ func TestTrust_TheRoleThatADatabaseGivesToSessions(t *testing.T) {
 			continue
 		}
 		connected.Close()
+	}
+}
+
+// TestTrust_ARoleThatADatabaseTakesBack: its owner removes the setting as soon as a session has begun with it.
+func TestTrust_ARoleThatADatabaseTakesBack(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	name, pool := b.tenant()
+	b.MustExecSuper(fmt.Sprintf(`ALTER DATABASE %q OWNER TO %s`, b.Name, name))
+	watch := b.Super()
+	b.as(pool, fmt.Sprintf(`ALTER DATABASE %q SET role = '%s'`, b.Name, name))
+	proxy := testenv.StartProxy(t, b.Server.Addr())
+	proxy.Delay(300*time.Millisecond, 0)
+	connected := make(chan error, 1)
+	go func() {
+		connections, err := database.Connect(t.Context(), b.URLVia(proxy.Addr(), testenv.Superuser),
+			database.Options{ApplicationName: "late", MaxConns: 1})
+		if err == nil {
+			connections.Close()
+		}
+		connected <- err
+	}()
+	testenv.Eventually(t, 30*time.Second, func() (begun bool, state string) {
+		err := watch.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'late')`).Scan(&begun)
+		return begun, fmt.Sprint(err)
+	})
+	b.as(pool, fmt.Sprintf(`ALTER DATABASE %q RESET role`, b.Name))
+	proxy.Resume()
+	refused := caught[*database.Error](t, <-connected, `run as "`+name+`"`)
+	if refused.Kind != database.Untrusted {
+		t.Errorf("kind %s", refused.Kind)
 	}
 }
 
