@@ -291,9 +291,9 @@ func (n *Database) grant(ctx context.Context, p *pools) error {
 		}
 		var why *string
 		if err != nil {
-			n.o.Log.WarnContext(ctx, "next generation refused", "pipeline", w.Name, "model", w.Model, "error", err,
+			words := n.o.Redact(database.Words(err))
+			n.o.Log.WarnContext(ctx, "next generation refused", "pipeline", w.Name, "model", w.Model, "error", words,
 				"hints", problem.Hints(err))
-			words := n.o.Redact(err.Error())
 			for _, hint := range problem.Hints(err) {
 				words += "; " + hint
 			}

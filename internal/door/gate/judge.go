@@ -156,8 +156,12 @@ func (*Judge) inside(err error) *Problem {
 	case class == problem.Internal:
 		p.Detail = "the request failed; the log of the sidecar says why"
 	}
-	if ofServer && p.Status < http.StatusInternalServerError {
-		p.Detail = ofFunction(pg)
+	switch {
+	case !ofServer || p.Status >= http.StatusInternalServerError:
+	case !withoutValues(pg):
+		p.Detail = "the server rejected the value: SQLSTATE " + pg.Code
+	default:
+		p.Detail = pg.Message
 		if pg.Hint != "" && !slices.Contains(p.Hints, pg.Hint) {
 			p.Hints = append(p.Hints, pg.Hint)
 		}
@@ -207,13 +211,12 @@ func (*Judge) outside(err error) *Problem {
 		After(max(e.RetryAfter, time.Second))
 }
 
-// ofFunction returns the server's message if a function of this program raised it: other messages may hold values of a
-// row.
-func ofFunction(pg *pgconn.PgError) string {
-	if pg.Routine == "exec_stmt_raise" || strings.HasPrefix(pg.Code, "42") {
-		return pg.Message
-	}
-	return "the server rejected the value: SQLSTATE " + pg.Code
+// withoutValues reports whether a function of this program raised a server's error, or the server that of a class that
+// is about names: other messages may hold values of a row, and functions of users may raise any.
+func withoutValues(pg *pgconn.PgError) bool {
+	by, _, _ := strings.Cut(pg.Where, "\n") // its words depend on the server's language
+	ours := strings.Contains(by, " embedsidecar.")
+	return ours && pg.Routine == "exec_stmt_raise" || (ours || by == "") && strings.HasPrefix(pg.Code, "42")
 }
 
 // said returns an error for the log, which must not hold text of a row.
