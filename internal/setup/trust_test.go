@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -586,7 +587,8 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 		`CREATE FUNCTION lair.equal(text, text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT $1 = $2'`,
 		`CREATE OPERATOR lair.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = lair.equal)`,
 		`CREATE FUNCTION lair.apart(text, text) RETURNS float8 IMMUTABLE LANGUAGE sql AS 'SELECT 1::float8'`,
-		`CREATE TYPE lair.span AS RANGE (SUBTYPE = text, SUBTYPE_DIFF = lair.apart)`)
+		`CREATE TYPE lair.span AS RANGE (SUBTYPE = text, SUBTYPE_DIFF = lair.apart)`,
+		`CREATE DOMAIN lair.word AS text`)
 	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), trustsOwner)
 	if err != nil {
 		t.Fatal(err)
@@ -596,36 +598,40 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 	table.Name, table.IntoColumn, table.IntoTable = "beside", "", "docs_embedding"
 	alter := `ALTER TABLE docs `
 	for _, hung := range []struct {
-		make, drop, what, function string
-		written                    bool
+		make, drop, what, thing string
+		written                 bool
 	}{
 		{
 			alter + `ADD CONSTRAINT hung CHECK (lair.same(body) <> 'x')`, alter + `DROP CONSTRAINT hung`,
-			"constraint hung of public.docs", "lair.same(text)", false,
+			"constraint hung of public.docs", "FUNCTION lair.same(text)", false,
 		},
 		{
 			alter + `ADD CONSTRAINT hung CHECK (body OPERATOR(lair.===) body)`, alter + `DROP CONSTRAINT hung`,
-			"constraint hung of public.docs", "lair.equal(text,text)", false,
+			"constraint hung of public.docs", "FUNCTION lair.equal(text,text)", false,
 		},
 		{
 			`CREATE INDEX hung ON docs (lair.same(body))`, `DROP INDEX hung`, "index public.hung of public.docs",
-			"lair.same(text)", false,
+			"FUNCTION lair.same(text)", false,
 		},
 		{
 			`CREATE STATISTICS hung ON title, (lair.same(body)) FROM docs`, `DROP STATISTICS hung`,
-			"statistics hung of public.docs", "lair.same(text)", false,
+			"statistics hung of public.docs", "FUNCTION lair.same(text)", false,
 		},
 		{
 			alter + `ADD hung text GENERATED ALWAYS AS (lair.same(body)) STORED`, alter + `DROP hung`,
-			"generated column hung of public.docs", "lair.same(text)", true,
+			"generated column hung of public.docs", "FUNCTION lair.same(text)", true,
 		},
 		{
 			`CREATE RULE hung AS ON UPDATE TO docs DO ALSO SELECT lair.same(NEW.body)`, `DROP RULE hung ON docs`,
-			"rule hung of public.docs", "lair.same(text)", true,
+			"rule hung of public.docs", "FUNCTION lair.same(text)", true,
 		},
 		{
 			alter + `ADD span lair.span`, alter + `DROP span`,
-			"type of column span of public.docs", "lair.apart(text,text)", true,
+			"type of column span of public.docs", "FUNCTION lair.apart(text,text)", true,
+		},
+		{
+			alter + `ADD CONSTRAINT hung CHECK (body::lair.word <> 'x')`, alter + `DROP CONSTRAINT hung`,
+			"constraint hung of public.docs uses a domain", "DOMAIN lair.word", true,
 		},
 	} {
 		b.MustExecSuper(hung.make)
@@ -636,7 +642,7 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 			o := b.options(b.SlotName(), spec)
 			o.Pool = plain
 			_, err = setup.Init(t.Context(), o)
-			wantError[*refusal.ConfigError](t, err, hung.what, tenant, "superuser", "ALTER FUNCTION "+hung.function+" OWNER TO")
+			wantError[*refusal.ConfigError](t, err, hung.what, tenant, "superuser", "ALTER "+hung.thing+" OWNER TO")
 		}
 		b.MustExecSuper(hung.drop)
 	}
@@ -648,6 +654,31 @@ func TestTrust_ASuperuserAndFunctionsOfSomebodyElse(t *testing.T) {
 	if got, err := resolve.Load(t.Context(), plain, o.Slot); err != nil || got[0].Status != pipeline.Misconfigured {
 		t.Errorf("a superuser may work on it: %v %+v", err, got)
 	}
+}
+
+// TestTrust_APartitionKeyOfSomebodyElse: an UPDATE of a partition evaluates the key of its parent.
+func TestTrust_APartitionKeyOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	tenant, pool := b.tenant()
+	b.as(pool, `CREATE FUNCTION lair.same(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'`)
+	b.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser + `;
+		CREATE TABLE whole (LIKE docs) PARTITION BY LIST (lair.same(title));
+		ALTER TABLE whole ATTACH PARTITION docs DEFAULT`)
+	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), trustsOwner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	oid := testenv.Value[uint32](b.Database, `SELECT 'public.docs'::regclass::oid`)
+	err = database.RetryReadOnly(t.Context(), plain, func(tx pgx.Tx) error {
+		table, err := catalog.TableByOID(t.Context(), tx, oid)
+		if err != nil {
+			return err
+		}
+		return table.UnrulyIntoColumn(t.Context(), tx)
+	})
+	wantError[*refusal.ConfigError](t, err, "partition key of public.whole", tenant, "ALTER FUNCTION lair.same(text) OWNER TO")
 }
 
 // TestTrust_APublicationOfSomebodyElse: its owner could remove changes from it.

@@ -3,7 +3,8 @@
 -- table or type could take the name (that of one of them, or of pgvector, whose own owner counts too). Parents count
 -- because their owner creates indexes on partitions of others. Also roles that own a function in a constraint, an index
 -- or statistics of one of the tables, which a plan may run; and those that created, or may create, a trigger, or own a
--- function in a generated column, a rule or a range type, which a write would run.
+-- function in a generated column, a partition key, a rule or a range type, or a domain that one of these or a
+-- constraint or an index uses, to which they may add constraints: a write would run that.
 -- @tables: their numbers. @trusted: the roles that the configuration names.
 -- Rows: at most two for each, and none unless the session is a superuser's: the session's role, what is wrong, the role
 -- that it is about ('' for PUBLIC), whether only a write fires it, and the statement that fixes it, or that lets the
@@ -23,6 +24,30 @@ named AS (
     SELECT p.root, p.relnamespace AS schema FROM part AS p
     UNION SELECT t.oid, e.extnamespace FROM unnest(@tables::oid[]) AS t (oid), pg_extension AS e
     WHERE  e.extname = 'vector'),
+held AS ( -- a plan may evaluate the body of an SQL function
+    SELECT p.root, p.oid, p.relowner, h.thing, h.class, h.object, h.written
+    FROM   part AS p CROSS JOIN LATERAL (
+               SELECT 'constraint ' || quote_ident(k.conname), 'pg_constraint'::regclass, k.oid, false
+               FROM   pg_constraint AS k WHERE k.conrelid = p.oid
+               UNION ALL
+               SELECT 'index ' || i.indexrelid::regclass::text, 'pg_class'::regclass, i.indexrelid, false
+               FROM   pg_index AS i WHERE i.indrelid = p.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
+               UNION ALL
+               SELECT 'statistics ' || quote_ident(s.stxname), 'pg_statistic_ext'::regclass, s.oid, false
+               FROM   pg_statistic_ext AS s WHERE s.stxrelid = p.oid
+               UNION ALL
+               SELECT 'generated column ' || quote_ident(a.attname), g.class, g.oid, true
+               FROM   pg_attribute AS a CROSS JOIN LATERAL (
+                          SELECT 'pg_attrdef'::regclass, f.oid FROM pg_attrdef AS f
+                          WHERE  f.adrelid = a.attrelid AND f.adnum = a.attnum
+                          UNION ALL SELECT 'pg_class'::regclass, a.attrelid) AS g (class, oid) -- in PostgreSQL 14
+               WHERE  a.attrelid = p.oid AND a.attgenerated <> ''
+               UNION ALL
+               SELECT 'partition key', 'pg_class'::regclass, k.partrelid, true
+               FROM   pg_partitioned_table AS k WHERE k.partrelid = p.oid
+               UNION ALL
+               SELECT 'rule ' || quote_ident(w.rulename), 'pg_rewrite'::regclass, w.oid, true
+               FROM   pg_rewrite AS w WHERE w.ev_class = p.oid) AS h (thing, class, object, written)),
 finding (rank, root, problem, who, fires, remedy) AS (
     SELECT CASE WHEN p.oid = p.root THEN 1 ELSE 2 END, p.root, p.oid::regclass::text || ' belongs to', p.relowner,
            false, ''
@@ -44,31 +69,18 @@ finding (rank, root, problem, who, fires, remedy) AS (
            JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
                WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
     UNION ALL
-    SELECT 6, p.root, h.thing || ' of ' || p.oid::regclass::text || ' runs a function that belongs to', f.proowner,
-           h.written, format('ALTER FUNCTION %s OWNER TO %I;', f.oid::regprocedure, pg_get_userbyid(p.relowner))
-    FROM   part AS p
-           CROSS JOIN LATERAL ( -- a plan may evaluate the body of an SQL function
-               SELECT 'constraint ' || quote_ident(k.conname), 'pg_constraint'::regclass, k.oid, false
-               FROM   pg_constraint AS k WHERE k.conrelid = p.oid
-               UNION ALL
-               SELECT 'index ' || i.indexrelid::regclass::text, 'pg_class'::regclass, i.indexrelid, false
-               FROM   pg_index AS i WHERE i.indrelid = p.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)
-               UNION ALL
-               SELECT 'statistics ' || quote_ident(s.stxname), 'pg_statistic_ext'::regclass, s.oid, false
-               FROM   pg_statistic_ext AS s WHERE s.stxrelid = p.oid
-               UNION ALL
-               SELECT 'generated column ' || quote_ident(a.attname), g.class, g.oid, true
-               FROM   pg_attribute AS a CROSS JOIN LATERAL (
-                          SELECT 'pg_attrdef'::regclass, f.oid FROM pg_attrdef AS f
-                          WHERE  f.adrelid = a.attrelid AND f.adnum = a.attnum
-                          UNION ALL SELECT 'pg_class'::regclass, a.attrelid) AS g (class, oid) -- in PostgreSQL 14
-               WHERE  a.attrelid = p.oid AND a.attgenerated <> ''
-               UNION ALL
-               SELECT 'rule ' || quote_ident(w.rulename), 'pg_rewrite'::regclass, w.oid, true
-               FROM   pg_rewrite AS w WHERE w.ev_class = p.oid) AS h (thing, class, oid, written)
-           JOIN pg_depend AS d ON d.classid = h.class AND d.objid = h.oid
+    SELECT 6, h.root, h.thing || ' of ' || h.oid::regclass::text || ' runs a function that belongs to', f.proowner,
+           h.written, format('ALTER FUNCTION %s OWNER TO %I;', f.oid::regprocedure, pg_get_userbyid(h.relowner))
+    FROM   held AS h JOIN pg_depend AS d ON d.classid = h.class AND d.objid = h.object
            JOIN pg_proc AS f ON f.oid = CASE d.refclassid WHEN 'pg_proc'::regclass THEN d.refobjid
                WHEN 'pg_operator'::regclass THEN (SELECT o.oprcode FROM pg_operator AS o WHERE o.oid = d.refobjid) END
+    UNION ALL
+    SELECT 6, h.root, h.thing || ' of ' || h.oid::regclass::text || ' uses a domain that belongs to', t.typowner, true,
+           format('ALTER DOMAIN %s OWNER TO %I;', t.oid::regtype, pg_get_userbyid(h.relowner))
+    FROM   held AS h JOIN pg_depend AS d ON d.classid = h.class AND d.objid = h.object
+               AND d.objsubid = 0 -- what is only the type of a column is not evaluated
+               AND d.refclassid = 'pg_type'::regclass
+           JOIN pg_type AS t ON t.oid = d.refobjid AND t.typtype = 'd'
     UNION ALL -- an index of a range calls the function
     SELECT 6, p.root, 'type of column ' || quote_ident(a.attname) || ' of ' || p.oid::regclass::text
                || ' has a function that belongs to', f.proowner, true,
