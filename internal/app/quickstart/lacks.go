@@ -171,28 +171,31 @@ func (q *quickstart) administrator() string {
 	return "a superuser"
 }
 
-// statements matches statements for an administrator, at the start of a hint or after a colon, and the rest of the
-// hint.
-var statements = regexp.MustCompile(`^(?:.*?: )?((?:(?:ALTER|CREATE|GRANT) (?:[^;"']|"[^"]*"|'[^']*')*;(?: |$))+)(.*)$`)
+// A statement for an administrator, and such statements at the start of a hint or after a colon, with the rest of the
+// hint. Nothing in quotes is taken for a statement: a name may hold anything.
+var (
+	oneStatement = regexp.MustCompile(`(?:ALTER|CREATE|GRANT) (?:[^;"']|"[^"]*"|'[^']*')*;`)
+	statements   = regexp.MustCompile(`^(?:[^"]*?: )?((?:` + oneStatement.String() + `(?: |$))+)(.*)$`)
+	quotedNames  = regexp.MustCompile(`"[^"]*"`)
+)
 
 // apart splits a hint into statements for an administrator and text. Templates stay text, and so do alternatives to the
 // hint before.
 func apart(hint string) (words string, sql []string) {
+	template := func(sql string) bool { return strings.Contains(quotedNames.ReplaceAllString(sql, ""), "...") }
 	switch {
 	case strings.HasSuffix(hint, " run:"): // the statements that follow are among those at the end
 		return "", nil
 	case strings.HasPrefix(hint, "or "):
 		return hint, nil
-	case problem.IsStatement(hint) && !strings.Contains(hint, "..."):
+	case problem.IsStatement(hint) && !template(hint):
 		return "", []string{hint}
 	}
 	found := statements.FindStringSubmatch(hint)
-	if found == nil || strings.Contains(found[1], "...") {
+	if found == nil || template(found[1]) {
 		return hint, nil
 	}
-	for s := range strings.SplitSeq(strings.TrimSuffix(strings.TrimSpace(found[1]), ";"), "; ") {
-		sql = append(sql, s+";")
-	}
+	sql = oneStatement.FindAllString(found[1], -1)
 	if strings.HasPrefix(found[2], "(") { // more information; a restart is mentioned at the end
 		words = found[2]
 	}
