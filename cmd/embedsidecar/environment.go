@@ -91,7 +91,10 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 	if daemon && cfg.Log.Output == "stdout" { // the stdout of other commands is for data
 		out = p.stdout
 	}
-	o := logging.Options{Format: cfg.Log.Format, Level: level, Terminal: output.IsTerminal(out), Redact: p.redact.Text}
+	o := logging.Options{
+		Format: cfg.Log.Format, Level: level, Terminal: output.IsTerminal(out), Redact: p.redact.Text,
+		Words: database.Words,
+	}
 	if daemon {
 		o.Patience = time.Second
 	}

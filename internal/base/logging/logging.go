@@ -16,6 +16,7 @@ type Options struct {
 	Level    slog.Level
 	Terminal bool
 	Redact   func(string) string // removes secrets from a text
+	Words    func(error) string  // the text of an error, without values of rows; nil: all of it
 	Patience time.Duration       // how long to wait for a reader that blocks; 0: without limit
 }
 
@@ -34,7 +35,7 @@ func New(to io.Writer, o Options) *slog.Logger {
 
 func handler(to io.Writer, o Options) slog.Handler {
 	options := &slog.HandlerOptions{Level: o.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		return slog.Attr{Key: a.Key, Value: redacted(a.Value, o.Redact)}
+		return slog.Attr{Key: a.Key, Value: o.redacted(a.Value)}
 	}}
 	if o.Format == "json" || o.Format == "auto" && !o.Terminal {
 		return slog.NewJSONHandler(to, options)
@@ -42,7 +43,8 @@ func handler(to io.Writer, o Options) slog.Handler {
 	return slog.NewTextHandler(to, options)
 }
 
-func redacted(v slog.Value, redact func(string) string) slog.Value {
+func (o *Options) redacted(v slog.Value) slog.Value {
+	redact := o.Redact
 	switch v.Kind() {
 	case slog.KindString:
 		return slog.StringValue(redact(v.String()))
@@ -51,7 +53,11 @@ func redacted(v slog.Value, redact func(string) string) slog.Value {
 		return slog.StringValue(v.Duration().String())
 	case slog.KindAny:
 		if err, ok := v.Any().(error); ok && err != nil {
-			return slog.StringValue(redact(err.Error()))
+			text := err.Error()
+			if o.Words != nil {
+				text = o.Words(err)
+			}
+			return slog.StringValue(redact(text))
 		}
 		if list, ok := v.Any().([]string); ok {
 			return slog.AnyValue(lists.Map(list, redact))

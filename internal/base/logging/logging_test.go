@@ -32,6 +32,20 @@ func TestNew_LetsNothingSecretThrough(t *testing.T) {
 	}
 }
 
+// TestTrust_ErrorsAreLoggedByTheirWords: a server's message may quote a row.
+func TestTrust_ErrorsAreLoggedByTheirWords(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	log := New(&b, Options{
+		Format: "json", Redact: func(s string) string { return strings.ReplaceAll(s, "hunter2", "xxxxx") },
+		Words: func(err error) string { return strings.ReplaceAll(err.Error(), "a row", "*") },
+	})
+	log.WarnContext(t.Context(), "failed", "error", errors.New("invalid: a row, hunter2"))
+	if got := b.String(); !strings.Contains(got, `"invalid: *, xxxxx"`) {
+		t.Error(got)
+	}
+}
+
 func TestNew_FormsAndLevels(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
