@@ -38,11 +38,19 @@ func serverErrors(err error) (list []*pgconn.PgError) {
 }
 
 // mayHoldText reports whether a message may contain values: the server gives a context (another function raised it), or
-// its class is about values.
+// it is about values.
 func mayHoldText(pg *pgconn.PgError) bool {
 	if pg.Where != "" {
 		return !strings.HasPrefix(pg.Where, "PL/pgSQL function embedsidecar.")
 	}
-	return pgerrcode.IsDataException(pg.Code) || pgerrcode.IsPLpgSQLError(pg.Code) ||
+	return AboutSyntaxOfValue(pg) || pgerrcode.IsDataException(pg.Code) || pgerrcode.IsPLpgSQLError(pg.Code) ||
 		pgerrcode.IsExternalRoutineException(pg.Code) || pgerrcode.IsExternalRoutineInvocationException(pg.Code)
+}
+
+// AboutSyntaxOfValue reports whether an error that looks like one of a statement is about a value, and quotes it: the
+// server says where in a statement a mistake is. Such values become a tsquery, a tsvector or a jsonpath.
+func AboutSyntaxOfValue(pg *pgconn.PgError) bool {
+	const word = "pushValue" // a word is too long for a tsquery
+	wrong := pg.Code == pgerrcode.SyntaxError || pg.Code == pgerrcode.InvalidName
+	return wrong && pg.Position == 0 || pg.Routine == word
 }

@@ -25,6 +25,9 @@ func TestTrust_WordsOfARowStayInIt(t *testing.T) {
 		}, false},
 		"a cast":           {pgconn.PgError{Code: "22P02"}, false},
 		"an error of ours": {pgconn.PgError{Code: "P0001", Where: "PL/pgSQL function embedsidecar.pause(text) line 1"}, true},
+		"a tsquery":        {pgconn.PgError{Code: "42601", Routine: "makepol"}, false},
+		"a word of one":    {pgconn.PgError{Code: "54000", Routine: "pushValue"}, false},
+		"a statement":      {pgconn.PgError{Code: "42601", Position: 8}, true},
 		"a name":           {pgconn.PgError{Code: "42P01"}, true},
 		"a lock":           {pgconn.PgError{Code: "55P03"}, true},
 	} {

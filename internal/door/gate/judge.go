@@ -216,7 +216,8 @@ func (*Judge) outside(err error) *Problem {
 func withoutValues(pg *pgconn.PgError) bool {
 	by, _, _ := strings.Cut(pg.Where, "\n") // its words depend on the server's language
 	ours := strings.Contains(by, " embedsidecar.")
-	return ours && pg.Routine == "exec_stmt_raise" || (ours || by == "") && strings.HasPrefix(pg.Code, "42")
+	return ours && pg.Routine == "exec_stmt_raise" ||
+		(ours || by == "") && strings.HasPrefix(pg.Code, "42") && !database.AboutSyntaxOfValue(pg)
 }
 
 // said returns an error for the log, which must not hold text of a row.

@@ -30,6 +30,7 @@ func TestTrust_WordsOfUsersFunctionsAreNotTold(t *testing.T) {
 		{"of a user's, within ours", "22023", raise, users + "\n" + ours, false},
 		{"of the server, about a privilege", "42501", "aclcheck_error", "", true},
 		{"of the server, about a value", "22P02", "pg_strtoint32_safe", "", false},
+		{"of the server, about the syntax of a value", "42601", "makepol", "", false},
 	} {
 		judge := &Judge{Inside: true, Log: slog.New(slog.DiscardHandler)}
 		p := judge.Problem(t.Context(), &pgconn.PgError{

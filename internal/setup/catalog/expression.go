@@ -232,6 +232,9 @@ var (
 	function     = regexp.MustCompile(`:(?:funcid|opfuncid|aggfnoid) (\d+)`)
 	ofUsers      = regexp.MustCompile(`:(?:\w*type(?:id)?|funcid|opfuncid|aggfnoid) \d{5,} `)
 	clock        = regexp.MustCompile(`(?:^|[^\\])\{SQLVALUEFUNCTION `)
+	// nameOfCatalog matches casts to regclass, its siblings, and arrays of them: they look in the catalog, and an error
+	// about a name that is not there quotes the value.
+	nameOfCatalog = regexp.MustCompile(`:resulttype (?:24|1008|220[2-9]|221[01]|373[45]|3769|3770|4089|409[067]|419[12]) `)
 )
 
 // forbidden returns why a rule's tree is not an expression over one row, or "".

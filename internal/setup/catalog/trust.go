@@ -361,8 +361,11 @@ func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string)
 		if err != nil {
 			return fmt.Errorf("look up what %s calls: %w", word, err)
 		}
-		if what != nil {
+		switch {
+		case what != nil:
 			return refuse("uses " + *what)
+		case nameOfCatalog.MatchString(tree):
+			return refuse("casts a value to a name of the catalog, such as regclass")
 		}
 		return nil
 	})
