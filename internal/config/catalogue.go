@@ -101,9 +101,9 @@ func ChangeCatalogue(path string, dryRun bool, change func([]Plugin) ([]Plugin, 
 	return wrap.Errorf(replace.File(path, text.Bytes(), everybodyReads), "write the catalogue of plugins")
 }
 
-// lockFile waits briefly for the lock.
+// lockFile waits briefly for the lock. It follows no symbolic link, which another user may have made.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

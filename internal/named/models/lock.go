@@ -10,7 +10,7 @@ import (
 
 // lock keeps two pulls from writing into one folder. The lock ends with the process.
 func lock(folder string) (unlock func(), err error) {
-	file, err := os.OpenFile(filepath.Join(folder, ".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(filepath.Join(folder, ".lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

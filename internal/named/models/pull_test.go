@@ -155,7 +155,7 @@ func TestPull(t *testing.T) {
 // TestTrust_APullFollowsNoLink: in a folder that others can write to, a link may have the name of a partial file.
 func TestTrust_APullFollowsNoLink(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{weights + ".part", weights + ".part.tag"} {
+	for _, name := range []string{weights + ".part", weights + ".part.tag", ".lock"} {
 		h := newHub(t)
 		o := h.options(t)
 		his := filepath.Join(t.TempDir(), "of the one who pulls")
