@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -310,29 +312,22 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) (server string, err error
 			return "", err
 		}
 	}
+	if err := checkSession(ctx, conn, ascii); err != nil {
+		return "", err
+	}
 	var (
-		got                                [len(checked)]string
 		masked                             string
 		vector, array, sparse, sparseArray uint32
 	)
-	err = conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('datestyle'), pg_catalog.current_setting('timezone'),
-		pg_catalog.current_setting('intervalstyle'), pg_catalog.current_setting('extra_float_digits'),
-		pg_catalog.current_setting('bytea_output'), pg_catalog.current_setting('search_path'),
-		pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('row_security'),
-		pg_catalog.current_setting('standard_conforming_strings'), coalesce(t.oid, 0), coalesce(t.typarray, 0),
-		coalesce(s.oid, 0), coalesce(s.typarray, 0),
-		pg_catalog.pg_postmaster_start_time()::text, coalesce(`+maskedBy+`, '')
+	err = conn.QueryRow(ctx, `SELECT coalesce(t.oid, 0), coalesce(t.typarray, 0), coalesce(s.oid, 0),
+		coalesce(s.typarray, 0), pg_catalog.pg_postmaster_start_time()::text, coalesce(`+maskedBy+`, '')
 		FROM (VALUES (1)) AS one(n)
 		LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector'
 		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'
 		LEFT JOIN pg_catalog.pg_type s ON s.typnamespace = e.extnamespace AND s.typname = 'sparsevec'`,
-	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &got[8], &vector, &array, &sparse,
-		&sparseArray, &server, &masked)
+	).Scan(&vector, &array, &sparse, &sparseArray, &server, &masked)
 	if err != nil {
-		return "", fmt.Errorf("read session settings: %w", err)
-	}
-	if err := verifySession(got, ascii, conn.Config().User); err != nil {
-		return "", err
+		return "", fmt.Errorf("look up a session's types: %w", err)
 	}
 	if err := unmasked(conn, masked); err != nil {
 		return "", err
@@ -401,9 +396,32 @@ var checked = [...]string{
 	"standard_conforming_strings", // if off, backslashes in literals would be escapes
 }
 
+// sources are where the search_path of our sessions may come from: the start-up packet, the role, or SET.
+var sources = []string{"client", "user", "database user", "session"}
+
+// checkSession reads the settings of a session and verifies them. It names no operator and no type: behind a pooler
+// they would be looked up by a search_path that the database's owner may have set.
+func checkSession(ctx context.Context, conn *pgx.Conn, ascii bool) error {
+	read := "SELECT "
+	for _, name := range checked {
+		read += "pg_catalog.current_setting('" + name + "'), "
+	}
+	results, err := conn.PgConn().Exec(ctx, read+"s.source FROM pg_catalog.pg_settings AS s"+
+		" WHERE pg_catalog.texteq(s.name, 'search_path')").ReadAll()
+	if err != nil {
+		return fmt.Errorf("read session settings: %w", err)
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return errors.New("read session settings: there are none")
+	}
+	got := lists.Map(results[0].Rows[0], func(v []byte) string { return string(v) })
+	return verifySession(got[:len(checked)], got[len(checked)], ascii, conn.Config().User)
+}
+
 // verifySession returns *Error of kind Pooler when a setting has not the requested value. A server always applies it; a
-// pooler that ignores start-up parameters does not.
-func verifySession(got [len(checked)]string, ascii bool, role string) error {
+// pooler that ignores start-up parameters does not. source is where the search_path comes from: a database's owner may
+// change that of the database at any moment, and a pooler begins sessions unnoticed.
+func verifySession(got []string, source string, ascii bool, role string) error {
 	var wrong []string
 	for i, name := range checked {
 		want, have := cmp.Or(formatting[name], conduct[name]), got[i]
@@ -422,6 +440,10 @@ func verifySession(got [len(checked)]string, ascii bool, role string) error {
 		case "timezone":
 			if have == "Etc/UTC" || have == "GMT" {
 				have = want
+			}
+		case "search_path":
+			if !slices.Contains(sources, source) {
+				have = source
 			}
 		}
 		if !strings.EqualFold(have, want) {

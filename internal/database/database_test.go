@@ -460,6 +460,27 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 	}
 }
 
+// TestTrust_APathThatADatabaseGivesToAPoolersSessions: behind a pooler the search_path may be one that the database's
+// owner has set: nothing is looked up by it, and it is not accepted, however good it is now.
+func TestTrust_APathThatADatabaseGivesToAPoolersSessions(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec(`CREATE SCHEMA lair;
+		CREATE FUNCTION lair.same(name, name) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+			RAISE EXCEPTION 'the trap has run as %', current_user; END $$;
+		CREATE OPERATOR lair.= (FUNCTION = lair.same, LEFTARG = name, RIGHTARG = name)`)
+	for _, path := range []string{"lair, pg_catalog", database.OwnPath} {
+		db.MustExec(fmt.Sprintf("ALTER DATABASE %q SET search_path = %s", db.Name, path))
+		for _, ignore := range []bool{false, true} {
+			_, err := database.Connect(t.Context(), pooler(t, db.URL(testenv.Superuser), ignore), database.Options{})
+			var e *database.Error
+			if !errors.As(err, &e) || e.Kind != database.Pooler || !strings.Contains(err.Error(), "search_path") {
+				t.Errorf("%s, ignore=%t: %v", path, ignore, err)
+			}
+		}
+	}
+}
+
 // TestRowOfView: a view may have more columns than fields, and NULL becomes the zero value.
 func TestRowOfView(t *testing.T) {
 	t.Parallel()
