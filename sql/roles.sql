@@ -7,7 +7,9 @@
 -- the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`. It can be repeated. CREATE
 -- ROLE ... REPLICATION requires a superuser, or from PostgreSQL 16 on CREATEROLE and REPLICATION; a role of that name
 -- that already exists is used as it is.
+-- Its blocks look up nothing by the search_path, which the owner of the database may have set.
 DO $embedsidecar$ BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'embedsidecar_run') THEN
         CREATE ROLE embedsidecar_run LOGIN;
     END IF;
@@ -29,9 +31,12 @@ END $embedsidecar$;
 -- 16 on, not every member may.
 DO $embedsidecar$
 DECLARE
-    owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar');
-    modern boolean := current_setting('server_version_num')::integer >= 160000;
+    owner pg_catalog.name;
+    modern boolean;
 BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    owner := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar');
+    modern := current_setting('server_version_num')::integer >= 160000;
     IF NOT pg_has_role(owner, 'embedsidecar_run', CASE WHEN modern THEN 'USAGE, SET, MEMBER WITH ADMIN OPTION'
             ELSE 'MEMBER' END) THEN
         EXECUTE format('GRANT %I TO %I', 'embedsidecar_run', owner)

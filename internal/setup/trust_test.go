@@ -159,6 +159,22 @@ func TestTrust_RolesLetTheOwnerActAsTheOneThatRuns(t *testing.T) {
 	}
 }
 
+// TestTrust_TheScriptOfRolesCallsNoOperatorOfAStranger: whoever pastes it into psql has the search_path that the
+// database's owner has set.
+func TestTrust_TheScriptOfRolesCallsNoOperatorOfAStranger(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	run := b.RunRole(b.init(b.options(b.SlotName(), docs())).Pipelines...)
+	reader, operator := b.SQLRoles()
+	trap := `plpgsql AS $$ BEGIN RAISE EXCEPTION 'the trap has run as %', current_user; END $$`
+	b.MustExec(`CREATE SCHEMA lair; CREATE FUNCTION lair.same(name, name) RETURNS boolean LANGUAGE ` + trap + `;
+		CREATE FUNCTION lair.least(integer, integer) RETURNS boolean LANGUAGE ` + trap + `;
+		CREATE OPERATOR lair.= (FUNCTION = lair.same, LEFTARG = name, RIGHTARG = name);
+		CREATE OPERATOR lair.>= (FUNCTION = lair.least, LEFTARG = integer, RIGHTARG = integer)`)
+	b.MustExecSuper("SET LOCAL search_path = lair, pg_catalog; " +
+		sqlfiles.Roles(run, b.StreamRole(), reader, operator, b.SearcherRole()))
+}
+
 // TestTrust_TheRoleThatADatabaseGivesToSessions: the owner of a database makes a superuser's sessions run as the owner.
 // The owner's schema must not count as the session's own, because its code could take back the superuser's privileges.
 func TestTrust_TheRoleThatADatabaseGivesToSessions(t *testing.T) {
