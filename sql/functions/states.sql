@@ -14,7 +14,7 @@ COMMENT ON FUNCTION embedsidecar.may_work(oid) IS
     'whatever their name.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.runs(w embedsidecar.worker) RETURNS boolean
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(w.quiet_until, w.last_seen_at) > now() - interval '5 minutes'
        AND (w.session_name = '' OR EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
            WHERE a.application_name = w.session_name AND a.pid <> pg_backend_pid()

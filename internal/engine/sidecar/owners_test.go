@@ -418,8 +418,9 @@ func TestTrust_ASearchReadsNoTableOfAStranger(t *testing.T) {
 	}
 }
 
-// TestTrust_NothingInACallersPathStandsForOurs: procedures that commit have no search_path of their own. Operators and
-// functions that somebody makes in a schema of the caller's path are called in the place of none of PostgreSQL's.
+// TestTrust_NothingInACallersPathStandsForOurs: procedures that commit have no search_path of their own, and views call
+// functions by that of their reader. Operators and functions that somebody makes in a schema of the caller's path are
+// called in the place of none of PostgreSQL's.
 func TestTrust_NothingInACallersPathStandsForOurs(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -451,6 +452,8 @@ func TestTrust_NothingInACallersPathStandsForOurs(t *testing.T) {
 				END LOOP;
 			END LOOP;
 		END LOOP; END $do$`)
+	views := testenv.Value[string](db, `SELECT string_agg(format('TABLE %s', c.oid::regclass), '; ') FROM pg_class AS c
+		WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind = 'v'`)
 	for _, path := range []string{"lair, pg_catalog", "public, lair"} {
 		conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
 		if err != nil {
@@ -462,9 +465,9 @@ func TestTrust_NothingInACallersPathStandsForOurs(t *testing.T) {
 			`INSERT INTO public.docs SELECT i, 'a text' FROM generate_series(1, 500) AS i ON CONFLICT (id) DO UPDATE SET body = docs.body || 'x'`,
 			`CALL embedsidecar.wait_until(timeout => '5 min')`, `CALL embedsidecar.drain(timeout => '5 min')`,
 			`CALL embedsidecar.ask('docs', 'a question ` + path + `', '1 min', 3)`,
-			`BEGIN`, `CALL embedsidecar.wait_until()`,
+			views, `BEGIN`, `CALL embedsidecar.wait_until()`,
 		} {
-			_, err := conn.Exec(t.Context(), sql)
+			_, err := conn.PgConn().Exec(t.Context(), sql).ReadAll()
 			if err != nil && !strings.Contains(err.Error(), "invalid transaction termination") &&
 				!strings.Contains(err.Error(), "no reranker is configured") {
 				t.Errorf("%s: %s: %v", path, sql, err)
