@@ -324,7 +324,8 @@ func TestP8_ABatchJobWaitsForTheBudgetOfAnother(t *testing.T) {
 		c.mustLive()
 		return r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'closed' AND message <> ''`) > 0, c.tail()
 	})
-	if n := r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'ended'`); n > 0 {
+	if n := r.count(`SELECT count(*) FROM embedsidecar.batch_item AS i JOIN embedsidecar.batch_job AS j USING (job_id)
+		WHERE j.state = 'ended'`); n > 0 {
 		t.Errorf("%d rows were taken out of the job that waits", n)
 	}
 	c.terminate()
