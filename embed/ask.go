@@ -165,8 +165,8 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 	return nil
 }
 
-// portion waits for a free call and sends up to most of the texts. It returns how many it sent. It ends its turn even if
-// the embedder panics: otherwise all others would wait forever.
+// portion waits for a free call and sends up to most of the texts. It returns how many it sent. It ends its turn even
+// if the embedder panics: otherwise all others would wait forever.
 func (s *Service) portion(ctx context.Context, kind Kind, batch []*flight, most int, alone bool) (int, error) {
 	n, over, err := s.turn(ctx, s.size.fitting(most))
 	if err != nil {

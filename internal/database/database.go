@@ -402,12 +402,9 @@ var sources = []string{"client", "user", "database user", "session"}
 // checkSession reads the settings of a session and verifies them. It names no operator and no type: behind a pooler
 // they would be looked up by a search_path that the database's owner may have set.
 func checkSession(ctx context.Context, conn *pgx.Conn, ascii bool) error {
-	read := "SELECT "
-	for _, name := range checked {
-		read += "pg_catalog.current_setting('" + name + "'), "
-	}
-	results, err := conn.PgConn().Exec(ctx, read+"s.source FROM pg_catalog.pg_settings AS s"+
-		" WHERE pg_catalog.texteq(s.name, 'search_path')").ReadAll()
+	read := "SELECT pg_catalog.current_setting('" + strings.Join(checked[:], "'), pg_catalog.current_setting('") +
+		"'), s.source FROM pg_catalog.pg_settings AS s WHERE pg_catalog.texteq(s.name, 'search_path')"
+	results, err := conn.PgConn().Exec(ctx, read).ReadAll()
 	if err != nil {
 		return fmt.Errorf("read session settings: %w", err)
 	}

@@ -694,7 +694,8 @@ func TestTrust_APartitionKeyOfSomebodyElse(t *testing.T) {
 		}
 		return table.UnrulyIntoColumn(t.Context(), tx)
 	})
-	wantError[*refusal.ConfigError](t, err, "partition key of public.whole", tenant, "ALTER FUNCTION lair.same(text) OWNER TO")
+	wantError[*refusal.ConfigError](t, err, "partition key of public.whole", tenant,
+		"ALTER FUNCTION lair.same(text) OWNER TO")
 }
 
 // TestTrust_APublicationOfSomebodyElse: its owner could remove changes from it.

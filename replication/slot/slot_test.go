@@ -60,9 +60,6 @@ func TestJudge(t *testing.T) {
 		"a server that may choose the stream as the standby that commits wait for": {func(s *State) {
 			s.StandbyNames, s.Exists = "FIRST 1 (near, *)", false
 		}, Awaited, "synchronous_standby_names is 'FIRST 1 (near, *)'", false},
-		"a server whose standbys all count": {func(s *State) {
-			s.StandbyNames = "ANY 1 (*)"
-		}, Good, "", false},
 		"temporary": {func(s *State) {
 			s.Temporary = true
 		}, Temporary, "a temporary one of pid 4711 one of role r has its name", true},

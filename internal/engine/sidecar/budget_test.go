@@ -173,8 +173,8 @@ func TestBudget_GoesOnAtMidnightOfItsZone(t *testing.T) {
 	}
 }
 
-// TestBudget_ADayOfAClockThatWasSetBackDoesNotLast: the day that was counted is to come in a year, as the server's clock
-// was wrong. Today has a budget of its own.
+// TestBudget_ADayOfAClockThatWasSetBackDoesNotLast: the day that was counted is to come in a year, as the server's
+// clock was wrong. Today has a budget of its own.
 func TestBudget_ADayOfAClockThatWasSetBackDoesNotLast(t *testing.T) {
 	t.Parallel()
 	db, r, _ := budgeted(t, pipeline.Budget{TokensPerDay: 1})

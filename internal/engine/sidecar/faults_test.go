@@ -48,8 +48,8 @@ func TestP1_ACommitThatIsNotVisibleYetIsNotReadTooEarly(t *testing.T) {
 }
 
 // P4: with synchronous_standby_names = '*' the server chooses any session that streams as the standby that commits wait
-// for. If that were ours, the commit of a checkpoint would wait for its own confirmation, and every commit of the server
-// with it, for ever. So the stream leaves, says why, and comes back when the setting names standbys.
+// for. If that were ours, the commit of a checkpoint would wait for its own confirmation, and every commit of the
+// server with it, for ever. So the stream leaves, says why, and comes back when the setting names standbys.
 func TestP4_NoCommitWaitsForTheStream(t *testing.T) {
 	t.Parallel()
 	server := testenv.Own(t, testenv.Options{})
@@ -68,7 +68,8 @@ func TestP4_NoCommitWaitsForTheStream(t *testing.T) {
 	names("*")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		trouble := s.Stream().Trouble.Load()
-		told := trouble != nil && trouble.Err != nil && strings.Contains(trouble.Err.Error(), "synchronous_standby_names is '*'")
+		told := trouble != nil && trouble.Err != nil &&
+			strings.Contains(trouble.Err.Error(), "synchronous_standby_names is '*'")
 		return told && !s.Stream().Streaming.Load(), fmt.Sprintf("it streams on: %+v", trouble)
 	})
 	names("")

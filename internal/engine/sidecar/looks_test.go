@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP5_ATableWhoseRowsCannotBeNamedHasNothingLoaded: each of its changes requests a scan. For that, all pipelines were
-// loaded again and all embedders described.
+// TestP5_ATableWhoseRowsCannotBeNamedHasNothingLoaded: each of its changes requests a scan. For that, all pipelines
+// were loaded again and all embedders described.
 func TestP5_ATableWhoseRowsCannotBeNamedHasNothingLoaded(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
