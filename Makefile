@@ -204,7 +204,7 @@ test-life: build runtime model ## model changes at scale: 20,000 rows to another
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=1000000 $(go_test) -count=1 -timeout 60m -v -run '^TestP9_AParentOfManyRows$$' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=100000 $(go_test) -count=1 -timeout 60m -v -run '^(TestAdopt_VectorsInAColumn|TestIndex_IsBuilt)' ./cmd/embedsidecar
 
-nightly: ## all tests in their long form: race, fuzz, vuln, PostgreSQL 14, 16 and 17 with coverage, kills, test-long; two hours on two cores. Writes the results to docs/faults.md. NIGHTLY='race kills' for some
+nightly: ## all tests in their long form: race, fuzz, vuln, PostgreSQL 14, 16 and 17 with coverage, kills, test-long; three hours on two slow cores. Writes the results to docs/faults.md. NIGHTLY='race kills' for some
 	@tools/nightly.sh
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
