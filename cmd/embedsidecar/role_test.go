@@ -63,5 +63,5 @@ func TestRun_RolesStandBesideEachOther(t *testing.T) {
 	_, stderr := s.run(exitUsage, "run", "--role", "both")
 	s.has(stderr, "--role: expected all, stream or work")
 	_, stderr = s.run(exitUsage, "run", "--role", "work", "--once")
-	s.has(stderr, "--once would never end")
+	s.has(stderr, "--once needs both roles")
 }

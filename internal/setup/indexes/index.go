@@ -94,14 +94,24 @@ func alone(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn, p *pipel
 		return Waits, err
 	}
 	defer release()
+	var lock, client string
+	err = conn.QueryRow(ctx, "SELECT current_setting('lock_timeout'), current_setting('client_connection_check_interval')").
+		Scan(&lock, &client)
+	set := func(ctx context.Context, lock, client string) error {
+		_, err := conn.Exec(ctx, "SELECT set_config('lock_timeout', $1, false),"+
+			" set_config('client_connection_check_interval', $2, false)", lock, client)
+		return err
+	}
 	defer func() { // the connection returns to the pool
-		if _, err := conn.Exec(context.WithoutCancel(ctx),
-			"SELECT set_config('lock_timeout', reset_val, false) FROM pg_settings WHERE name = 'lock_timeout'"); err != nil {
+		if set(context.WithoutCancel(ctx), lock, client) != nil {
 			_ = conn.Conn().Close(context.WithoutCancel(ctx))
 		}
 	}()
-	// A concurrent build waits for older transactions without limit, and blocks no writers meanwhile.
-	_, err = conn.Exec(ctx, "SET lock_timeout = 0")
+	// A concurrent build waits for older transactions without limit, and blocks no writers meanwhile. The server goes on
+	// with it if this sidecar is killed.
+	if err == nil {
+		err = set(ctx, "0", "0")
+	}
 	var tables []indexedTable
 	if err == nil {
 		tables, err = indexedTables(ctx, conn, p)
