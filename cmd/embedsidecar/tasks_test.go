@@ -157,7 +157,7 @@ func (s *stage) choosesTasks() {
 		"did you mean urgent?":          {"prioritise", "docs", "urgnet"},
 		"a number above 0":              {"list", "--limit", "0"},
 		"not negative":                  {"retry", "--older-than", "-1s"},
-		"tasks cancel requires":            {"cancel", "docs"},
+		"tasks cancel requires":         {"cancel", "docs"},
 		"did you mean tasks discard?":   {"discrad"},
 		"--yes and --dry-run exclude":   {"cancel", "docs", "1", "--yes", "--dry-run"},
 		"expected a number above 0":     {"list", "--limit", "-1"},
