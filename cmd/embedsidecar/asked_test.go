@@ -482,7 +482,7 @@ func (s *stage) dying(place string, args ...string) *daemon {
 func endlessDryRun(t *testing.T) {
 	t.Helper()
 	t.Parallel()
-	s := newStage(t, 3)
+	s := newStage(t, 3, testenv.On(testenv.Own(t, testenv.Options{}))) // slots of others would wait for it
 	file := s.configured(liveDocs)
 	s.run(0, "init", "--config", file)
 	s.db.MustExec(`CREATE FUNCTION endless(t text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
