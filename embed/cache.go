@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Key identifies a text of a share for one model. What is known of a text stays within its share: it tells that the
-// share has the text, and a vector from its database may be false. Texts of queries are apart from those of rows.
+// Key identifies a text of a share for one model. Shares have separate entries: a known text would reveal that another
+// share has it, and a vector read from another database may be false. Queries and rows have separate entries, too.
 type Key struct {
 	Kind  Kind
 	Share string            // its name; "": there are no shares

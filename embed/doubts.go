@@ -11,7 +11,7 @@ type doubts struct {
 
 const (
 	doubtful   = 3    // calls after which a text is doubted
-	mostDoubts = 8192 // texts; while an embedder is down for long, counting begins anew
+	mostDoubts = 8192 // texts; with more, as while an embedder is down for long, all counts are dropped
 )
 
 func (d *doubts) failed(text Key) {
