@@ -51,7 +51,7 @@ with_tokenizers = tags=$$(tools/build-tokenizers.sh) && export GOFLAGS="$$GOFLAG
 # DWARF is only for debuggers. Without it, the fifty or so test binaries and programs link in half the time.
 no_dwarf   = GOFLAGS="$$GOFLAGS -ldflags=-w"
 KILLS     ?= 200
-# For make test-long: random transactions, and rows of the large transaction.
+# For make test-long: random steps, and rows of the large transaction.
 STEPS     ?= 1000000
 BIG_ROWS  ?= 10000000
 # EVENTS=1 makes tests print JSON events for tools/faults.
@@ -189,7 +189,7 @@ test-kills: ## 200 random kills of the sidecar on each server, under load, and 2
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(go_test) -count=1 -timeout 120m -v -run '^(TestKills|TestFailpoints)' ./internal/e2e
 
-test-long: ## 1,000,000 random transactions over all shapes of tables, one of 10,000,000 rows, one of 100,000 subtransactions; hours, 20 GB of disk
+test-long: ## 1,000,000 random steps over all shapes of tables, a transaction of 10,000,000 rows, one of 100,000 subtransactions; an hour, 20 GB of disk
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_STEPS=$(STEPS) EMBEDSIDECAR_SUBTRANSACTIONS=100000 EMBEDSIDECAR_WRITE_BACKS=100000 EMBEDSIDECAR_CHANGES=100000 \
@@ -204,7 +204,7 @@ test-life: build runtime model ## model changes at scale: 20,000 rows to another
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=1000000 $(go_test) -count=1 -timeout 60m -v -run '^TestP9_AParentOfManyRows$$' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=100000 $(go_test) -count=1 -timeout 60m -v -run '^(TestAdopt_VectorsInAColumn|TestIndex_IsBuilt)' ./cmd/embedsidecar
 
-nightly: ## all tests in their long form: race, fuzz, vuln, PostgreSQL 14, 16 and 17 with coverage, kills, test-long; three hours on two slow cores. Writes the results to docs/faults.md. NIGHTLY='race kills' for some
+nightly: ## all tests in their long form: race, fuzz, vuln, PostgreSQL 14, 16 and 17 with coverage, kills, test-long; over two hours on two slow cores. Writes the results to docs/faults.md. NIGHTLY='race kills' for some
 	@tools/nightly.sh
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)

@@ -50,7 +50,7 @@ func TestP6_IdleIsSilent(t *testing.T) {
 	r.streaming(c)
 	run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
 		Seed: 11, Writers: 1,
-		Steps: 50,
+		Transactions: 50,
 	})
 	if err != nil {
 		t.Fatal(err)

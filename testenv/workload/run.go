@@ -19,12 +19,12 @@ import (
 
 // Options are options of a workload. The zero value is two writers that run until they are stopped.
 type Options struct {
-	Seed    uint64        // the same seed and one writer: the same statements
-	Writers int           // 0: 2
-	Steps   int           // transactions per writer; 0: until Stop
-	Rows    int           // about how many a table holds at most; 0: 150
-	Pause   time.Duration // between two transactions of a writer
-	Without []string      // operations to leave out, by name; see Operations
+	Seed         uint64        // the same seed and one writer: the same statements
+	Writers      int           // 0: 2
+	Transactions int           // per writer; 0: until Stop
+	Rows         int           // about how many a table holds at most; 0: 150
+	Pause        time.Duration // between two transactions of a writer
+	Without      []string      // operations to leave out, by name; see Operations
 }
 
 // Stats are the counters of a workload.
@@ -58,8 +58,8 @@ type Run struct {
 	err   error
 }
 
-// Start starts writers on the shapes' tables until Steps are done, Stop is called or ctx ends. The URL's role must own
-// the tables. Writers tolerate broken connections, server restarts and conflicts; any other error ends them.
+// Start starts writers on the shapes' tables until Transactions are done, Stop is called or ctx ends. The URL's role must
+// own the tables. Writers tolerate broken connections, server restarts and conflicts; any other error ends them.
 func Start(ctx context.Context, url string, shapes []Shape, o Options) (*Run, error) {
 	o.Writers = cmp.Or(o.Writers, 2)
 	o.Rows = cmp.Or(o.Rows, 150)
@@ -88,7 +88,7 @@ func (run *Run) Stop() (Stats, error) {
 	return run.Wait()
 }
 
-// Wait waits until the writers end by themselves: after Steps, or with the context.
+// Wait waits until the writers end by themselves: after Transactions, or with the context.
 func (run *Run) Wait() (Stats, error) {
 	run.wg.Wait()
 	run.cancel()
@@ -135,7 +135,7 @@ func (w *writer) work(ctx context.Context) {
 			_ = w.conn.Close(context.WithoutCancel(ctx))
 		}
 	}()
-	for step := 0; w.o.Steps == 0 || step < w.o.Steps; step++ {
+	for n := 0; w.o.Transactions == 0 || n < w.o.Transactions; n++ {
 		select {
 		case <-w.run.stop:
 			return

@@ -114,7 +114,7 @@ func TestWorkload_DoesEverythingOnEveryShapeAndTheOracleAgrees(t *testing.T) {
 		shapes := create(t, db, workload.Shapes(dims))
 		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
 			Seed: 1, Writers: 3,
-			Steps: 500, Rows: 60,
+			Transactions: 500, Rows: 60,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -212,7 +212,7 @@ func TestWorkload_IsTheSameFromTheSameSeed(t *testing.T) {
 		db.MustExec(`ALTER TABLE integers SET (autovacuum_enabled = false); ALTER TABLE composite SET (autovacuum_enabled = false)`)
 		run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
 			Seed: 7, Writers: 1,
-			Steps: 150,
+			Transactions: 150,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -20,41 +20,42 @@ func oracle(text string) ([]float32, bool) {
 
 func TestP1_RandomHistoriesConverge(t *testing.T) {
 	t.Parallel()
-	converge(t, workload.Shapes(dims), steps(t))
+	converge(t, workload.Shapes(dims), transactions(t)*4/5)
 }
 
 func TestP1_RandomHistoriesOfChunksConverge(t *testing.T) {
 	t.Parallel()
-	converge(t, workload.Chunked(dims), steps(t)/4)
+	converge(t, workload.Chunked(dims), transactions(t)/5)
 }
 
-// roundSteps is how many transactions a database is given before all of its rows are looked at.
-const roundSteps = 20_000
+// perRound is how many transactions a database is given before all of its rows are looked at.
+const perRound = 20_000
 
-// steps is how many transactions there are on each server, of EMBEDSIDECAR_STEPS in all, else 6,000.
-func steps(t *testing.T) int {
+// transactions is how many there are on each server, of both tests together: a transaction has 1.75 steps on average, and
+// EMBEDSIDECAR_STEPS, else 13,000, is how many steps all of them have.
+func transactions(t *testing.T) int {
 	t.Helper()
-	return testenv.FromEnvironment(t, "EMBEDSIDECAR_STEPS", 6000) / len(testenv.Majors(t))
+	return testenv.FromEnvironment(t, "EMBEDSIDECAR_STEPS", 13_000) * 4 / 7 / len(testenv.Majors(t))
 }
 
 // converge lets writers work on shapes and checks what comes of it, on every server: in rounds, each with a database
 // and a history of its own. EMBEDSIDECAR_SEED is the first one's seed.
-func converge(t *testing.T, wanted []workload.Shape, steps int) {
+func converge(t *testing.T, wanted []workload.Shape, transactions int) {
 	t.Helper()
 	seed := testenv.FromEnvironment(t, "EMBEDSIDECAR_SEED", 7)
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		for round := range (steps + roundSteps - 1) / roundSteps {
+		for round := range (transactions + perRound - 1) / perRound {
 			t.Run(fmt.Sprintf("seed%d", seed+round), func(t *testing.T) {
-				history(t, major, wanted, min(steps-round*roundSteps, roundSteps), seed+round)
+				history(t, major, wanted, min(transactions-round*perRound, perRound), seed+round)
 			})
 		}
 	})
 }
 
 // history is one round.
-func history(t *testing.T, major int, wanted []workload.Shape, steps, seed int) {
+func history(t *testing.T, major int, wanted []workload.Shape, transactions, seed int) {
 	t.Helper()
 	const writers = 4
 	db := testenv.DB(t, testenv.Major(major))
@@ -70,7 +71,7 @@ func history(t *testing.T, major int, wanted []workload.Shape, steps, seed int) 
 	r.options = direct
 	s, _ := r.start()
 	run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
-		Seed: uint64(seed), Writers: writers, Steps: (steps + writers - 1) / writers,
+		Seed: uint64(seed), Writers: writers, Transactions: (transactions + writers - 1) / writers,
 	})
 	if err != nil {
 		t.Fatal(err)
