@@ -216,7 +216,7 @@ func TestFind_OnlyWhatIsTrueNow(t *testing.T) {
 		t.Errorf("similar to zeros: %v, %v", keys(similar), err)
 	}
 	var near int
-	if err := r.db.Super().QueryRow(t.Context(), "SELECT count(*) FROM embedsidecar.neighbours('table', $1, 30)",
+	if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM embedsidecar.neighbours('table', $1, 30)",
 		pgvector.NewVector(question).String()).Scan(&near); err != nil || near != 18 {
 		t.Errorf("SQL found %d rows, %v", near, err)
 	}
