@@ -79,6 +79,7 @@ func TestAdopt_VectorsInAColumnAreNotEmbeddedAgain(t *testing.T) {
 		UPDATE docs SET embedded_at = now();
 		UPDATE docs SET body = 'changed ' || id, updated_at = now() + interval '1 s' WHERE id <= 5;
 		UPDATE docs SET embedding = NULL WHERE id BETWEEN 11 AND 13;
+		UPDATE docs SET embedding = array_fill(0, ARRAY[8])::vector WHERE id = 12; -- zeros say nothing of a text
 		UPDATE docs SET title = NULL, body = ' ' WHERE id = 20`)
 	texts := s.counted()
 	adopt := append([]string{"adopt", "docs", "--from", "embedding"}, docsInto("--into", "embedding")...)
@@ -208,6 +209,7 @@ func TestAdopt_VectorsInATableAreCopied(t *testing.T) {
 	s.made()
 	s.db.MustExec(`CREATE SCHEMA old; CREATE TABLE old.vectors (doc bigint PRIMARY KEY REFERENCES docs, embedding real[]);
 		INSERT INTO old.vectors SELECT id, embedding::real[] FROM docs WHERE id > 10;
+		UPDATE old.vectors SET embedding = array_fill(0, ARRAY[8]) WHERE doc = 11;
 		ALTER TABLE docs DROP embedding`)
 	flags := docsInto("--into-table", "docs_embedding")
 	_, stderr := s.run(exitUsage, append([]string{"adopt", "docs", "--from", "old.vector"}, flags...)...)
@@ -217,8 +219,8 @@ func TestAdopt_VectorsInATableAreCopied(t *testing.T) {
 	s.has(stderr, "into: {table: NAME}")
 	s.run(0, append([]string{"adopt", "docs", "--from", "old.vectors"}, flags...)...)
 	s.run(0, "run", "--once")
-	if n := s.embedded(); n != 10 {
-		t.Errorf("%d texts were embedded afterwards, want 10", n)
+	if n := s.embedded(); n != 11 {
+		t.Errorf("%d texts were embedded afterwards, want 11", n)
 	}
 	s.run(0, "verify", "--deep", "50")
 }

@@ -206,10 +206,24 @@ func TestFind_OnlyWhatIsTrueNow(t *testing.T) {
 		!slices.Contains(got, "2") {
 		t.Errorf("found %v: 1 has no row any more, 2 has a vector", got)
 	}
+	// A vector of zeros, which somebody brought along, has no direction.
+	r.db.MustExec("UPDATE docs_embedding SET embedding = array_fill(0, ARRAY[64])::vector WHERE id = 5")
+	hits := r.find(p, search.Request{Vector: question, Rows: 30})
+	if _, err := json.Marshal(hits); err != nil || len(hits) != 18 || slices.Contains(keys(hits), "5") {
+		t.Errorf("found %v, %v: 5 is near to nothing", keys(hits), err)
+	}
+	if similar, err := search.Similar(t.Context(), r.pool, p, "5", search.Request{Rows: 3}); err != nil || len(similar) > 0 {
+		t.Errorf("similar to zeros: %v, %v", keys(similar), err)
+	}
+	var near int
+	if err := r.pool.QueryRow(t.Context(), "SELECT count(*) FROM embedsidecar.neighbours('table', $1, 30)",
+		pgvector.NewVector(question).String()).Scan(&near); err != nil || near != 18 {
+		t.Errorf("SQL found %d rows, %v", near, err)
+	}
 	// The filter excludes the row, but its vector still exists: the sidecar is paused or busy.
 	filtered := *p
 	filtered.Filter = "id <> 4"
-	if got := keys(r.find(&filtered, search.Request{Vector: question, Rows: 30})); len(got) != 18 ||
+	if got := keys(r.find(&filtered, search.Request{Vector: question, Rows: 30})); len(got) != 17 ||
 		slices.Contains(got, "4") {
 		t.Errorf("found %v: 4 is excluded", got)
 	}

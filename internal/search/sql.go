@@ -35,7 +35,8 @@ func sameKey(p *pipeline.Pipeline, a, b string) string {
 
 // near returns the statement of the search by vector. It takes the $2 vectors nearest to $1, with ties, and returns the
 // keys of their rows, the nearest chunk of each, and the number of vectors. It skips a vector whose row is gone and
-// which is not yet removed from the embedding table. The key breaks ties, so that pages do not overlap.
+// which is not yet removed from the embedding table, and one of zeros, which a user may have stored: it has no direction,
+// and is near to nothing. The key breaks ties, so that pages do not overlap.
 func (s *statement) near(exact bool) string {
 	p := s.p
 	chunk, best := "", "NULL::integer"
@@ -57,7 +58,7 @@ func (s *statement) near(exact bool) string {
 		"\n  WHERE " + where + "\n  ORDER BY " + order + " FETCH FIRST ($2) ROWS WITH TIES)\n" +
 		"SELECT " + p.KeyExpression("n") + ", pg_catalog.min(embedsidecar_distance), " + best +
 		", (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
-		"FROM embedsidecar_nearest AS n GROUP BY " + keys + "\nORDER BY pg_catalog.min(embedsidecar_distance), " + keys +
+		"FROM embedsidecar_nearest AS n WHERE embedsidecar_distance OPERATOR(pg_catalog.<>) 'NaN'::float8 GROUP BY " + keys + "\nORDER BY pg_catalog.min(embedsidecar_distance), " + keys +
 		" LIMIT $2"
 }
 

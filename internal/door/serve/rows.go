@@ -74,7 +74,7 @@ func (k *rowKey) UnmarshalJSON(b []byte) error {
 // rowsResponse is the answer of /search and /similar.
 type rowsResponse struct {
 	Pipeline string       `json:"pipeline"`
-	Metric   string       `json:"metric"` // of the distances: cosine or hamming
+	Metric   string       `json:"metric"` // of the distances: cosine, hamming or negative_inner_product
 	Rows     []search.Hit `json:"rows"`
 }
 

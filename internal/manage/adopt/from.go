@@ -224,6 +224,9 @@ func (d *finder) vectors(g *rows.Given) error {
 	if width != "" {
 		g.There += fmt.Sprintf(" AND %s = %d", width, p.Dims)
 	}
+	// A vector of zeros is somebody's placeholder. CASE: only a vector of that width can be converted.
+	g.There = fmt.Sprintf("CASE WHEN %s THEN %s OPERATOR(pg_catalog.<>) 'NaN'::float8 ELSE false END", g.There,
+		p.Between(vector, vector))
 	return nil
 }
 
