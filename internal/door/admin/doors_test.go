@@ -116,6 +116,19 @@ func TestTrust_StrangersLearnNoNamesOfDatabases(t *testing.T) {
 	}
 }
 
+// TestTrust_ATokenOfADatabaseSeesNothingOfTheProcess: plugins and models are used by other databases, too.
+func TestTrust_ATokenOfADatabaseSeesNothingOfTheProcess(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.refused(http.StatusForbidden, "scope", "tenant", http.MethodGet, "/api/v1/plugins", "")
+	if now := gets[admin.Status](f, "tenant", "/api/v1/status"); len(now.Pipelines) != 2 || now.Program.NotReady != nil {
+		t.Errorf("its database: %d pipelines, not ready: %q", len(now.Pipelines), now.Program.NotReady)
+	}
+	if now := gets[admin.Status](f, "viewer", "/api/v1/status"); now.Program.NotReady == nil {
+		t.Error("the plugin of the fixture is not ready, and a viewer of all is not told")
+	}
+}
+
 // TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: searches by administrators do not bypass policies of a table, and a
 // caller that may not see texts cannot confirm a guess of one.
 func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {

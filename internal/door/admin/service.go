@@ -227,7 +227,7 @@ func (s *Service) program(who gate.Caller) Program {
 			continue
 		}
 		p.Ready = false
-		if len(who.Pipelines) == 0 {
+		if len(who.Pipelines)+len(who.Databases) == 0 { // it may be about a plugin that others use
 			p.NotReady = append(p.NotReady, s.o.Redact(c.Name+": "+c.Err.Error()))
 		}
 	}
