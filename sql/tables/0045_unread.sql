@@ -1,0 +1,2 @@
+-- Only functions have changed, which are made again with each version: what they tell of a row that its caller may not
+-- read.
