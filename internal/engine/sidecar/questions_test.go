@@ -280,6 +280,30 @@ func TestTrust_WhoMayNotReadKeysIsNotToldOfTheirTasks(t *testing.T) {
 	}
 }
 
+// TestTrust_ARefusalTellsNoPathToWhoMayNotSeeTheConfiguration: of a pipeline of that name that comes from a file.
+func TestTrust_ARefusalTellsNoPathToWhoMayNotSeeTheConfiguration(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id text PRIMARY KEY, body text)`)
+	name := newRig(t, db, intoTable("docs", "body")).pipelines[0].Name
+	db.MustExecSuper(`UPDATE embedsidecar.pipeline SET origin = '/srv/secret.yaml'`)
+	role := db.Role("")
+	conn, err := pgx.Connect(t.Context(), db.URL(role))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	db.MustExecSuper(`GRANT USAGE ON SCHEMA embedsidecar TO ` + role)
+	db.MustExecSuper(`GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline TO ` + role)
+	for _, sees := range []bool{false, true} {
+		_, err := conn.Exec(t.Context(), `SELECT embedsidecar.create_pipeline(jsonb_build_object('name', $1::text))`, name)
+		if err == nil || !strings.Contains(err.Error(), "file") || strings.Contains(err.Error(), "secret.yaml") != sees {
+			t.Errorf("it may see the configuration: %t: %v", sees, err)
+		}
+		db.MustExecSuper(`GRANT SELECT ON embedsidecar.configuration TO ` + role)
+	}
+}
+
 // TestP10_ASearchKnowsTasksWhateverItsSessionPrints: a row that has a task is left out, though the session writes its
 // key in another time zone and style than tasks are written in.
 func TestP10_ASearchKnowsTasksWhateverItsSessionPrints(t *testing.T) {
