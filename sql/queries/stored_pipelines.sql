@@ -37,7 +37,7 @@ SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS 
                 ELSE coalesce((SELECT b.attname FROM pg_attribute AS b WHERE b.attrelid = p.table_oid
                         AND b.attnum = (p.column_numbers ->> p.destination_column::text)::smallint
                         AND NOT b.attisdropped), p.destination_column) END), '') AS stored,
-    p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane AS priority,
+    p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.adopting, p.lane AS priority,
     coalesce(p.priority_expression, '') AS priority_by,
     coalesce(p.ignore_expression, '') AS ignore, coalesce(p.joins, '[]') AS joins, p.enabled,
     coalesce((SELECT NOT i.enabled FROM embedsidecar.installation AS i), false) AS halted,
