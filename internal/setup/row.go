@@ -97,7 +97,9 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 }
 
 // staysPaused reports whether a pipeline's vectors are being adopted: they would be embedded if it were resumed.
-func staysPaused(f *resolve.Findings, s *resolve.Stored) bool { return s.Adopting && f.Pipeline.Enabled }
+func staysPaused(f *resolve.Findings, s *resolve.Stored) bool {
+	return s.Adopting && f.Pipeline.Enabled
+}
 
 // rowOf returns the arguments of a pipeline's row.
 func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.StrictNamedArgs {
