@@ -41,6 +41,8 @@ type Claim struct {
 	// Anywhere starts at a random place instead of the oldest.
 	Anywhere bool
 	Strict   bool // always take the most urgent lane that has a task
+	// Keys are the rows whose tasks are wanted, even if no budget is left; nil: any.
+	Keys []string
 }
 
 // Lease leases up to Max tasks of a pipeline: tasks of one batch, or a single one that must be tried alone. The most
@@ -56,6 +58,13 @@ func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
 	defer q.leasing.Release(1)
 	if err := q.giveBackLost(ctx); err != nil {
 		return nil, err
+	}
+	if l.Keys != nil {
+		if _, err := q.resetCursor(ctx, l.PipelineID); err != nil { // it makes the turn
+			return nil, err
+		}
+		tasks, _, err := q.claim(ctx, pgx.StrictNamedArgs{"alone": false, "lane": -1, "max": l.Max, "cursor": 0}, l)
+		return tasks, err
 	}
 	c, fresh, err := q.cursor(ctx, l.PipelineID)
 	if err != nil {
@@ -169,7 +178,7 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 	//nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
 	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64(), Work: &Work{Began: time.Now()}}
 	args["token"], args["pipeline_id"], args["generation"], args["worker"], args["lease"] = lease.Token, l.PipelineID, l.Generation, l.Worker, l.Lease
-	args["fingerprint"] = l.Fingerprint
+	args["fingerprint"], args["keys"] = l.Fingerprint, l.Keys
 	defer func() {
 		if err != nil {
 			q.lose(lease)

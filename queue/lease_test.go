@@ -234,6 +234,7 @@ func TestLease_ManyWaitingTasksCostNoMore(t *testing.T) {
 		sql, args, err := pgx.StrictNamedArgs{
 			"worker": 1, "token": 1, "lease": time.Minute, "pipeline_id": f.id,
 			"generation": 1, "fingerprint": "f", "alone": alone, "lane": 0, "cursor": 1000, "max": 256,
+			"keys": nil,
 		}.
 			RewriteQuery(t.Context(), nil, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sqlfiles.Query("lease_tasks"), nil)
 		if err != nil {

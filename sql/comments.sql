@@ -46,6 +46,8 @@ COMMENT ON COLUMN embedsidecar.pipeline.active_minutes IS
 COMMENT ON COLUMN embedsidecar.pipeline.active_zone IS 'Time zone of active_hours.';
 COMMENT ON COLUMN embedsidecar.pipeline.open_until IS
     'It works outside of its hours until this time (resume with a period).';
+COMMENT ON COLUMN embedsidecar.pipeline.adopting IS
+    'embedsidecar adopt has begun and not ended: the pipeline stays paused until then, or until resume.';
 COMMENT ON COLUMN embedsidecar.pipeline.beside IS
     'The pipeline whose other generation this is. No search reads it. NULL: it serves.';
 COMMENT ON COLUMN embedsidecar.pipeline.served IS

@@ -145,6 +145,34 @@ func TestP1_AnAdoptionThatIsKilledGoesOn(t *testing.T) {
 	s.run(0, "verify", "--deep", "2500")
 }
 
+// TestP8_ARestartDuringAnAdoptionResumesNothing: the file has enabled: true, and a sidecar starts with it before all
+// vectors are adopted.
+func TestP8_ARestartDuringAnAdoptionResumesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2500)
+	s.made()
+	file := s.configured("name: docs\ntable: public.docs\ncolumns: [title, body]\ninto: {column: embedding}\nenabled: true")
+	adopt := []string{"adopt", "docs", "--from", "embedding", "--config", file, "--trust"}
+	s.set(failpoint.Env + "=adopt/after-page=kill")
+	s.run(-1, adopt...)
+	s.set(failpoint.Env + "=")
+	s.run(exitFailed, "run", "--once", "--config", file) // it is paused
+	if n := s.embedded(); n != 0 {
+		t.Errorf("%d texts were embedded during the adoption", n)
+	}
+	s.run(0, adopt...)
+	s.run(0, "run", "--once", "--config", file)
+	if n := s.embedded(); n != 0 {
+		t.Errorf("%d texts were embedded afterwards", n)
+	}
+	s.run(0, "verify", "--deep", "100", "--config", file)
+	s.set(failpoint.Env + "=adopt/before-resume=kill")
+	s.run(-1, adopt...)
+	s.set(failpoint.Env + "=")
+	s.run(0, "resume", "docs")
+	s.run(0, "run", "--once", "--config", file)
+}
+
 // TestP1_AJoinedRowThatChangesDuringAnAdoption: the text that is read with a vector may be newer than that. Then the
 // changes of its joined rows are still in the stream, and the row is embedded.
 func TestP1_AJoinedRowThatChangesDuringAnAdoption(t *testing.T) {

@@ -89,7 +89,7 @@ func (a *adoption) setUp(ctx context.Context) (setup.Report, error) {
 	held := a.spec
 	held.Enabled, held.Overwrite = false, true // prove has checked the existing vectors
 	return Initialize(ctx, a.n.Config, a.n.Log, setup.Options{
-		Pool: a.owner, Specs: []pipeline.Spec{held}, Descriptions: a.about, DryRun: a.o.DryRun,
+		Pool: a.owner, Specs: []pipeline.Spec{held}, Descriptions: a.about, DryRun: a.o.DryRun, Adopting: true,
 	})
 }
 
@@ -247,8 +247,12 @@ func (a *adoption) finish(ctx context.Context, tx pgx.Tx) error {
 			return unfinished(err, tx.Conn().Config().User, &a.spec, sql, a.o.Finish)
 		}
 	}
-	if err := failpoint.Hit("adopt/before-resume"); err != nil || !a.spec.Enabled {
+	if err := failpoint.Hit("adopt/before-resume"); err != nil {
 		return err
+	}
+	_, err := tx.Exec(ctx, "UPDATE embedsidecar.pipeline SET adopting = false WHERE name = $1", a.spec.Name)
+	if err != nil || !a.spec.Enabled {
+		return wrap.Errorf(err, "end the adoption")
 	}
 	return verbs.ResumeWithin(ctx, tx, a.spec.Name, a.o.By)
 }

@@ -66,7 +66,7 @@ func (a *asked) finish(ctx context.Context, n Options, pool *pgxpool.Pool, plan 
 		words := n.Redact(database.Words(failed))
 		reason, hints = &words, append(hints, problem.Hints(failed)...)
 		n.Log.WarnContext(ctx, "request for a pipeline refused", "request", a.RequestID, "action", a.Action,
-			"pipeline", a.Pipeline, "role", a.RoleName, "dry_run", a.DryRun, "error", words, "hints", hints)
+			"pipeline", a.Pipeline, "role", a.RoleName, "dry_run", a.DryRun, "error", failed, "hints", hints)
 	case a.DryRun:
 		n.Log.InfoContext(ctx, "request for a pipeline planned", "request", a.RequestID, "action", a.Action,
 			"pipeline", a.Pipeline, "role", a.RoleName)

@@ -291,7 +291,7 @@ func (n *Database) grant(ctx context.Context, p *pools) error {
 		var why *string
 		if err != nil {
 			words := n.o.Redact(database.Words(err))
-			n.o.Log.WarnContext(ctx, "next generation refused", "pipeline", w.Name, "model", w.Model, "error", words,
+			n.o.Log.WarnContext(ctx, "next generation refused", "pipeline", w.Name, "model", w.Model, "error", err,
 				"hints", problem.Hints(err))
 			for _, hint := range problem.Hints(err) {
 				words += "; " + hint

@@ -334,6 +334,46 @@ func TestP8_ABatchJobWaitsForTheBudgetOfAnother(t *testing.T) {
 	}
 }
 
+// TestP8_AnswersOfABatchJobAreWrittenWithoutABudget: the budget is spent before a job ends. Its vectors are written all
+// the same, as they are paid for. A row that has changed meanwhile waits for the budget.
+func TestP8_AnswersOfABatchJobAreWrittenWithoutABudget(t *testing.T) {
+	t.Parallel()
+	var ends atomic.Bool
+	jobs := &remotetest.Batches{State: func(*remotetest.BatchJob) string {
+		if ends.Load() {
+			return ""
+		}
+		return "in_progress"
+	}}
+	r := newBatchRig(t, 0, jobs, ", budget: {money: 1}")
+	c := r.run(r.remote()...)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		return r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'running'`) ==
+			r.count(`SELECT greatest(count(*), 1) FROM embedsidecar.batch_job`), c.tail()
+	})
+	c.terminate()
+	rows := r.count(`SELECT count(*) FROM embedsidecar.batch_item`)
+	r.db.MustExecSuper(`UPDATE embedsidecar.spending SET money = 2`)
+	r.db.MustExec(`UPDATE public.docs SET body = 'changed since' WHERE id = 7`)
+	ends.Store(true)
+	c = r.run(r.remote()...)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		return r.count(`SELECT count(*) FROM public.docs_embedding`) >= rows-1, c.tail()
+	})
+	if sent := sum(r.provider.Texts()); sent != 0 {
+		t.Errorf("%d texts were embedded without a budget", sent)
+	}
+	r.db.MustExecSuper(`UPDATE embedsidecar.spending SET money = 0`)
+	r.caughtUp(c)
+	c.terminate()
+	if texts := r.paid(); len(texts) != batchRows+1 || sum(texts) != batchRows+1 {
+		t.Errorf("%d texts were paid for %d times, want %d, each once", len(texts), sum(texts), batchRows+1)
+	}
+	r.provenRemote(r.provider)
+}
+
 // TestBatch_NobodyTellsOfAJob: the provider calls the number of a job wrong, or the model has another server by then,
 // which has no jobs. Its rows are embedded in the usual way.
 func TestBatch_NobodyTellsOfAJob(t *testing.T) {

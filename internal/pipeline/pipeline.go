@@ -105,6 +105,7 @@ type Pipeline struct {
 	Halted      bool   // all pipelines are paused
 	Closed      bool   // it is outside of its hours, by the server's clock
 	Spent       bool   // one of its budgets is used up
+	Paid        bool   // Spent, but batch jobs have or will return vectors
 	Jobs        bool   // it uses batch jobs, or has unfinished ones
 	Status      Status
 	Detail      string // why the status is not active

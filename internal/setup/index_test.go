@@ -2,6 +2,7 @@ package setup_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,4 +112,49 @@ func TestBuildIndex_OfTablesWhoseNamesBeginAlike(t *testing.T) {
 	b.MustExecSuper(`UPDATE pg_index SET indisvalid = false WHERE indexrelid IN (
 		SELECT oid FROM pg_class WHERE relname LIKE 'messages\_to%hnsw%')`) // as interrupted builds leave them
 	build()
+}
+
+// TestBuildIndex_CutsNamesAsTheServerDoes: letters of several bytes. An interrupted build is found by its name.
+func TestBuildIndex_CutsNamesAsTheServerDoes(t *testing.T) {
+	t.Parallel()
+	b := baseOn(t, testenv.DB(t, testenv.Empty()), "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)")
+	spec := docs()
+	spec.IntoColumn, spec.IntoTable = "", "звернення_до_служби_підтримки"
+	p := &b.init(b.options(b.SlotName(), spec)).Pipelines[0]
+	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
+	for range 2 {
+		for _, want := range []indexes.State{indexes.Built, indexes.There} {
+			if state, _, err := indexes.Build(t.Context(), b.pool, p); err != nil || state != want {
+				t.Fatalf("%s, error %v, want %s", state, err, want)
+			}
+		}
+		if n := testenv.Value[int](b.Database, `SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+			JOIN pg_am m ON m.oid = c.relam WHERE m.amname = 'hnsw'`); n != 1 {
+			t.Errorf("%d indexes", n)
+		}
+		b.MustExecSuper(`UPDATE pg_index SET indisvalid = false WHERE indexrelid IN (SELECT c.oid FROM pg_class c
+			JOIN pg_am m ON m.oid = c.relam WHERE m.amname = 'hnsw')`) // as an interrupted build leaves it
+	}
+}
+
+// TestIndexes_SuggestANameForEachPartition: their names begin alike, and each statement can be run.
+func TestIndexes_SuggestANameForEachPartition(t *testing.T) {
+	t.Parallel()
+	b := baseOn(t, testenv.DB(t, testenv.Empty()),
+		"CREATE TABLE parts (region text, id bigint, title text, body text, PRIMARY KEY (region, id)) PARTITION BY LIST (region)",
+		"CREATE TABLE messages_to_the_customer_support_north PARTITION OF parts FOR VALUES IN ('north')",
+		"CREATE TABLE messages_to_the_customer_support_south PARTITION OF parts FOR VALUES IN ('south')",
+		"CREATE TABLE messages_to_the_customer_support_rest PARTITION OF parts DEFAULT")
+	parts := docs()
+	parts.Table = "parts"
+	p := &b.init(b.options(b.SlotName(), parts)).Pipelines[0]
+	stranger := b.connect(b.RunRole(*p))
+	_, statements, err := indexes.Build(t.Context(), stranger, p)
+	slices.Sort(statements)
+	if err != nil || len(slices.Compact(statements)) != 3 {
+		t.Errorf("for the owner: %q, %v", statements, err)
+	}
+	b.are(p, true, "none", "none", "none")
+	b.are(p, false, "ready messages_to_the_customer_su_embedding_hnsw",
+		"ready messages_to_the_customer_su_embedding_hnsw_2", "ready messages_to_the_customer_su_embedding_hnsw_3")
 }

@@ -66,6 +66,7 @@ type Options struct {
 	Specs          []pipeline.Spec
 	Descriptions   map[string]embed.Description // of each pipeline's embedder, by the pipeline's name
 	Adopt          bool                         // the database is a copy of another, and becomes independent of it
+	Adopting       bool                         // vectors of the pipelines are about to be adopted: they stay paused
 	// set when a sidecar starts: no user asks for a change, and an older definition is not applied while Held
 	Starting bool
 	// reports whether another sidecar is configured with the definition that a pipeline has, by its digest; nil: always
@@ -90,6 +91,7 @@ type Options struct {
 	// waits for, and a restarted one would only wait again
 	SlotTimeout time.Duration
 	LockTimeout time.Duration // how long a user's statement may have to wait behind ours; 0: 2 s
+	StepTimeout time.Duration // of a step, and of inspecting a pipeline, as users' code may not end; 0: 2 min
 	Log         *slog.Logger
 }
 
@@ -100,6 +102,7 @@ func (o Options) withDefaults() Options {
 		o.SlotTimeout = time.Minute
 	}
 	o.LockTimeout = cmp.Or(o.LockTimeout, step.Timeout)
+	o.StepTimeout = cmp.Or(o.StepTimeout, 2*time.Minute)
 	o.Loader = cmp.Or(o.Loader, &resolve.Loader{Once: true})
 	return o
 }
@@ -117,7 +120,7 @@ type Report struct {
 }
 
 func (in *initializer) runner() *step.Runner {
-	return &step.Runner{Pool: in.o.Pool, LockTimeout: in.o.LockTimeout, Log: in.log}
+	return &step.Runner{Pool: in.o.Pool, LockTimeout: in.o.LockTimeout, Limit: in.o.StepTimeout, Log: in.log}
 }
 
 // foreignPublication returns *ConfigError when the publication's owner is not trusted and owns none of its tables: the

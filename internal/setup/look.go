@@ -50,7 +50,10 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	var mistakes []error
 	in.known = resolve.Known(ctx, tx, in.o.Specs)
 	for _, spec := range in.o.Specs {
-		f, s, err := in.lookAtPipeline(ctx, tx, spec, stored, taken)
+		f, s, err := in.lookInTime(ctx, tx, spec, stored, taken)
+		if errors.Is(err, database.ErrTooLong) { // the transaction has ended with its connection
+			return err
+		}
 		for f != nil && err == nil {
 			if s != nil {
 				taken[s.Name] = true
@@ -156,6 +159,20 @@ func (in *initializer) takeAlong(ctx context.Context, tx pgx.Tx, stored []resolv
 		}
 	}
 	return nil
+}
+
+// lookInTime is lookAtPipeline within StepTimeout.
+func (in *initializer) lookInTime(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, all []resolve.Stored,
+	taken map[string]bool,
+) (f *resolve.Findings, s *resolve.Stored, err error) {
+	err = database.Limited(ctx, in.o.StepTimeout, func(ctx context.Context) (err error) {
+		f, s, err = in.lookAtPipeline(ctx, tx, spec, all, taken)
+		return err
+	})
+	if errors.Is(err, database.ErrTooLong) {
+		err = &refusal.PipelineError{Pipelines: []string{spec.Name}, Err: err}
+	}
+	return f, s, err
 }
 
 // lookAtPipeline inspects one configured pipeline and compares it with its row, if it has one. taken are the names of

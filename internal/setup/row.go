@@ -33,6 +33,9 @@ func (in *initializer) writePipeline(f *resolve.Findings, stored *resolve.Stored
 		return a, true
 	}
 	changed := drift(f, stored)
+	if in.o.Adopting && !stored.Adopting {
+		changed.changes = append(changed.changes, "adopting")
+	}
 	if len(changed.changes) == 0 {
 		return a, false
 	}
@@ -79,7 +82,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(!s.AsMade, "generated columns", true)
 	note(!slices.Equal(f.Calls, s.Functions), "functions", false) // the mark covers the texts
 	note(p.Priority != s.Priority || p.PriorityBy != s.PriorityBy, catalog.PriorityWord, false)
-	note(p.Enabled != s.Enabled, "enabled", false)
+	note(p.Enabled != s.Enabled && !staysPaused(f, s), "enabled", false)
 	note(p.Active != s.Active, "active", false)
 	note(p.Budget != s.Budget || p.ModelBudget != s.ModelBudget, "budget", false)
 	note(p.MaxAttempts != s.MaxAttempts, "max_attempts", false)
@@ -91,6 +94,11 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(s.DestinationMoved, "name of the destination", false)
 	note(s.Status != pipeline.Active, "status", false)
 	return d
+}
+
+// staysPaused reports whether a pipeline's vectors are being adopted: they would be embedded if it were resumed.
+func staysPaused(f *resolve.Findings, s *resolve.Stored) bool {
+	return s.Adopting && f.Pipeline.Enabled
 }
 
 // rowOf returns the arguments of a pipeline's row.
@@ -106,7 +114,7 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		"enabled": p.Enabled, "enabled_before": p.Enabled, "hours": p.Active, "minutes": p.Active.Minutes(),
 		"zone":   p.Active.Zone(),
 		"budget": p.Budget.Row(), "model_budget": p.ModelBudget.Row(), "max_attempts": p.MaxAttempts,
-		"labels": p.Labels, "batch": p.Batch.Row(),
+		"labels": p.Labels, "batch": p.Batch.Row(), "adopting": in.o.Adopting,
 	}
 	args["joins"], args["joined_text"] = nil, nil
 	if len(p.Joins) > 0 {
@@ -180,6 +188,9 @@ func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, 
 ) error {
 	args := in.rowOf(f, in.o.Descriptions[f.Pipeline.Name])
 	args["generations"], args["enabled_before"] = 0, s.Enabled
+	if staysPaused(f, s) {
+		args["enabled"] = s.Enabled
+	}
 	args["definitions"], args["version"] = s.NextDefinitions(f)
 	if changed.texts {
 		// Older ledger entries then differ from every row, whatever their hashes are.

@@ -1,10 +1,15 @@
 package setup_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -62,5 +67,47 @@ func TestP10_InitNamesTheEventTriggerThatStopsIt(t *testing.T) {
 				b.init(o)
 			})
 		}
+	}
+}
+
+// TestP5_CodeThatNeverEndsHoldsNoSetUpForEver: an event trigger, or a text, goes on when it is cancelled. Set-up gives
+// up on the pipeline, and leaves nothing behind.
+func TestP5_CodeThatNeverEndsHoldsNoSetUpForEver(t *testing.T) {
+	t.Parallel()
+	const goesOn = ` BEGIN LOOP BEGIN PERFORM pg_sleep(0.01); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END `
+	for name, test := range map[string]struct {
+		sql  []string
+		text string
+	}{
+		"event trigger": {[]string{
+			`CREATE FUNCTION public.goes_on() RETURNS event_trigger LANGUAGE plpgsql AS $$` + goesOn + `$$`,
+			`CREATE EVENT TRIGGER goes_on ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION public.goes_on()`,
+		}, ""},
+		"text": {[]string{
+			`CREATE FUNCTION public.goes_on(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$` + goesOn + `$$`,
+		}, "body || public.goes_on('a')"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBase(t, plainDocs)
+			for _, sql := range test.sql {
+				b.MustExecSuper(sql)
+			}
+			spec := side()
+			spec.Text = test.text
+			o := b.options(b.SlotName(), spec)
+			o.StepTimeout = time.Second
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := setup.Init(ctx, o)
+			if !errors.Is(err, database.ErrTooLong) || refusal.Culprits(err)[spec.Name] == nil {
+				t.Errorf("%v", err)
+			}
+			testenv.Eventually(t, waitFor, func() (bool, string) {
+				left := testenv.Value[int](b.Database, `SELECT count(*) FROM pg_stat_activity
+					WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()`)
+				return left == 0, "it still runs"
+			})
+		})
 	}
 }

@@ -241,6 +241,7 @@ BEGIN
     ELSE
         UPDATE embedsidecar.pipeline AS p
         SET    enabled = CASE WHEN set_enabled.period = '0' THEN p.enabled ELSE set_enabled."on" END,
+               adopting = p.adopting AND NOT set_enabled."on",
                open_until = CASE WHEN set_enabled.period IS NULL THEN p.open_until
                                  WHEN set_enabled.period > '0' THEN now() + set_enabled.period END
         WHERE  p.pipeline_id = id AND (p.enabled <> set_enabled."on" OR set_enabled.period IS NOT NULL);

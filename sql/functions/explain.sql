@@ -274,6 +274,7 @@ BEGIN
             WHEN NOT ("row" ->> 'exists')::boolean THEN 'There is no row with this key'
             WHEN NOT ("row" ->> 'taken')::boolean THEN 'The row exists, but the pipeline''s filter excludes it'
             WHEN ("row" ->> 'empty')::boolean THEN 'The row exists and passes the filter, but its text is empty'
+            WHEN "row" ->> 'characters' IS NULL AND "row" ->> 'bytes' = '0' THEN 'The row exists and passes the filter'
             WHEN "row" ->> 'characters' IS NULL THEN 'The row exists and passes the filter, and its text is large: '
                 || pg_size_pretty(("row" ->> 'bytes')::bigint)
             ELSE format('The row exists and passes the filter, and its text has %s characters%s%s%s',

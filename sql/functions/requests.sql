@@ -12,11 +12,20 @@ SELECT coalesce((SELECT format('sidecar %s %s', c.instance, CASE WHEN r.dry_run 
 $$;
 COMMENT ON FUNCTION embedsidecar.waits_for IS 'What a request waits for.';
 
+CREATE OR REPLACE FUNCTION embedsidecar.from_file(file text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT format('it comes from %s: change it there', CASE
+    WHEN embedsidecar.reads(to_regclass('embedsidecar.configuration')) THEN 'the file ' || from_file.file
+    ELSE 'a file' END)
+$$;
+COMMENT ON FUNCTION embedsidecar.from_file IS
+    'That a pipeline comes from a file, with its path for roles that may see the configuration.';
+
 CREATE OR REPLACE FUNCTION embedsidecar.not_declared(pipeline text) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(
     (SELECT CASE WHEN c.file = '' THEN format('it is configured by the command line of sidecar %s', c.instance)
-                 ELSE format('it comes from the file %s: change it there', c.file) END
+                 ELSE embedsidecar.from_file(c.file) END
      FROM   embedsidecar.configured AS c
      WHERE  c.digests ? not_declared.pipeline AND embedsidecar.lives(c)
             AND NOT EXISTS (SELECT FROM embedsidecar.request AS r -- the sidecar does not know it yet
@@ -24,7 +33,7 @@ SELECT coalesce(
                       AND r.finished_at > c.loaded_at)
      LIMIT 1),
     (SELECT CASE WHEN p.origin = '' THEN 'it was set up by embedsidecar init; embedsidecar uninstall removes it'
-                 ELSE format('it comes from the file %s: change it there', p.origin) END
+                 ELSE embedsidecar.from_file(p.origin) END
      FROM   embedsidecar.pipeline AS p WHERE p.name = not_declared.pipeline AND p.origin <> 'sql'))
 WHERE NOT EXISTS (SELECT FROM embedsidecar.declared AS d WHERE d.name = not_declared.pipeline)
 $$;

@@ -709,10 +709,12 @@ BEGIN
     IF NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p JOIN pg_class AS c ON c.oid = p.table_oid
             JOIN pg_roles AS w ON w.rolname = who
         WHERE  p.pipeline_id = rows_with_tasks.pipeline_id AND (has_table_privilege(who, 'embedsidecar.tasks', 'SELECT')
-            OR embedsidecar.reads(c.oid) AND (NOT c.relrowsecurity OR w.rolsuper OR w.rolbypassrls
-                OR NOT c.relforcerowsecurity AND pg_has_role(w.oid, c.relowner, 'USAGE')))) THEN
-        RAISE EXCEPTION 'fresh_only: policies hide rows of the table from role "%", which may not know their tasks', who
-            USING ERRCODE = 'insufficient_privilege', HINT = 'GRANT embedsidecar_reader TO ' || quote_ident(who)
+            OR cardinality(p.key_columns) = (SELECT count(*) FROM pg_attribute AS a WHERE a.attrelid = c.oid
+                    AND a.attname = ANY (p.key_columns) AND has_column_privilege(w.oid, c.oid, a.attnum, 'SELECT'))
+                AND (NOT c.relrowsecurity OR w.rolsuper OR w.rolbypassrls
+                    OR NOT c.relforcerowsecurity AND pg_has_role(w.oid, c.relowner, 'USAGE')))) THEN
+        RAISE EXCEPTION 'fresh_only: role "%" may not read the keys of all rows of the table, nor which have tasks',
+            who USING ERRCODE = 'insufficient_privilege', HINT = 'GRANT embedsidecar_reader TO ' || quote_ident(who)
                 || ' lets it see the keys of all rows with a task; or search without fresh_only';
     END IF;
     RETURN ARRAY(SELECT t.row_key FROM embedsidecar.task AS t

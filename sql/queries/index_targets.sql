@@ -5,9 +5,16 @@
 -- @table: quoted. @operators: the operator class; operator_schema is its schema, '' if the kind has none for the type.
 -- @kind: of the wanted index; an index of another kind that init made does not count. broken: what an interrupted build
 -- has left. made: our valid indexes, newest first; made_at: what the comment of the newest says. taken: the name of the
--- next index. It begins with the name of the table, which is cut, and ends with a number if others begin alike.
+-- next index: that of the broken one; or one that begins with the name of the table, which is cut, and ends with a
+-- number if others begin alike. A cut counts bytes if the name would otherwise be too long for the server.
 -- Rows: one for each table. Locks: none.
-SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowner,
+SELECT t.schema, t.name, t.owned, t.valid, t.broken, t.made, t.made_at, coalesce(t.again,
+    (SELECT f.name FROM generate_series(1, 99) AS no
+         CROSS JOIN LATERAL (SELECT t.base || coalesce('_' || nullif(no, 1), '') AS name) AS f
+     WHERE  to_regclass(format('%I.%I', t.schema, f.name)) IS NULL OFFSET t.place - 1 LIMIT 1), t.base) AS taken,
+    t.rows, t.operator_schema
+FROM   (SELECT g.*, row_number() OVER (PARTITION BY g.schema, g.base, g.valid ORDER BY g.name) AS place FROM (
+    SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowner,
     'USAGE') AS owned,
         coalesce(bool_or(i.indisvalid AND (m.amname = @kind OR NOT b.name = ANY (k.others))), false) AS valid,
         coalesce(max(format('%I.%I', n.nspname, x.relname)) FILTER (WHERE NOT i.indisvalid AND b.name = k.name),
@@ -15,7 +22,8 @@ SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowne
         coalesce(array_agg(format('%I.%I', n.nspname, x.relname) ORDER BY x.oid DESC)
             FILTER (WHERE i.indisvalid AND m.amname = @kind AND b.name = k.name), '{}') AS made,
         coalesce((array_agg(obj_description(x.oid, 'pg_class') ORDER BY x.oid DESC)
-            FILTER (WHERE i.indisvalid AND m.amname = @kind AND b.name = k.name))[1], '') AS made_at, f.name AS taken,
+            FILTER (WHERE i.indisvalid AND m.amname = @kind AND b.name = k.name))[1], '') AS made_at, k.name AS base,
+        max(x.relname::text) FILTER (WHERE NOT i.indisvalid AND b.name = k.name) AS again,
         greatest(c.reltuples, 0)::bigint AS rows,
         coalesce((SELECT format('%I', s.nspname) FROM pg_opclass AS p JOIN pg_am AS b ON b.oid = p.opcmethod
                   JOIN pg_namespace AS s ON s.oid = p.opcnamespace
@@ -26,20 +34,13 @@ FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isl
         WHERE partrelid = @table::regclass)) AS leaf
        JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = @column
-       CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left(@column, 20) || '_' || @kind AS name,
-           ARRAY(SELECT left(c.relname, 27) || '_' || left(@column, 20) || '_' || o.kind
-                 FROM unnest(ARRAY['hnsw', 'ivfflat', 'diskann', 'vchordrq']) AS o (kind)
-                 WHERE o.kind <> @kind) AS others) AS k
-       CROSS JOIN LATERAL (
-           WITH RECURSIVE t (no, name) AS (
-               SELECT 1, k.name
-               UNION ALL
-               SELECT t.no + 1, k.name || '_' || (t.no + 1) FROM t
-               WHERE  t.no < 99 AND EXISTS (SELECT FROM pg_class AS o
-                          WHERE  o.relnamespace = n.oid AND o.relname = t.name
-                              AND NOT EXISTS (SELECT FROM pg_index AS d WHERE d.indexrelid = o.oid
-                              AND d.indrelid = c.oid AND d.indkey[0] = a.attnum AND NOT d.indisvalid))) -- is dropped
-           SELECT t.name FROM t ORDER BY t.no DESC LIMIT 1) AS f
+       CROSS JOIN LATERAL (SELECT CASE WHEN octet_length(left(c.relname, 27) || left(@column, 20)) <= 47
+           THEN left(c.relname, 27) || '_' || left(@column, 20)
+           ELSE substr((repeat('x', 36) || c.relname)::name, 37) || '_'
+               || substr((repeat('x', 43) || @column)::name, 44) END || '_' AS cut) AS u
+       CROSS JOIN LATERAL (SELECT u.cut || @kind AS name, ARRAY(SELECT u.cut || o.kind
+               FROM unnest(ARRAY['hnsw', 'ivfflat', 'diskann', 'vchordrq']) AS o (kind)
+               WHERE o.kind <> @kind) AS others) AS k
        LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
     AND m.amname IN ('hnsw', 'ivfflat', 'diskann', 'vchordrq')
         JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum
@@ -47,4 +48,4 @@ FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isl
         AND (i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
         AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000))
        LEFT JOIN LATERAL (SELECT regexp_replace(x.relname::text, '_[0-9]{1,2}$', '') AS name) AS b ON true
-GROUP BY n.nspname, c.relname, c.relowner, c.reltuples, f.name, a.atttypid ORDER BY 1, 2;
+GROUP BY n.nspname, c.relname, c.relowner, c.reltuples, k.name, a.atttypid) AS g) AS t ORDER BY 1, 2;

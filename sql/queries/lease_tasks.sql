@@ -6,13 +6,14 @@
 -- after the turn's live place. So it skips the index entries of finished tasks and leases, which an old snapshot may
 -- keep alive; reset_cursor finds tasks that were left before it. With @alone it leases one task of any lane that took
 -- part in two lost leases or embedder deaths: tried alone, a row that kills the embedder is found and its neighbours
--- are freed. Each variant has its own index. A pipeline that is paused, outside its hours or without a budget left gets
--- no lease. Nor does a worker that knows only an older generation of it or another model, from that moment on: running
--- sidecars notice later, and a server that lost its latest WAL reuses numbers of pipelines. If it leases nothing, it
--- reports whether the lane holds a task that is neither leased nor visible: such a task is due in a moment.
+-- are freed. With @keys it leases tasks of these rows, even if no budget is left. Each variant has its own index. A
+-- pipeline that is paused, outside its hours or without a budget left gets no lease. Nor does a worker that knows only
+-- an older generation of it or another model, from that moment on: running sidecars notice later, and a server that
+-- lost its latest WAL reuses numbers of pipelines. If it leases nothing, it reports whether the lane holds a task that
+-- is neither leased nor visible: such a task is due in a moment.
 -- Rows: the leased tasks, the place of the lease and the server_life; or one with task 0, and whether one is hidden.
 -- Locks: the new lease.
--- Index: task_todo_idx, with @alone task_alone_idx; primary key of lease.
+-- Index: task_todo_idx, with @alone task_alone_idx, with @keys the unique key of task; primary key of lease.
 WITH fence AS MATERIALIZED (
     SELECT p.lease_epoch AS epoch,
         ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AS timeline
@@ -20,7 +21,7 @@ WITH fence AS MATERIALIZED (
     WHERE  p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled AND p.generation = @generation
         AND p.fingerprint = @fingerprint
         AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)
-        AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)
+        AND (@keys::text[] IS NOT NULL OR embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id))
 ), live AS MATERIALIZED (
     SELECT CASE WHEN (l.epoch, l.timeline) = (f.epoch, f.timeline) THEN l.task_ids ELSE '{}' END AS task_ids
     FROM   fence AS f CROSS JOIN embedsidecar.lease AS l
@@ -45,6 +46,16 @@ WITH fence AS MATERIALIZED (
             AND EXISTS (SELECT FROM fence)
             AND w.task_id NOT IN (SELECT unnest(v.task_ids) FROM live AS v)
      ORDER BY w.seq LIMIT 1)
+    UNION ALL
+    (SELECT w.task_id, w.row_key, w.gen, w.seq, w.lane, w.attempt, w.losses, w.first_lsn, w.last_lsn, w.committed_at,
+        w.enqueued_at, w.seen
+     FROM   embedsidecar.task AS w
+     WHERE  @keys::text[] IS NOT NULL AND w.state = 'todo' AND w.pipeline_id = @pipeline_id
+            AND w.row_key = ANY (@keys::text[]) AND w.losses < 2
+            AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
+            AND EXISTS (SELECT FROM fence)
+            AND w.task_id NOT IN (SELECT unnest(v.task_ids) FROM live AS v)
+     ORDER BY w.seq LIMIT @max)
 ), taken AS (
     INSERT INTO embedsidecar.lease AS l (pipeline_id, token, worker_id, epoch, timeline, extended_at, leased_until,
         task_ids)

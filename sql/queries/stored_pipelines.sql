@@ -37,12 +37,15 @@ SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS 
                 ELSE coalesce((SELECT b.attname FROM pg_attribute AS b WHERE b.attrelid = p.table_oid
                         AND b.attnum = (p.column_numbers ->> p.destination_column::text)::smallint
                         AND NOT b.attisdropped), p.destination_column) END), '') AS stored,
-    p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane AS priority,
+    p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.adopting, p.lane AS priority,
     coalesce(p.priority_expression, '') AS priority_by,
     coalesce(p.ignore_expression, '') AS ignore, coalesce(p.joins, '[]') AS joins, p.enabled,
     coalesce((SELECT NOT i.enabled FROM embedsidecar.installation AS i), false) AS halted,
     p.active_hours AS active, NOT embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS closed,
     NOT embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) AS spent,
+    EXISTS (SELECT FROM embedsidecar.batch_job AS j WHERE j.pipeline_id = p.pipeline_id
+        AND j.state IN ('submitting', 'running', 'ended')
+        AND NOT embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)) AS paid,
     coalesce(p.batch, '{}') AS batch, EXISTS (SELECT FROM embedsidecar.batch_job AS j
         WHERE j.pipeline_id = p.pipeline_id) AS jobs,
     coalesce(p.budget, '{}') AS budget, coalesce(p.model_budget, '{}') AS model_budget,

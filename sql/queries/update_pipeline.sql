@@ -25,6 +25,7 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
            WHERE n.nspname = @into_schema AND c.relname = @into_table),
        model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane,
            enabled = CASE WHEN p.enabled = @enabled_before THEN @enabled ELSE p.enabled END,
+           adopting = p.adopting OR @adopting,
            active_hours = @hours, active_minutes = @minutes::text::int4multirange, active_zone = @zone,
            status = 'active', status_detail = '', priority_expression = @priority, ignore_expression = @ignore,
            joins = @joins, joined_text = @joined_text,

@@ -4,23 +4,21 @@
 -- yet: it was built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than
 -- the index still runs, in any database of the server.
 -- @tables: quoted. @columns: the vectors of each. @kinds: of the wanted index. n: which of them it is, from 1. type: of
--- the vectors; extension: where pgvector is. taken: the name of a new index. hidden: another session builds one that
--- this role may not see.
+-- the vectors; extension: where pgvector is. taken: the name of a new index, as in index_targets; another one for each
+-- table. hidden: another session builds one that this role may not see.
 -- Rows: one for each index, and one for a table without any; none for a missing table. Locks: none.
-SELECT w.n::integer, y.typname::text AS type, coalesce((SELECT en.nspname::text FROM pg_extension AS e
+SELECT v.n, v.type, v.extension, v.oid, v.schema, v.table, v.rows, v.index, v.method, v.operator_class, coalesce(
+    (SELECT f.name FROM generate_series(1, 99) AS no
+         CROSS JOIN LATERAL (SELECT v.base || coalesce('_' || nullif(no, 1), '') AS name) AS f
+     WHERE  to_regclass(format('%I.%I', v.schema, f.name)) IS NULL OFFSET v.place - 1 LIMIT 1), v.base) AS taken,
+    v.valid, v.partial, v.early, v.building, v.hidden, v.phase, v.percent
+FROM (SELECT w.n::integer, y.typname::text AS type, coalesce((SELECT en.nspname::text FROM pg_extension AS e
        JOIN pg_namespace AS en ON en.oid = e.extnamespace WHERE e.extname = 'vector'), '') AS extension,
     c.oid, n.nspname::text AS schema, c.relname::text AS table,
     CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END AS rows,
         coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text,
-        '') AS operator_class, (
-            WITH RECURSIVE t (no, name) AS (
-                SELECT 1, left(c.relname, 27) || '_' || left(w.col, 20) || '_' || w.kind
-                UNION ALL
-                SELECT t.no + 1, left(c.relname, 27) || '_' || left(w.col, 20) || '_' || w.kind || '_' || (t.no + 1)
-                FROM   t
-                WHERE  t.no < 99 AND EXISTS (SELECT FROM pg_class AS o WHERE o.relnamespace = n.oid
-                    AND o.relname = t.name))
-            SELECT t.name FROM t ORDER BY t.no DESC LIMIT 1) AS taken,
+        '') AS operator_class, k.base,
+        dense_rank() OVER (PARTITION BY n.nspname, k.base ORDER BY w.n, c.relname) AS place,
         coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial,
             coalesce(x.early, false) AS early,
         g.pid IS NOT NULL AS building,
@@ -35,6 +33,10 @@ FROM   (SELECT u.n, u.col, u.kind, to_regclass(u.name) AS relation
        CROSS JOIN LATERAL (SELECT c.* FROM pg_class AS c WHERE c.oid = leaf.relid OFFSET 0) AS c -- only these are read
        JOIN pg_namespace n ON n.oid = c.relnamespace
        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = w.col JOIN pg_type AS y ON y.oid = a.atttypid
+       CROSS JOIN LATERAL (SELECT CASE WHEN octet_length(left(c.relname, 27) || left(w.col, 20)) <= 47
+           THEN left(c.relname, 27) || '_' || left(w.col, 20)
+           ELSE substr((repeat('x', 36) || c.relname)::name, 37) || '_'
+               || substr((repeat('x', 43) || w.col)::name, 44) END || '_' || w.kind AS base) AS k
        LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname,
            i.indisvalid, NOT (i.indpred IS NULL
            OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
@@ -43,5 +45,5 @@ FROM   (SELECT u.n, u.col, u.kind, to_regclass(u.name) AS relation
         FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw',
         'ivfflat', 'diskann', 'vchordrq')
         JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true
-       LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid
-ORDER BY w.n, n.nspname, c.relname, x.relname;
+       LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid) AS v
+ORDER BY v.n, v.schema, v.table, v.index;

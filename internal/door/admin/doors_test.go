@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -116,6 +117,19 @@ func TestTrust_StrangersLearnNoNamesOfDatabases(t *testing.T) {
 	}
 }
 
+// TestTrust_ATokenOfADatabaseSeesNothingOfTheProcess: plugins and models are used by other databases, too.
+func TestTrust_ATokenOfADatabaseSeesNothingOfTheProcess(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.refused(http.StatusForbidden, "scope", "tenant", http.MethodGet, "/api/v1/plugins", "")
+	if now := gets[admin.Status](f, "tenant", "/api/v1/status"); len(now.Pipelines) != 2 || now.Program.NotReady != nil {
+		t.Errorf("its database: %d pipelines, not ready: %q", len(now.Pipelines), now.Program.NotReady)
+	}
+	if now := gets[admin.Status](f, "viewer", "/api/v1/status"); now.Program.NotReady == nil {
+		t.Error("the plugin of the fixture is not ready, and a viewer of all is not told")
+	}
+}
+
 // TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: searches by administrators do not bypass policies of a table, and a
 // caller that may not see texts cannot confirm a guess of one.
 func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {
@@ -146,6 +160,29 @@ func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {
 		f.refused(http.StatusForbidden, "row_security", "operator", http.MethodPost, path, question(more))
 	}
 	f.refused(http.StatusForbidden, "row_security", "operator", http.MethodGet, row, "")
+}
+
+// TestTrust_TheStoryOfARowPassesNoPolicy: of a row that policies may hide from the caller, it tells neither the hash of
+// the text nor its length.
+func TestTrust_TheStoryOfARowPassesNoPolicy(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.config.Admin.ShowRowText = true
+	f.pool = f.connect(testenv.Owner) // policies do not apply to it
+	f.listen()
+	told := func(who string) explain.Row {
+		t.Helper()
+		return gets[explain.Story](f, who, "/api/v1/pipelines/docs/rows/1").Row
+	}
+	if row := told("operator"); row.Characters == nil || row.Bytes == 0 || row.TextHash == "" {
+		t.Errorf("without a policy: %+v", row)
+	}
+	f.MustExec(`ALTER TABLE docs ENABLE ROW LEVEL SECURITY`)
+	for _, who := range []string{"viewer", "operator"} {
+		if row := told(who); !row.Exists || row.Characters != nil || row.Bytes != 0 || row.TextHash != "" {
+			t.Errorf("%s: %+v", who, row)
+		}
+	}
 }
 
 // TestTrust_EventsEndWithTheSession: events end at sign-out, even if nothing happens.

@@ -87,6 +87,7 @@ func newFixture(t *testing.T, change ...func(f *fixture, o *gate.Options)) *fixt
 		"asker": {Role: gate.RoleQuery}, "reader": {Role: gate.RoleViewer}, "viewer": {Role: gate.RoleViewer},
 		"operator": {Role: gate.RoleOperator}, "admin": {Role: gate.RoleAdmin},
 		"scoped": {Role: gate.RoleOperator, Pipelines: []string{"public.docs"}},
+		"tenant": {Role: gate.RoleOperator, Databases: []string{"one"}},
 	} {
 		if f.tokens[name], _, err = gate.CreateToken(f.file, name, grant); err != nil {
 			t.Fatal(err)

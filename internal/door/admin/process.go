@@ -17,7 +17,7 @@ import (
 
 // Plugins returns the plugins of this process with their caches.
 func (s *Service) Plugins(ctx context.Context) (control.State, error) {
-	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
+	if _, err := gate.Everywhere(ctx, gate.RoleViewer); err != nil {
 		return control.State{}, err
 	}
 	now := s.o.Snapshot()
@@ -30,7 +30,7 @@ func (s *Service) Plugins(ctx context.Context) (control.State, error) {
 
 // Named returns the plugins and models that are available on this machine.
 func (s *Service) Named(ctx context.Context) (plugins []registry.Known, folders []models.Info, err error) {
-	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
+	if _, err := gate.Everywhere(ctx, gate.RoleViewer); err != nil {
 		return nil, nil, err
 	}
 	if s.o.Registered != nil {

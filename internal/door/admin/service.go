@@ -227,7 +227,7 @@ func (s *Service) program(who gate.Caller) Program {
 			continue
 		}
 		p.Ready = false
-		if len(who.Pipelines) == 0 {
+		if len(who.Pipelines)+len(who.Databases) == 0 { // it may be about a plugin that others use
 			p.NotReady = append(p.NotReady, s.o.Redact(c.Name+": "+c.Err.Error()))
 		}
 	}
@@ -438,13 +438,13 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 	if text && !who.RowText {
 		return explain.Story{}, noText("texts of rows are not shown to this token")
 	}
-	if text {
-		if err := s.barred(ctx, pool, names[0]); err != nil {
-			return explain.Story{}, err
-		}
+	barred := s.barred(ctx, pool, names[0])
+	if text && barred != nil {
+		return explain.Story{}, barred
 	}
 	list, err := explain.Read(ctx, pool, names[0], []string{key}, explain.Options{
-		Text: text, Redact: s.o.Redact, HideHashes: !who.RowText, // the hash of a short text reveals it
+		Text: text, Redact: s.o.Redact, HideLength: barred != nil,
+		HideHashes: barred != nil || !who.RowText, // the hash of a short text reveals it
 	})
 	if err != nil {
 		return explain.Story{}, err

@@ -122,6 +122,15 @@ func Wholly(ctx context.Context, role string) (Caller, error) {
 	return c, err
 }
 
+// Everywhere is Wholly for what the databases of the process share: it refuses a caller limited to some of them.
+func Everywhere(ctx context.Context, role string) (Caller, error) {
+	c, err := Wholly(ctx, role)
+	if err == nil && len(c.Databases) > 0 {
+		err = Refuse(http.StatusForbidden, "scope", "this needs a token for all databases")
+	}
+	return c, err
+}
+
 // address returns the client address without the port.
 func address(r *http.Request) string {
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {

@@ -303,7 +303,7 @@ func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Ac
 ) (rowsResponse, error) {
 	if database.HasCode(err, pgerrcode.InsufficientPrivilege) && access.Role != "" {
 		a.Log.WarnContext(ctx, "a search with the database role of a token was refused", "role", access.Role,
-			"pipeline", p.Name, "error", database.Words(err), "hints", problem.Hints(err))
+			"pipeline", p.Name, "error", err, "hints", problem.Hints(err))
 		err = gate.Refuse(http.StatusForbidden, "database_role",
 			"the database role of this token lacks rights on this pipeline's tables: the log of the sidecar says which "+
 				"it lacks")

@@ -44,12 +44,13 @@ type Options struct {
 type Jobs struct {
 	o      Options
 	worker *worker.Worker
+	passed map[int64]string // by job: releasePaid has passed its rows up to this key
 }
 
 var _ worker.Jobs = (*Jobs)(nil)
 
 // New returns the jobs of a pipeline.
-func New(o Options) *Jobs { return &Jobs{o: o} }
+func New(o Options) *Jobs { return &Jobs{o: o, passed: map[int64]string{}} }
 
 // Delays and limits.
 const (
@@ -317,6 +318,9 @@ func (j *Jobs) back(ctx context.Context, b *job) error {
 
 // release turns some rows of an ended job into tasks, and drops the job once they are done.
 func (j *Jobs) release(ctx context.Context, b *job) error {
+	if j.o.Pipeline.Paid {
+		return j.releasePaid(ctx, b)
+	}
 	open, err := j.o.Backlog(ctx)
 	if err != nil {
 		return err
@@ -337,6 +341,30 @@ func (j *Jobs) release(ctx context.Context, b *job) error {
 		return err
 	}
 	return j.move(ctx, b, change{to: b.state, pause: soon})
+}
+
+// releasePaid is release while the budget is spent: it writes the vectors that a job has returned, a page of rows at a
+// time. It passes each row once; rows that need the embedder wait for the budget.
+func (j *Jobs) releasePaid(ctx context.Context, b *job) error {
+	if _, err := j.releaseSome(ctx, b); err != nil {
+		return err
+	}
+	keys, busy, last, err := j.keys(ctx, b, database.Given(j.passed[b.id]))
+	if err != nil {
+		return err
+	}
+	if last == nil {
+		gone, err := j.drop(ctx, b)
+		if err != nil || gone {
+			return err
+		}
+		return j.move(ctx, b, change{to: b.state, pause: longest})
+	}
+	if err := j.worker.Paid(ctx, append(keys, busy...)); err != nil {
+		return err
+	}
+	j.passed[b.id] = *last
+	return nil
 }
 
 // texts are the texts of a job.

@@ -152,7 +152,7 @@ func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipel
 			return nil, nil, err
 		}
 		s.o.Log.WarnContext(ctx, "source rows of joined rows not found: a scan will find them", "pipeline", p.Name,
-			"error", database.Words(err))
+			"error", err)
 		return keys, ask, nil
 	}
 	for i, v := range ask {

@@ -253,6 +253,57 @@ func (s *searcher) hidesTasks(role string, pipelineID int32) {
 	}
 }
 
+// TestTrust_WhoMayNotReadKeysIsNotToldOfTheirTasks: a role that reads another column of the table cannot guess keys.
+func TestTrust_WhoMayNotReadKeysIsNotToldOfTheirTasks(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id text PRIMARY KEY, body text)`)
+	id := newRig(t, db, intoTable("docs", "body")).pipelines[0].ID
+	db.MustExecSuper(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
+		VALUES ($1, 'secret', 1, pg_current_xact_id(), '0/1', '0/1', now())`, id)
+	role := db.Role("")
+	conn, err := pgx.Connect(t.Context(), db.URL(role))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	db.MustExecSuper(`GRANT USAGE ON SCHEMA embedsidecar TO ` + role)
+	db.MustExecSuper(`GRANT EXECUTE ON FUNCTION embedsidecar.rows_with_tasks TO ` + role)
+	for column, want := range map[string]string{"body": "", "id": "{secret}"} {
+		db.MustExecSuper(`GRANT SELECT (` + column + `) ON docs TO ` + role)
+		var got string
+		err := conn.QueryRow(t.Context(), `SELECT embedsidecar.rows_with_tasks($1, '{secret}')::text`, id).Scan(&got)
+		if (err != nil) != (want == "") || got != want {
+			t.Errorf("with a grant on %s: %q, %v, want %q", column, got, err, want)
+		}
+		db.MustExecSuper(`REVOKE ALL (` + column + `) ON docs FROM ` + role)
+	}
+}
+
+// TestTrust_ARefusalTellsNoPathToWhoMayNotSeeTheConfiguration: of a pipeline of that name that comes from a file.
+func TestTrust_ARefusalTellsNoPathToWhoMayNotSeeTheConfiguration(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id text PRIMARY KEY, body text)`)
+	name := newRig(t, db, intoTable("docs", "body")).pipelines[0].Name
+	db.MustExecSuper(`UPDATE embedsidecar.pipeline SET origin = '/srv/secret.yaml'`)
+	role := db.Role("")
+	conn, err := pgx.Connect(t.Context(), db.URL(role))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	db.MustExecSuper(`GRANT USAGE ON SCHEMA embedsidecar TO ` + role)
+	db.MustExecSuper(`GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline TO ` + role)
+	for _, sees := range []bool{false, true} {
+		_, err := conn.Exec(t.Context(), `SELECT embedsidecar.create_pipeline(jsonb_build_object('name', $1::text))`, name)
+		if err == nil || !strings.Contains(err.Error(), "file") || strings.Contains(err.Error(), "secret.yaml") != sees {
+			t.Errorf("it may see the configuration: %t: %v", sees, err)
+		}
+		db.MustExecSuper(`GRANT SELECT ON embedsidecar.configuration TO ` + role)
+	}
+}
+
 // TestP10_ASearchKnowsTasksWhateverItsSessionPrints: a row that has a task is left out, though the session writes its
 // key in another time zone and style than tasks are written in.
 func TestP10_ASearchKnowsTasksWhateverItsSessionPrints(t *testing.T) {

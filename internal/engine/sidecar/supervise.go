@@ -251,7 +251,7 @@ func (s *Sidecar) whyStopped(p pipeline.Pipeline) *health.Problem {
 		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
 	case p.Closed:
 		return &health.Problem{Code: health.OutsideHours, Detail: "outside of its hours (" + string(p.Active) + ")"}
-	case p.Spent:
+	case p.Spent && !p.Paid:
 		return &health.Problem{Code: health.BudgetSpent, Detail: "its budget, or that of its model, is spent"}
 	}
 	return nil
@@ -358,12 +358,14 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	}
 	r.worker = worker.New(options)
 	var wg sync.WaitGroup
-	wg.Go(func() { s.giveUp(r.worker.Run(rctx, hard)) })
-	wg.Go(func() {
-		s.giveUp(s.keeper.Keep(rctx, restart.Scan, func(ctx context.Context) error {
-			return worker.NewScan(r.worker).Run(ctx, 6*s.o.Heartbeat, r.scan)
-		}))
-	})
+	if !p.Paid {
+		wg.Go(func() { s.giveUp(r.worker.Run(rctx, hard)) })
+		wg.Go(func() {
+			s.giveUp(s.keeper.Keep(rctx, restart.Scan, func(ctx context.Context) error {
+				return worker.NewScan(r.worker).Run(ctx, 6*s.o.Heartbeat, r.scan)
+			}))
+		})
+	}
 	if batches != nil {
 		wg.Go(func() {
 			s.giveUp(s.keeper.Keep(rctx, restart.Scan, func(ctx context.Context) error { return batches.Run(ctx, r.worker) }))

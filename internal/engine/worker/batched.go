@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -154,6 +156,37 @@ func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 	w.stats.Known.Add(-int64(saved))
 	w.o.Service.Reused(-saved)
 	return wants, nil
+}
+
+// Paid processes the tasks of some rows of batch jobs although the budget is spent. It writes the vectors that the jobs
+// have returned, and leaves the rows that need the embedder.
+func (w *Worker) Paid(ctx context.Context, keys []string) error {
+	for len(keys) > 0 {
+		n, _, err := w.o.InWork.Enter(ctx, func() int { return int(pipeline.Low) }, min(len(keys), w.o.BatchRows))
+		if err != nil {
+			return err
+		}
+		grant := w.o.Limit.Grant(n)
+		if _, err := w.once(ctx, ctx, queue.Anyone, false, &grant, keys[:n]); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return nil
+}
+
+// unaffordable reports whether a budget is the reason for err while only paid rows are processed.
+func (w *Worker) unaffordable(err error) bool {
+	_, is := errors.AsType[*spend.SpentError](err)
+	return is && w.o.Pipeline.Paid
+}
+
+// affordable returns the items that need no embedder.
+func affordable(items []item) []item {
+	return slices.DeleteFunc(items, func(it item) bool {
+		return it.action == vectorIn && it.vector == nil &&
+			(it.chunks == nil || slices.ContainsFunc(it.chunks, func(c rows.Chunk) bool { return c.Unknown() }))
+	})
 }
 
 // CountBatched counts the texts and tokens of a batch job.

@@ -58,7 +58,15 @@ func (w *Worker) embedChunks(ctx context.Context, items []item, first *room) err
 				return w.groupFailed(ctx, group, rest, err)
 			}
 		}
-		if err := w.embedUnknown(ctx, group); err != nil {
+		begin = end
+		err := w.embedUnknown(ctx, group)
+		if w.unaffordable(err) {
+			if group = affordable(group); len(group) == 0 {
+				continue
+			}
+			err = w.embedUnknown(ctx, group)
+		}
+		if err != nil {
 			return w.groupFailed(ctx, group, rest, err)
 		}
 		if err := reached(group[0].task, "after-embed"); err != nil {
@@ -67,7 +75,6 @@ func (w *Worker) embedChunks(ctx context.Context, items []item, first *room) err
 		if err := w.finish(ctx, group); err != nil {
 			return err
 		}
-		begin = end
 	}
 	return nil
 }
@@ -251,22 +258,9 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item) error {
 			}
 		}
 	}
-	if len(texts) > 0 {
-		if err := reached(items[0].task, "before-embed"); err != nil {
-			return err
-		}
-	}
-	// The budget covers all of them together, so that running out does not waste half a row.
-	results, err := w.withinBudget(ctx, texts, func() (all []embed.Result, err error) {
-		for len(all) < len(texts) && err == nil {
-			var some []embed.Result
-			some, err = w.callEmbedder(ctx, items, texts[len(all):min(len(texts), len(all)+w.o.BatchRows)])
-			all = append(all, some...)
-		}
-		return all, err
-	})
+	results, err := w.embedAll(ctx, items, texts)
 	if err != nil {
-		return embedderError{err}
+		return err
 	}
 	for j, result := range results {
 		owners[j].paid = owners[j].paid || result.Sent
@@ -283,6 +277,29 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item) error {
 		items[i].number()
 	}
 	return w.fetchMoved(ctx, items)
+}
+
+// embedAll embeds texts of items, if any, a batch at a time.
+func (w *Worker) embedAll(ctx context.Context, items []item, texts []string) ([]embed.Result, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	if err := reached(items[0].task, "before-embed"); err != nil {
+		return nil, err
+	}
+	// The budget covers all of them together, so that running out does not waste half a row.
+	results, err := w.withinBudget(ctx, texts, func() (all []embed.Result, err error) {
+		for len(all) < len(texts) && err == nil {
+			var some []embed.Result
+			some, err = w.callEmbedder(ctx, items, texts[len(all):min(len(texts), len(all)+w.o.BatchRows)])
+			all = append(all, some...)
+		}
+		return all, err
+	})
+	if err != nil {
+		return nil, embedderError{err}
+	}
+	return results, nil
 }
 
 // number drops chunks without tokens, so that the index of each chunk is its number.

@@ -37,7 +37,7 @@ func TestP5_APanicInABatchIsTheBatchsEnd(t *testing.T) {
 		for i := range m.todo {
 			m.todo[i].Losses, m.todo[i].Lease.Work = losses, &queue.Work{Began: time.Now()}
 		}
-		if n, err := w.once(t.Context(), t.Context(), queue.Anyone, false, &limit.Grant{Rows: 10}); n != 2 || err != nil {
+		if n, err := w.once(t.Context(), t.Context(), queue.Anyone, false, &limit.Grant{Rows: 10}, nil); n != 2 || err != nil {
 			t.Fatalf("%d tasks, %v", n, err)
 		}
 		if len(m.outcomes) != 2 {
@@ -85,7 +85,7 @@ func TestP5_APanicBeforeABatchKeepsNothing(t *testing.T) {
 		t.Fatalf("no probe: %s", wait)
 	}
 	err := w.o.Keeper.Guard(t.Context(), restart.Worker, func() error {
-		_, err := w.once(t.Context(), t.Context(), queue.Anyone, true, &limit.Grant{Rows: 1})
+		_, err := w.once(t.Context(), t.Context(), queue.Anyone, true, &limit.Grant{Rows: 1}, nil)
 		return err
 	})
 	if _, panicked := errors.AsType[*restart.Error](err); !panicked {

@@ -505,7 +505,7 @@ func TestP1_ABatchThatItsPipelineOvertakesIsGivenBack(t *testing.T) {
 		w, m, _ := inMemory(t, forms()["table"], nil)
 		change(m)
 		m.todo = tasksFor("a")
-		n, err := w.once(t.Context(), t.Context(), queue.Anyone, false, &limit.Grant{Rows: 10})
+		n, err := w.once(t.Context(), t.Context(), queue.Anyone, false, &limit.Grant{Rows: 10}, nil)
 		if n != 1 || err != nil || m.givenBack != 1 || w.stats.Lost.Load() != 1 {
 			t.Errorf("%s: %d tasks, %v; %d leases were given back, %d lost", name, n, err, m.givenBack, w.stats.Lost.Load())
 		}

@@ -62,7 +62,12 @@ func (w *Worker) embedLarge(ctx context.Context, group, rest []item, size int) (
 // they are postponed, and goOn is false.
 func (w *Worker) embedAndFinish(ctx context.Context, group, rest []item) (goOn bool, err error) {
 	if err := w.embed(ctx, group); err != nil {
-		return false, w.groupFailed(ctx, group, rest, embedderError{err})
+		if !w.unaffordable(err) {
+			return false, w.groupFailed(ctx, group, rest, embedderError{err})
+		}
+		if group = affordable(group); len(group) == 0 {
+			return true, nil
+		}
 	}
 	if err := reached(group[0].task, "after-embed"); err != nil {
 		return false, err

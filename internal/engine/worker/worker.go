@@ -133,7 +133,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			sleep.For(ctx, sleep.Between(pause/2, pause))
 			continue
 		}
-		n, err := w.once(ctx, hard, as, probe, &grant)
+		n, err := w.once(ctx, hard, as, probe, &grant, nil)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return
@@ -189,9 +189,11 @@ func (w *Worker) spent(err error) bool {
 	return is
 }
 
-// once leases and finishes one batch, or one row as a probe. It releases the places of its rows and returns the number
-// of tasks.
-func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant) (int, error) {
+// once leases and finishes one batch, or one row as a probe; keys: of these rows. It releases the places of its rows
+// and returns the number of tasks.
+func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant, keys []string) (int,
+	error,
+) {
 	rows := grant.Rows
 	held := rows
 	defer func() { w.o.InWork.Leave(held) }() // also after a panic
@@ -204,7 +206,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Fingerprint: w.o.Pipeline.Fingerprint,
 		Who: who, Worker: w.o.ID, Max: rows,
 		Lease:    w.o.Lease,
-		Anywhere: probe, Strict: w.o.InWork.Sequential(),
+		Anywhere: probe, Strict: w.o.InWork.Sequential(), Keys: keys,
 	})
 	w.o.InWork.Leave(rows - len(tasks))
 	held = len(tasks)
@@ -239,7 +241,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 	stop()
 	w.quick.note(time.Since(began), time.Duration(w.embedding.Load()-before), len(tasks))
 	w.batchEnded(hard, lease.Work, len(tasks), err)
-	if err == nil {
+	if err == nil && keys == nil {
 		return len(tasks), nil
 	}
 	// No row is at fault: give the batch back unchanged. A lost lease may still exist: after a change of the pipeline

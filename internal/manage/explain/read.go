@@ -30,6 +30,7 @@ type Options struct {
 	Text bool // include the text of the row
 	// HideHashes leaves out the hashes, with which a reader could guess a short text.
 	HideHashes bool
+	HideLength bool // leaves out how long the text is
 	// Outside leaves out what only operators may know: messages, sidecars, sessions, and why a pipeline does not work.
 	Outside bool
 	Redact  func(string) string // removes secrets from messages; nil: none
@@ -58,6 +59,9 @@ func Read(ctx context.Context, pool *pgxpool.Pool, name string, keys []string, o
 		// No transaction is open here, because a model may be slow.
 		if r := &s.Row; err == nil && o.Count != nil && r.Wanted() && r.Characters != nil {
 			r.Tokens, err = o.tokens(ctx, p, r.text)
+		}
+		if o.HideLength {
+			s.Row.Characters, s.Row.Bytes, s.Row.Cut, s.Row.Tokens = nil, 0, false, nil
 		}
 		if err == nil {
 			s.State, s.Table = state, p.Source()

@@ -123,7 +123,7 @@ type Row struct {
 	Exists   bool   `json:"exists"`
 	Taken    bool   `json:"taken"` // the filter accepts it
 	Empty    bool   `json:"empty"` // its text is empty or blank
-	// of the part of the text that was read; null: the text is too large to be read here
+	// of the part of the text that was read; null: the text is too large to be read here, or its length is not shown
 	Characters *int    `json:"characters"`
 	Bytes      int     `json:"bytes"`
 	Cut        bool    `json:"cut"` // the text continues beyond the part that was read

@@ -23,6 +23,7 @@ type Stored struct {
 	// the generated columns are computed from the same columns as when text and filter were inspected
 	AsMade            bool
 	DestinationMoved  bool // the embedding table was renamed or moved
+	Adopting          bool // its vectors are being adopted: it stays paused
 	SlotName          string
 	Published         bool
 	DefinitionVersion int32

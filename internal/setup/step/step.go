@@ -53,6 +53,7 @@ const attempts = 5
 type Runner struct {
 	Pool        *pgxpool.Pool
 	LockTimeout time.Duration // how long a user's statement may have to wait behind ours
+	Limit       time.Duration // of a step, in which the code of an event trigger may go on for ever; 0: none
 	Log         *slog.Logger
 }
 
@@ -60,20 +61,7 @@ type Runner struct {
 // statements do not queue behind it for longer.
 func (r *Runner) Execute(ctx context.Context, a Action) error {
 	for attempt := 1; ; attempt++ {
-		err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", r.LockTimeout.Milliseconds())); err != nil {
-				return err
-			}
-			for _, sql := range a.SQL {
-				if _, err := tx.Exec(ctx, sql); err != nil {
-					return err
-				}
-			}
-			if a.Check != nil {
-				return a.Check(ctx, tx)
-			}
-			return nil
-		})
+		err := r.try(ctx, a)
 		if !database.LockedOut(err) {
 			return err
 		}
@@ -94,6 +82,29 @@ func (r *Runner) Execute(ctx context.Context, a Action) error {
 			return ctx.Err()
 		}
 	}
+}
+
+func (r *Runner) try(ctx context.Context, a Action) error {
+	run := func(ctx context.Context) error {
+		return pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", r.LockTimeout.Milliseconds())); err != nil {
+				return err
+			}
+			for _, sql := range a.SQL {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return err
+				}
+			}
+			if a.Check != nil {
+				return a.Check(ctx, tx)
+			}
+			return nil
+		})
+	}
+	if r.Limit == 0 {
+		return run(ctx)
+	}
+	return database.Limited(ctx, r.Limit, run)
 }
 
 // Script writes steps as SQL for psql.
