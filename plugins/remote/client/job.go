@@ -324,12 +324,15 @@ func (j *job) once(ctx context.Context, l *lease, batch []int, texts []string) *
 	return nil
 }
 
-// share distributes the server's token count over the texts of a request, in proportion to their estimates.
+// share distributes the server's token count over the texts of a request, in proportion to their estimates. The host
+// refuses answers with more tokens than a text can have, such as those of a server that counts padding.
 func share(total int, texts []string, answers []sdk.Answer) {
-	sum := 0
+	sum, bytes := 0, 0
 	for _, text := range texts {
-		sum += tokens(text)
+		sum, bytes = sum+tokens(text), bytes+len(text)
 	}
+	const mostPerByte = 4
+	total = min(total, mostPerByte*bytes)
 	given := 0
 	for k, text := range texts {
 		n := total * tokens(text) / sum
