@@ -154,8 +154,8 @@ type Plugin struct {
 	// Processes is the number of processes per model. 0: one.
 	Processes   int
 	MemoryLimit int64 // resident bytes of each process; 0: no limit
-	// CallTimeout limits a call, in addition to the time for its texts and bytes. 0: 30 s, or more if the timeout of
-	// the plugin's own requests needs it.
+	// CallTimeout limits a call, in addition to the time for its texts and bytes, and a start if it is more than 60 s.
+	// 0: 30 s, or more if the timeout of the plugin's own requests needs it.
 	CallTimeout time.Duration
 	// Registered says that the entry comes from the catalog file. Load does not read that file: its path depends on a
 	// Finder.

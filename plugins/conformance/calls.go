@@ -106,8 +106,7 @@ func (t *tester) explain(ctx context.Context, err error, what string, limit time
 		out.what = fmt.Sprintf("%s had no answer within %s; the sidecar would have killed the plugin", what, limit)
 		out.advice = "answer faster, or describe lower limits (max_batch, max_batch_bytes), so that a call is never this long"
 		t.stop()
-	case st.Code() == codes.ResourceExhausted && strings.HasPrefix(message, "grpc: received message"),
-		st.Code() == codes.ResourceExhausted && strings.Contains(message, "eceived message larger than max"):
+	case st.Code() == codes.ResourceExhausted && host.TooLargeMessage(message):
 		out.what = fmt.Sprintf("%s does not fit: %s", what, message)
 		out.advice = "raise the server's limit on received and sent messages (64 MiB serves any call), or describe a lower max_batch_bytes"
 	default:

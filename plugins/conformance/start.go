@@ -47,7 +47,7 @@ func checkStart(ctx context.Context, t *tester) Check {
 		t.symmetric = t.symmetric || m.GetName() == d.Model && m.GetSymmetric()
 	}
 	if took > t.patience(startSlow) {
-		return warn("the host waits 60 s unless configured: load less before the handshake, or cache what is computed at each start",
+		return warn("the host waits 60 s, or call_timeout if that is more: load less before the handshake, or cache what is computed at each start",
 			"it took %s", took.Round(time.Millisecond))
 	}
 	return pass("%s %s, model %s with %d dims, after %s", d.Plugin, d.Version, d.Model, d.Dims,

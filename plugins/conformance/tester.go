@@ -82,7 +82,7 @@ func (t *tester) plugin(ctx context.Context) (*host.Inspection, error) {
 	}
 	run, err := host.Inspect(ctx, host.Options{
 		Path: t.opts.Path, Args: t.opts.Args, Env: maps.Clone(t.opts.Env), Model: t.opts.Model, TempDir: t.opts.TempDir,
-		Log: slog.New(t.said),
+		Log: slog.New(t.said), CallTimeout: t.opts.CallTimeout,
 	})
 	if err != nil {
 		return nil, err

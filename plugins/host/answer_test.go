@@ -262,9 +262,33 @@ func TestFromStatus_FollowsTheContract(t *testing.T) {
 			t.Errorf("%s: %s %s after %s, want %s after 1h", code, got.Class, got.Code, got.RetryAfter, want)
 		}
 	}
-	tooLarge := fromStatus(status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5 vs. 4)"), nil)
-	if tooLarge.Class != embed.Data || tooLarge.Code != "message_size" {
-		t.Errorf("a message above the limit: %v", tooLarge)
+}
+
+// A text above a plugin's own limit of gRPC would be retried forever, if its error were one of resources.
+func TestP5_AMessageTooLargeForGRPCIsTheTextsFault(t *testing.T) {
+	t.Parallel()
+	for _, message := range []string{
+		"grpc: received message larger than max (5 vs. 4)",
+		"grpc: received message after decompression larger than max 4",
+		"grpc: trying to send message larger than max (5 vs. 4)",
+		"Received message larger than max (5 vs. 4)",         // C++ and Python, older
+		"SERVER: Received message larger than max (5 vs. 4)", // C++ and Python
+		"CLIENT: Sent message larger than max (5 vs. 4)",
+		"Received message larger than max (5 vs 4)",                     // JavaScript
+		"gRPC message exceeds maximum size 4: 5",                        // Java
+		"Received message exceeds the maximum configured message size.", // .NET
+		"Sending message exceeds the maximum configured message size.",  // .NET
+		"io.grpc.StatusRuntimeException: gRPC message exceeds maximum size 4: 5",
+	} {
+		err := fromStatus(status.Error(codes.ResourceExhausted, message), nil)
+		if err.Class != embed.Data || err.Code != "message_size" {
+			t.Errorf("%q: %v", message, err)
+		}
+	}
+	for _, message := range []string{"CUDA out of memory", "you sent messages faster than the maximum of 5 a second"} {
+		if err := fromStatus(status.Error(codes.ResourceExhausted, message), nil); err.Class != embed.Resource {
+			t.Errorf("%q: %v", message, err)
+		}
 	}
 }
 

@@ -78,8 +78,8 @@ func fromStatus(err error, texts []string) *embed.Error {
 	case codes.ResourceExhausted:
 		out.Class, out.Code = embed.Resource, "resource"
 		// gRPC uses the same code for a message above either side's size limit. Fewer texts make a smaller message. A
-		// plugin whose answers are always too large must not be retried forever.
-		if strings.HasPrefix(st.Message(), "grpc: received message") {
+		// text whose message is always too large must not be retried forever.
+		if TooLargeMessage(st.Message()) {
 			out.Class, out.Code = embed.Data, "message_size"
 		}
 	case codes.DeadlineExceeded:
@@ -91,6 +91,15 @@ func fromStatus(err error, texts []string) *embed.Error {
 	}
 	return out
 }
+
+// tooLargeMessage matches what gRPC's implementations say about a message above a size limit: those for Go, for C++ and
+// the languages that use it (Python, Ruby, PHP) and for JavaScript; for Java; for .NET.
+var tooLargeMessage = regexp.MustCompile(`(?i)\b(received|sent|send) message .*larger than max|` +
+	`grpc message exceeds maximum size|message exceeds the maximum configured message size`)
+
+// TooLargeMessage reports whether the message of a status RESOURCE_EXHAUSTED says that a message was above a limit of
+// gRPC's.
+func TooLargeMessage(message string) bool { return tooLargeMessage.MatchString(message) }
 
 // retryDelay returns the retry delay of a status, at most an hour.
 func retryDelay(st *status.Status) time.Duration {

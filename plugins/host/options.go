@@ -50,7 +50,8 @@ type Options struct {
 	// Canary is the interval at which a process in use is sent texts whose vectors are known (CanaryTexts). The check
 	// also runs at each start. It finds a process that returns vectors in the wrong order. 0: never.
 	Canary time.Duration
-	// StartTimeout limits the time from the start of the program to its description. Default 60 s.
+	// StartTimeout limits the time from the start of the program to its description. Default 60 s, or the time of a call
+	// without texts if that is more: a plugin that is slow in calls loads a large model, too.
 	StartTimeout time.Duration
 	// CallTimeout is how long a call may take before the plugin counts as hanging and is killed, given the texts and
 	// bytes of all calls under way. Default: DefaultCallTimeout.
@@ -105,11 +106,11 @@ func (o Options) withDefaults() (Options, error) {
 		errs = append(errs, fmt.Errorf("%d processes: want 1 to %d", o.Processes, embed.MaxProcesses))
 	}
 	o.Processes = min(max(o.Processes, 1), embed.MaxProcesses)
-	if o.StartTimeout <= 0 {
-		o.StartTimeout = time.Minute
-	}
 	if o.CallTimeout == nil {
 		o.CallTimeout = DefaultCallTimeout
+	}
+	if o.StartTimeout <= 0 {
+		o.StartTimeout = max(time.Minute, o.CallTimeout(0, 0))
 	}
 	if o.RestartDelay <= 0 {
 		o.RestartDelay = 100 * time.Millisecond

@@ -262,11 +262,9 @@ func (e *entry) args() []any {
 	return args
 }
 
-// String is the form for errors: always a single line.
+// String is the form for errors: always a single line of printable characters, because errors are stored, and
+// PostgreSQL stores no NUL.
 func (e entry) String() string {
-	if len(e.fields) == 0 && !strings.ContainsRune(e.line, '\n') {
-		return e.line
-	}
 	words := []string{e.line}
 	for _, f := range e.fields {
 		words = append(words, f.String())

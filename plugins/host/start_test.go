@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -150,6 +151,25 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 				t.Error("the plugin was left running")
 			}
 		})
+	}
+}
+
+// The error of a start has the plugin's last output, and becomes the message of every task that waits for it. PostgreSQL
+// stores no NUL: the tasks would be failed for it, row by row.
+func TestP5_OutputWithoutWordsHarmsNoTask(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"zeros": `printf 'T\000h\000e\000 \000e\000n\000d\000\n' >&2; exit 3`,
+		"JSON":  `printf '{"level":"ERROR","msg":"The\\u0000 end\\u001b[31m"}\n' >&2; exit 3`,
+	} {
+		o := options(nil)
+		o.Path = script(t, body)
+		_, err := open(t, o).Embed(t.Context(), embed.Document, []string{"a"})
+		wantError(t, err, embed.Configuration, "start")
+		if strings.ContainsFunc(err.Error(), func(r rune) bool { return unicode.IsControl(r) && r != '\n' }) ||
+			!strings.Contains(err.Error(), "end") && !strings.Contains(err.Error(), "e n d") {
+			t.Errorf("%s: %q", name, err)
+		}
 	}
 }
 

@@ -31,6 +31,9 @@ import (
 	"runtime"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
@@ -142,8 +145,12 @@ func (e *embedder) Rerank(ctx context.Context, _, query string, texts []string) 
 
 // classed converts an error of the model to one of the SDK's classes.
 func classed(err error) error {
-	if whole, ok := errors.AsType[*embed.Error](err); ok && whole.Class == embed.Resource {
+	whole, ok := errors.AsType[*embed.Error](err)
+	switch {
+	case ok && whole.Class == embed.Resource:
 		return sdk.OutOfResources(err, 0)
+	case ok && whole.Class == embed.Data: // otherwise the texts would be sent again, unchanged, forever
+		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	return err
 }
@@ -155,5 +162,5 @@ func (e *embedder) Tokenize(ctx context.Context, _ string, texts []string) (sdk.
 		return sdk.Tokens{}, sdk.Misconfigured(err)
 	}
 	ends, around, err := m.TokenEnds(ctx, texts)
-	return sdk.Tokens{Ends: ends, Around: around}, err
+	return sdk.Tokens{Ends: ends, Around: around}, classed(err)
 }

@@ -11,7 +11,7 @@ import (
 
 // habits is a plugin with common Python idioms, as authors write them.
 const habits = `#
-import os, sys
+import os, sys, urllib.error, urllib.request
 from embedsidecar_embedder import *
 os.write(1, b"a library greets\n")  # unbuffered, and long before serve
 
@@ -19,6 +19,10 @@ async def later(texts):
     if texts == ["async exit"]:
         sys.exit(3)
     return [[float(len(t)), 1] for t in texts]
+
+Refused = type("Refused", (type("ConnectionError", (Exception,), {}),), {})  # like that of requests
+OutOfMemoryError = type("OutOfMemoryError", (RuntimeError,), {})  # like that of PyTorch
+Mine = type("Mine", (Again,), {})
 
 class Habits:
     def describe(self):
@@ -40,6 +44,13 @@ class Habits:
             "nested": lambda: [[[1.0, 1.0]]],
             "words": lambda: [["1", "1"]],
             "more": lambda: [[1, 1], [1, 1]],
+            "no backend": lambda: urllib.request.urlopen("http://127.0.0.1:1/"),
+            "late": lambda: exec("raise TimeoutError('in time')"),
+            "of a library": lambda: exec("raise Refused"),
+            "bad request": lambda: exec("raise urllib.error.HTTPError('http://x', 400, 'no', {}, None)"),
+            "no memory": lambda: exec("raise OutOfMemoryError"),
+            "long words": lambda: exec("raise Mine('<p>' * 100000 + chr(0xd800), delay=3)"),
+            "long error": lambda: [Answer(error=TextError("retry_later", "<p>" * 100000, delay=3))],
         }[texts[0]]()
 
 serve(Habits())
@@ -67,6 +78,20 @@ func TestHabits(t *testing.T) {
 		if class != embed.Data || code != "internal" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+	for text, want := range map[string]embed.Class{
+		"no backend": embed.Transient, "late": embed.Transient, "of a library": embed.Transient,
+		"bad request": embed.Data, "no memory": embed.Resource, "long words": embed.Transient,
+	} {
+		_, err := h.Embed(t.Context(), embed.Document, []string{text})
+		if class, _ := embed.Classify(err); class != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	if results, err := h.Embed(t.Context(), embed.Document, []string{"long error"}); err != nil {
+		t.Error(err)
+	} else if _, code := embed.Classify(results[0].Err); code != "retry_later" {
+		t.Errorf("a long message: %v", results[0].Err)
 	}
 	if results, err := h.Embed(t.Context(), embed.Document, []string{"async"}); err != nil || results[0].Err != nil {
 		t.Errorf("after an exit in the event loop: %v, %v", results, err)

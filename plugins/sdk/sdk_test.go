@@ -10,11 +10,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
@@ -233,5 +235,36 @@ func TestServer_ErrorsHaveTheCodesOfTheContract(t *testing.T) {
 	broken := NewServer(&stub{err: errors.New("no model file")}, t.Output())
 	if _, err := broken.Embed(t.Context(), &pluginpb.EmbedRequest{Model: "m"}); status.Code(err) != codes.Unknown {
 		t.Errorf("an embedder that cannot describe itself: %v", err)
+	}
+}
+
+// gRPC delivers neither a status with a message of 64 KiB nor a string that is not valid UTF-8. The host would get an
+// error of the texts, which uses up their attempts, although the plugin has said that they may be sent again.
+func TestTrust_ALongMessageDoesNotChangeAnErrorsClass(t *testing.T) {
+	t.Parallel()
+	page := strings.Repeat("<p>ä\xff", 64<<10)
+	for name, err := range map[string]error{
+		"again": Again(errors.New(page), time.Second), "plain": errors.New(page),
+		"status": status.Error(codes.Unavailable, page),
+	} {
+		st := status.Convert(Status(err))
+		if n := len(st.Message()); n < 300 || n > 400 || !utf8.ValidString(st.Message()) || st.Code() == codes.Internal {
+			t.Errorf("%s: %s with a message of %d bytes", name, st.Code(), n)
+		}
+	}
+	if d := status.Convert(Status(Again(errors.New(page), time.Second))).Details(); len(d) != 1 {
+		t.Errorf("its delay is lost: %v", d)
+	}
+	if Status(nil) != nil {
+		t.Error("no error became one")
+	}
+	answers := []Answer{{Err: &TextError{Class: RetryLater, Message: page}}}
+	resp, err := NewServer(&stub{info: twoDims(), embed: giving(answers, nil)}, t.Output()).Embed(t.Context(),
+		asking("m", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := proto.Marshal(resp); err != nil || len(raw) > 400 {
+		t.Errorf("an answer of %d bytes: %v", len(raw), err)
 	}
 }

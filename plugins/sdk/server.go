@@ -9,6 +9,7 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -204,8 +205,17 @@ func packSparse(into *pluginpb.SparseVectors, m Model, i int, a *Answer) error {
 	return nil
 }
 
+// longestMessage is a little more than the host keeps of a message, so that it sees that there was more. gRPC does not
+// deliver a status with a message of 64 KiB: the host gets INTERNAL for it, whatever its code was.
+const longestMessage = 320
+
+// short cuts a message, and makes it valid UTF-8: other strings cannot be sent.
+func short(message string) string {
+	return strings.ToValidUTF8(message[:min(len(message), longestMessage)], "?")
+}
+
 func toError(e *TextError) *pluginpb.Error {
-	out := &pluginpb.Error{Message: e.Message}
+	out := &pluginpb.Error{Message: short(e.Message)}
 	switch e.Class {
 	case RetryLater:
 		out.Class = pluginpb.ErrorClass_ERROR_CLASS_RETRY_LATER
@@ -221,19 +231,22 @@ func toError(e *TextError) *pluginpb.Error {
 }
 
 // Status converts an error to the status code that the contract assigns to its class. A status and a context error keep
-// their code. NewServer's service calls it for every error.
+// their code. A long message is cut. NewServer's service calls it for every error.
 func Status(err error) error {
+	if err == nil {
+		return nil
+	}
 	var call *callError
 	if !errors.As(err, &call) {
-		if st, ok := status.FromError(err); ok {
-			return st.Err()
+		st, ok := status.FromError(err)
+		if !ok {
+			st = status.FromContextError(err) // UNKNOWN for others
 		}
-		if st := status.FromContextError(err); st.Code() != codes.Unknown {
-			return st.Err()
-		}
-		return status.Error(codes.Unknown, err.Error())
+		said := st.Proto()
+		said.Message = short(said.GetMessage())
+		return status.ErrorProto(said)
 	}
-	st := status.New(call.code, err.Error())
+	st := status.New(call.code, short(err.Error()))
 	if call.delay > 0 {
 		if detailed, derr := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(call.delay)}); derr == nil {
 			st = detailed

@@ -234,9 +234,10 @@ def _awaited(answer: Any) -> Any:
 def _abort(context: grpc.ServicerContext, method: str, problem: BaseException) -> None:
     """Fails the call. An unknown exception may quote a text, so only its type and location are passed on."""
     if isinstance(problem, _CallError):
+        status, message = next(_STATUS[kind] for kind in type(problem).__mro__ if kind in _STATUS), _short(problem)
         if problem.delay > 0:
-            context.set_trailing_metadata((("grpc-status-details-bin", _retry_info(type(problem), str(problem), problem.delay)),))
-        context.abort(_STATUS[type(problem)], str(problem))
+            context.set_trailing_metadata((("grpc-status-details-bin", _retry_info(status, message, problem.delay)),))
+        context.abort(status, message)
     if method == "tokenize" and isinstance(problem, NotImplementedError):
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "this model does not tell where its tokens end")
     frames = traceback.extract_tb(problem.__traceback__)
@@ -247,11 +248,31 @@ def _abort(context: grpc.ServicerContext, method: str, problem: BaseException) -
     # One line, so that it is one record in the sidecar's log; outermost call first.
     calls = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in frames]
     sys.stderr.write(json.dumps({"@level": "error", "@message": what, "calls": ", ".join(calls)}) + "\n")
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(problem, MemoryError) else grpc.StatusCode.INTERNAL
-    context.abort(code, what)
+    context.abort(_code(problem), what)
 
 
-def _retry_info(kind: type, message: str, delay: float) -> bytes:
+# Exceptions that are not due to the texts, by the names of their classes and of those that they inherit from: requests,
+# httpx, PyTorch and other libraries have their own.
+_MEMORY = {"MemoryError", "OutOfMemoryError"}
+_CONNECTION = {"ConnectionError", "Timeout", "TimeoutError", "TransportError", "APIConnectionError"}
+
+
+def _code(problem: BaseException) -> grpc.StatusCode:
+    """Returns the status of an unknown exception."""
+    kinds = {kind.__name__ for kind in type(problem).__mro__}
+    if kinds & _MEMORY:
+        return grpc.StatusCode.RESOURCE_EXHAUSTED
+    if kinds & _CONNECTION or "URLError" in kinds and "HTTPError" not in kinds:
+        return grpc.StatusCode.UNAVAILABLE
+    return grpc.StatusCode.INTERNAL
+
+
+def _short(message: object) -> str:
+    """Cuts a message to a little more than the host keeps. gRPC does not deliver a status with a message of 64 KiB."""
+    return str(message).encode(errors="replace")[:320].decode(errors="ignore")
+
+
+def _retry_info(status: grpc.StatusCode, message: str, delay: float) -> bytes:
     """Encodes a google.rpc.Status with a google.rpc.RetryInfo by hand, to avoid a dependency."""
 
     def varint(n: int) -> bytes:
@@ -270,7 +291,7 @@ def _retry_info(kind: type, message: str, delay: float) -> bytes:
 
     duration = number(1, int(delay)) + number(2, int(delay % 1 * 1e9))
     detail = block(1, b"type.googleapis.com/google.rpc.RetryInfo") + block(2, block(1, duration))
-    return number(1, _STATUS[kind].value[0]) + block(2, message.encode()) + block(3, detail)
+    return number(1, status.value[0]) + block(2, message.encode()) + block(3, detail)
 
 
 def _kind(value: Any) -> str:
@@ -306,7 +327,7 @@ def _pack(model: Model, count: int, answers: Any) -> Any:
         if answer.error:
             outcome = response.outcomes.add(index=index)
             setattr(outcome.error, "class", pb.ERROR_CLASSES.get(answer.error.kind, 4))
-            outcome.error.message = answer.error.message
+            outcome.error.message = _short(answer.error.message)
             outcome.error.delay_ms = min(int(answer.error.delay * 1000), 3_600_000)
         elif answer.empty:
             response.outcomes.add(index=index, empty=True)

@@ -193,7 +193,8 @@ func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []stri
 }
 
 // gather combines the results of the requests. If none was answered, the call fails. Otherwise only texts without an
-// answer are retried later: the others are paid for. A reranker's scores count only together.
+// answer are retried later: the others are paid for, even if the configuration is wrong now, as when no quota is left. A
+// reranker's scores count only together.
 func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, error) {
 	var worst *fault
 	failed := 0
@@ -208,8 +209,8 @@ func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, err
 			worst = f
 		}
 	}
-	paid := !c.o.Dialect.Reranks && slices.ContainsFunc(j.answers, func(a sdk.Answer) bool { return a.Vector != nil })
-	if worst != nil && (failed == len(all) && !paid || worst.class == dialect.Misconfigured) {
+	paid := slices.ContainsFunc(j.answers, func(a sdk.Answer) bool { return a.Vector != nil })
+	if worst != nil && (c.o.Dialect.Reranks || !paid && (failed == len(all) || worst.class == dialect.Misconfigured)) {
 		return nil, worst.call()
 	}
 	for n, f := range faults {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,13 @@ func (f *fault) call() error {
 	case dialect.Down, dialect.Broken:
 	}
 	return sdk.Again(f.err, f.after)
+}
+
+// filtered reports whether what lies before a server may have refused the texts: a firewall that takes one for an attack
+// answers as if the configuration were wrong.
+func (f *fault) filtered() bool {
+	return f.class == dialect.Misconfigured && (f.status == http.StatusForbidden ||
+		f.status == http.StatusMethodNotAllowed || f.status >= 300 && f.status < 400)
 }
 
 // job is one call of the host. Each index of texts and answers belongs to one batch, and so to one goroutine.
@@ -271,6 +279,13 @@ func (j *job) once(ctx context.Context, l *lease, batch []int, texts []string) *
 	}
 	c.mu.Unlock()
 	a, asked, f := c.request(ctx, l, j.query, j.asked, texts, width)
+	if f != nil && f.filtered() {
+		if probe := c.probe(ctx, l); probe != nil { // it releases the lease
+			return probe
+		}
+		f.class, f.err = dialect.Refused, fmt.Errorf("%s answered %d, and answers other texts: what lies before it, such as "+
+			"a firewall, refuses this one", l.name, f.status)
+	}
 	if f != nil {
 		c.pool.release(l, outcomeOf(ctx, f), asked)
 		return f
@@ -309,12 +324,15 @@ func (j *job) once(ctx context.Context, l *lease, batch []int, texts []string) *
 	return nil
 }
 
-// share distributes the server's token count over the texts of a request, in proportion to their estimates.
+// share distributes the server's token count over the texts of a request, in proportion to their estimates. The host
+// refuses answers with more tokens than a text can have, such as those of a server that counts padding.
 func share(total int, texts []string, answers []sdk.Answer) {
-	sum := 0
+	sum, bytes := 0, 0
 	for _, text := range texts {
-		sum += tokens(text)
+		sum, bytes = sum+tokens(text), bytes+len(text)
 	}
+	const mostPerByte = 4
+	total = min(total, mostPerByte*bytes)
 	given := 0
 	for k, text := range texts {
 		n := total * tokens(text) / sum

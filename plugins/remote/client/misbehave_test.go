@@ -254,6 +254,9 @@ func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
 		"nonsense": remotetest.Send(200, `[[NaN]]`),
 		"refused": remotetest.Send(400,
 			`{"error":{"code":"content_filter","message":"no"},"message":"flagged by the content policy"}`),
+		// a firewall in front of the server, which takes a text for an attack
+		"refused by 403": remotetest.Page(403), "refused by 405": remotetest.Page(405),
+		"refused by 302": remotetest.Send(302, ``, "Location", "https://example.com/blocked"),
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -263,7 +266,7 @@ func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
 				c := open(t, name, nil, listen(t, s))
 				answers, err := c.Embed(t.Context(), sdk.Document, corpus(8))
 				wantOnly(t, answers, err, 3)
-				if class := answers[3].Err.Class; (class == sdk.Refused) != (what == "refused") {
+				if class := answers[3].Err.Class; (class == sdk.Refused) != strings.HasPrefix(what, "refused") {
 					t.Errorf("class %v", class)
 				}
 			})
@@ -280,6 +283,37 @@ func TestOneTextThatBreaksItsRequestIsFound(t *testing.T) {
 			})
 			wantOnly(t, answers, err, 3)
 		})
+	})
+}
+
+// A text that a firewall refuses stops neither its pipeline nor the URLs of the other texts.
+func TestP5_ATextThatAFirewallRefusesStaysAlone(t *testing.T) {
+	t.Parallel()
+	servers, urls := replicas(t, 2, 0)
+	for _, s := range servers {
+		s.Behave = when(func(c *remotetest.Call) bool { return slices.Contains(c.Texts, corpus(8)[3]) }, remotetest.Page(403))
+	}
+	c := open(t, "tei", func(o *Options) { o.Limits.Texts = 2; o.Patience = time.Millisecond }, urls...)
+	for range 3 {
+		answers, err := c.Embed(t.Context(), sdk.Document, corpus(8))
+		wantOnly(t, answers, err, 3)
+	}
+	wantVectors(t, servers[0], corpus(3), mustEmbed(t, c, corpus(3)))
+}
+
+// A key that is revoked between two requests is a matter for a person: no text is blamed for it.
+func TestP5_ARevokedKeyIsNoFaultOfTheTexts(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, name string) {
+		t.Helper()
+		s := &remotetest.Server{Dialect: name, Behave: during(3, always, remotetest.Page(403))}
+		c := open(t, name, nil, listen(t, s))
+		mustEmbed(t, c, corpus(1)) // the probe and one text
+		answers, err := c.Embed(t.Context(), sdk.Document, corpus(8)[4:])
+		if answers != nil {
+			t.Errorf("got answers: %v", answers)
+		}
+		wantCode(t, err, codes.FailedPrecondition)
 	})
 }
 

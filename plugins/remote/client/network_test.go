@@ -19,6 +19,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -252,8 +253,9 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestClientCertificate(t *testing.T) {
-	t.Parallel()
+// identity makes a certificate of a client and its key, as PEM.
+func identity(t *testing.T) (cert *x509.Certificate, certPEM, keyPEM string) {
+	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -266,23 +268,39 @@ func TestClientCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
+	if cert, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)
 	}
 	keyDER, err := x509.MarshalECPrivateKey(private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	certFile := writeFile(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	keyFile := writeFile(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})))
+	return cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
+}
+
+// Certificates of clients are short-lived in some companies: the files are read again for each new connection.
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+	cert, certPEM, keyPEM := identity(t)
+	_, oldCertPEM, oldKeyPEM := identity(t)
+	certFile, keyFile := writeFile(t, "cert.pem", oldCertPEM), writeFile(t, "key.pem", oldKeyPEM)
 	s := &remotetest.Server{Dialect: "openai"}
 	u, ca := secure(t, s, cert)
-	_, err = over(t, &Network{CAFile: ca}, u).Embed(t.Context(), sdk.Document, corpus(1))
+	_, err := over(t, &Network{CAFile: ca}, u).Embed(t.Context(), sdk.Document, corpus(1))
 	if err == nil {
 		t.Error("the server takes a client without a certificate: the test proves nothing")
 	}
-	wantVectors(t, s, corpus(5), mustEmbed(t, over(t, &Network{CAFile: ca, Cert: certFile, Key: keyFile}, u), corpus(5)))
+	c := over(t, &Network{CAFile: ca, Cert: certFile, Key: keyFile}, u)
+	if _, err := c.Embed(t.Context(), sdk.Document, corpus(1)); err == nil {
+		t.Error("the server takes another certificate: the test proves nothing")
+	}
+	for path, content := range map[string]string{certFile: certPEM, keyFile: keyPEM} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantVectors(t, s, corpus(5), mustEmbed(t, c, corpus(5)))
 }
 
 // TestProxy: requests go through the proxy, except those to excluded hosts, and it never sees key or text.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,4 +122,19 @@ func TestRerank_SaysNothingOfTheTexts(t *testing.T) {
 			t.Errorf("a refused key: %v", err)
 		}
 	})
+}
+
+// A server that is busy for one of several requests is no fault of a text.
+func TestRerank_ABusyServerIsNoFaultOfTheTexts(t *testing.T) {
+	t.Parallel()
+	s := &remotetest.Server{Dialect: "jina-rerank", Behave: when(func(c *remotetest.Call) bool {
+		return slices.Contains(c.Texts, "busy")
+	}, remotetest.Send(http.StatusServiceUnavailable, "busy"))}
+	c := open(t, "jina-rerank", func(o *Options) {
+		o.Dims, o.DimsBy, o.Limits.Texts = 1, ByModel, 1
+	}, listen(t, s))
+	_, err := c.Rerank(t.Context(), "q", []string{"fine", "busy"})
+	if code := status.Code(sdk.Status(err)); code != codes.ResourceExhausted {
+		t.Errorf("%s: %v", code, err)
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
@@ -79,6 +81,42 @@ func TestP8_AnAnsweredHalfIsNotAskedForAgain(t *testing.T) {
 		if a.Err == nil || a.Err.Class != sdk.RetryLater {
 			t.Errorf("text %d is answered with %v, want that it is retried later", i+4, a.Err)
 		}
+	}
+}
+
+// What was answered before the quota ended is paid for, and kept. The next call then says what is wrong.
+func TestP8_WhatIsAnsweredBeforeTheQuotaEndsIsKept(t *testing.T) {
+	t.Parallel()
+	texts := corpus(8)
+	s := &remotetest.Server{Dialect: "openai", Behave: when(func(c *remotetest.Call) bool {
+		return slices.Contains(c.Texts, texts[7])
+	}, remotetest.Send(429, `{"error":{"message":"pay","code":"insufficient_quota"}}`))}
+	c := open(t, "openai", func(o *Options) { o.Limits.Texts = 2 }, listen(t, s))
+	answers, err := c.Embed(t.Context(), embed.Document, texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantVectors(t, s, texts[:6], answers[:6])
+	for i, a := range answers[6:] {
+		if a.Err == nil || a.Err.Class != sdk.RetryLater {
+			t.Errorf("text %d is answered with %v, want that it is retried later", i+6, a.Err)
+		}
+	}
+	_, err = c.Embed(t.Context(), embed.Document, texts[6:])
+	wantCode(t, err, codes.FailedPrecondition, texts...)
+}
+
+// A server that counts padding must not make the host refuse its answers.
+func TestShare_NoMoreTokensThanATextCanHave(t *testing.T) {
+	t.Parallel()
+	answers := make([]sdk.Answer, 2)
+	share(2*8192, []string{"a", "a longer text"}, answers)
+	if n := answers[0].Tokens + answers[1].Tokens; n != 4*14 || answers[0].Tokens < 1 {
+		t.Errorf("%d tokens: %+v", n, answers)
+	}
+	share(5, []string{"a", "a longer text"}, answers)
+	if n := answers[0].Tokens + answers[1].Tokens; n != 5 {
+		t.Errorf("%d tokens, want 5", n)
 	}
 }
 

@@ -200,7 +200,12 @@ func (n *Network) tls() (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the client certificate: %w", err)
 		}
-		c.Certificates = []tls.Certificate{pair}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if now, err := tls.LoadX509KeyPair(n.Cert, n.Key); err == nil { // they may have been replaced
+				return &now, nil
+			}
+			return &pair, nil
+		}
 	}
 	return c, nil
 }
