@@ -169,9 +169,6 @@ type FatalError struct {
 
 func (e *FatalError) Error() string { return e.Reason }
 
-// Hint returns what the user can do.
-func (e *FatalError) Hint() string { return e.Way }
-
 // gapError means that the slot may not cover all changes since the checkpoint.
 type gapError struct{ reason string }
 

@@ -497,6 +497,3 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 
 // Book returns the book that accounts for budgets.
 func (s *Sidecar) Book() *spend.Book { return s.book }
-
-// Queue returns the sidecar's queue.
-func (s *Sidecar) Queue() *queue.Queue { return s.queue }
