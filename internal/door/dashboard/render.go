@@ -153,7 +153,6 @@ func (d *Dashboard) functions() template.FuncMap {
 		"word":     func(c health.Code) string { return c.Word() },
 		"percent":  wording.Percent,
 		"deref":    func(f *float64) float64 { return *f },
-		"isnil":    func(f *float64) bool { return f == nil },
 		"list":     func(items ...any) []any { return items },
 		"dict":     dict,
 		"helpfor":  d.helpFor,

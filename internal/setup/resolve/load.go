@@ -54,12 +54,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	if !p.WatchAll {
 		// The generated columns in a user's text are missing here, and so are the columns of the priority. Running the
 		// expressions over no row reports missing privileges on them.
-		f.Reads = append([]string{}, s.Watched...)
-		for _, c := range columnsOfText(s) {
-			if !slices.Contains(f.Reads, c) {
-				f.Reads = append(f.Reads, c)
-			}
-		}
+		f.Reads = lists.Add(append([]string{}, s.Watched...), columnsOfText(s)...)
 		f.Looks = f.Reads
 	}
 	return nil

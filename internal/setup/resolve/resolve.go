@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -400,11 +401,7 @@ func (f *Findings) readPriority(ctx context.Context, tx pgx.Tx) error {
 		f.Looks = nil
 		return nil
 	}
-	for _, c := range r.Columns {
-		if !slices.Contains(f.Looks, c) {
-			f.Looks = append(f.Looks, c)
-		}
-	}
+	f.Looks = lists.Add(f.Looks, r.Columns...)
 	return nil
 }
 

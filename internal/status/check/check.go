@@ -518,9 +518,7 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 		c.checkTexts(ctx, name, p)
 	}
 	for _, reader := range t.Readers {
-		if !slices.Contains(c.readers[reader], p.Source()) {
-			c.readers[reader] = append(c.readers[reader], p.Source())
-		}
+		c.readers[reader] = lists.Add(c.readers[reader], p.Source())
 	}
 }
 
