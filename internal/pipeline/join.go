@@ -205,6 +205,11 @@ func (p *Pipeline) Links() (links []Link) {
 	return links
 }
 
+// Tables returns the tables whose changes matter to the pipeline: its source and the joined ones.
+func (p *Pipeline) Tables() []uint32 {
+	return append([]uint32{p.OID}, lists.Map(p.Links(), func(l Link) uint32 { return l.Table().OID })...)
+}
+
 // owners returns the condition that a joined row with these values of On contributes to the text of the row called row.
 func (l Link) owners(row string, values []string) string {
 	var left, right []string

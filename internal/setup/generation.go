@@ -14,7 +14,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -155,7 +154,7 @@ func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Find
 	}
 	o, p := s.BesideOf(all), &f.Pipeline
 	if o == nil || p.Filter == o.Filter && p.Ignore == o.Ignore && p.OID == o.OID && p.Name == s.Name &&
-		slices.Equal(catalog.KeyNames(p.Key), o.KeyColumns) {
+		slices.Equal(pipeline.KeyNames(p.Key), o.KeyColumns) {
 		return nil, nil, nil
 	}
 	next := o.Spec

@@ -30,8 +30,7 @@ func needsOf(t *catalog.Table) needs {
 func (f *Findings) needs() []needs {
 	source := needsOf(f.Table)
 	if f.Looks != nil {
-		source.read = slices.Clone(catalog.KeyNames(f.Table.Key))
-		source.read = lists.Add(source.read, f.Looks...)
+		source.read = lists.Add(pipeline.KeyNames(f.Table.Key), f.Looks...)
 	}
 	if f.Pipeline.InSource() && f.Destination.Exists {
 		source.write = []string{f.Pipeline.IntoColumn}

@@ -25,7 +25,7 @@ import (
 func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	p, t := &f.Pipeline, f.Table
 	const again = "run embedsidecar init after changing the pipeline: it takes over what changed"
-	if keys := catalog.KeyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
+	if keys := pipeline.KeyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
 		return refusal.For(s.Name, "", fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.Quoted(),
 			database.QuoteAll(keys), database.QuoteAll(s.KeyColumns)), again)
 	}
@@ -66,7 +66,7 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 	watched, err := database.Collect(ctx, q, "watched_columns", pgx.RowTo[string], pgx.StrictNamedArgs{
 		"table":   t.OID,
 		"columns": columns,
-		"key":     catalog.KeyNames(t.Key),
+		"key":     pipeline.KeyNames(t.Key),
 	})
 	return watched, wrap.Errorf(err, "look up what columns are made of")
 }
