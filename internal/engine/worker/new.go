@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/base/pace"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
@@ -22,6 +23,9 @@ func New(o Options) *Worker {
 	o.Retry.Max = cmp.Or(o.Retry.Max, pipeline.DefaultLongestRetry)
 	if o.Budget == nil {
 		o.Budget = NewBudget(0)
+	}
+	if o.InWork == nil {
+		o.InWork = limit.NewInWork(0)
 	}
 	if o.Keeper == nil {
 		o.Keeper = restart.New(o.Log)
