@@ -139,7 +139,7 @@ func (j *Join) expression(parent string) string {
 	if len(j.Joins) > 0 {
 		from += " CROSS JOIN LATERAL (SELECT " + j.Joins.columns(quote(j.As)) + " OFFSET 0) AS " + beside
 	}
-	return "(SELECT (" + enclose(j.Text) + ")::text FROM " + from + " WHERE " + j.match(parent) + ")"
+	return "(SELECT (" + Enclose(j.Text) + ")::text FROM " + from + " WHERE " + j.match(parent) + ")"
 }
 
 // match compares the columns of the joined row with those of the row called parent.
