@@ -144,10 +144,9 @@ func (j *Join) expression(parent string) string {
 
 // match compares the columns of the joined row with those of the row called parent.
 func (j *Join) match(parent string) string {
-	parts := make([]string, len(j.On))
-	for i, on := range j.On {
-		parts[i] = quote(j.As) + "." + quote(on.Column) + " OPERATOR(pg_catalog.=) " + parent + "." + quote(on.Of)
-	}
+	parts := lists.Map(j.On, func(on On) string {
+		return quote(j.As) + "." + quote(on.Column) + " OPERATOR(pg_catalog.=) " + parent + "." + quote(on.Of)
+	})
 	return strings.Join(parts, " AND ")
 }
 
