@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -76,10 +77,9 @@ func (c *initCommand) show(env *environment, done app.SetUpDone, dry bool, faile
 		return env.printf("%s", step.Script(done.Steps))
 	}
 	if !env.out.ForPeople() {
-		list := []made{}
-		for _, step := range done.Steps {
-			list = append(list, made{step.What, append([]string{}, step.SQL...), append([]string{}, step.Undo...)})
-		}
+		list := lists.Map(done.Steps, func(s step.Step) made {
+			return made{s.What, append([]string{}, s.SQL...), append([]string{}, s.Undo...)}
+		})
 		answer := map[string]any{"dry_run": dry, "steps": list}
 		if env.dryRun {
 			answer["estimates"] = append([]estimate.Estimate{}, done.Estimates...)

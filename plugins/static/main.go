@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
@@ -149,10 +150,6 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 
 // Tokenize implements sdk.Tokenizer.
 func (e *embedder) Tokenize(_ context.Context, _ string, texts []string) (sdk.Tokens, error) {
-	m := e.model
-	tokens := sdk.Tokens{Ends: make([][]int, len(texts)), Around: len(m.tokenizer.Ends(m.prefixes[embed.Document]))}
-	for i, text := range texts {
-		tokens.Ends[i] = m.tokenizer.Ends(text)
-	}
-	return tokens, nil
+	ends := e.model.tokenizer.Ends
+	return sdk.Tokens{Ends: lists.Map(texts, ends), Around: len(ends(e.model.prefixes[embed.Document]))}, nil
 }

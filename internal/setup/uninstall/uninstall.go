@@ -83,10 +83,7 @@ func All(ctx context.Context, o Options) (Removed, error) {
 	if err != nil {
 		return done, err
 	}
-	steps := make([][]removal, len(plan)) // one by one: the drop of a slot is not rolled back
-	for i := range plan {
-		steps[i] = plan[i : i+1]
-	}
+	steps := slices.Collect(slices.Chunk(plan, 1)) // one by one: the drop of a slot is not rolled back
 	done.SQL, err = perform(ctx, o.Pool, steps, o.DryRun, o.Log)
 	return done, err
 }
