@@ -142,6 +142,5 @@ func classed(err error) error {
 
 // Tokenize implements sdk.Tokenizer.
 func (e *embedder) Tokenize(ctx context.Context, _ string, texts []string) (sdk.Tokens, error) {
-	ends, around, err := e.model.TokenEnds(ctx, texts)
-	return sdk.Tokens{Ends: ends, Around: around}, err
+	return e.model.Tokenize(ctx, texts)
 }
