@@ -136,9 +136,7 @@ type Stream struct {
 func New(o Options) *Stream {
 	o.Heartbeat = cmp.Or(o.Heartbeat, 10*time.Second)
 	o.StandbyRetry = cmp.Or(o.StandbyRetry, 3*time.Second)
-	if o.Keeper == nil {
-		o.Keeper = restart.New(o.Log)
-	}
+	o.Keeper = cmp.Or(o.Keeper, restart.New(o.Log))
 	s := &Stream{o: o}
 	s.attempt, s.renew = s.session, s.remake
 	s.routes.Store(&routing{})

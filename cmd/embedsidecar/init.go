@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -256,10 +257,7 @@ func (c *importFromCommand) run(ctx context.Context, env *environment) error {
 	if env.out.ForPeople() {
 		c.tell(env, &done, failed != nil)
 	}
-	if failed != nil {
-		return failed
-	}
-	return err
+	return cmp.Or(failed, err)
 }
 
 // importedWord is the result for a pipeline in a few words.

@@ -407,9 +407,7 @@ func (c *Config) settleFrom(first int) {
 		if !named {
 			spec.Plugin = c.Plugins.Default
 		}
-		if spec.Model == "" {
-			spec.Model = manifest.For(spec.Plugin).Model.Default
-		}
+		spec.Model = cmp.Or(spec.Model, manifest.For(spec.Plugin).Model.Default)
 		if !named {
 			spec.Plugin = c.byContent(c.folder, spec.Plugin, c.folderOf(spec.Model))
 		}

@@ -11,12 +11,7 @@ import (
 )
 
 // Written returns the configuration of the file: see In.
-func (c *Config) Written() *Config {
-	if c.written != nil {
-		return c.written
-	}
-	return c
-}
+func (c *Config) Written() *Config { return cmp.Or(c.written, c) }
 
 // InSchemas returns the tables of the pipelines with a pattern of schemas.
 func (c *Config) InSchemas() (tables []string) {

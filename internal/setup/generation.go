@@ -29,12 +29,7 @@ type Generation struct {
 }
 
 // Other returns the number of the next generation if it is made, else that of the live one.
-func (g *Generation) Other(live int32) int32 {
-	if g.ID != 0 {
-		return g.ID
-	}
-	return live
-}
+func (g *Generation) Other(live int32) int32 { return cmp.Or(g.ID, live) }
 
 // NextGeneration plans the next generation of a pipeline with another model, with the recipe of recipe (nil:
 // unchanged), or with both. It returns *ConfigError if there is nothing to change, or if another generation already

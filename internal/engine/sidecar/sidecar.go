@@ -168,9 +168,7 @@ func New(o Options) *Sidecar {
 	if o.Service == nil {
 		o.Service = func(e embed.Embedder) *embed.Service { return embed.NewService(e, o.CacheBytes) }
 	}
-	if o.Budget == nil {
-		o.Budget = worker.NewBudget(0)
-	}
+	o.Budget = cmp.Or(o.Budget, worker.NewBudget(0))
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1), scanned: make(chan struct{}, 1),
 		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},

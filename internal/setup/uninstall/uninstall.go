@@ -2,6 +2,7 @@
 package uninstall
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,9 +296,7 @@ type removal struct {
 
 // perform runs each step in a transaction of its own and returns the statements.
 func perform(ctx context.Context, pool *pgxpool.Pool, plan [][]removal, dry bool, log *slog.Logger) ([]string, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	r := step.Runner{Pool: pool, LockTimeout: step.Timeout, Log: log}
 	var done []string
 	for _, together := range plan {

@@ -303,9 +303,7 @@ func ranked(list []scored, tokens count, err error) (Answer, error) {
 	scores := make([]Vector, len(list))
 	for _, one := range list {
 		score := one.Relevance
-		if score == nil {
-			score = one.Score
-		}
+		score = cmp.Or(score, one.Score)
 		switch {
 		case one.Index == nil:
 			return Answer{}, errors.New("a score has no index")
