@@ -243,10 +243,8 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	hard, cancelHard := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelHard()
 	stopTimer := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(s.o.DrainTimeout)
-		defer t.Stop()
 		select {
-		case <-t.C:
+		case <-time.After(s.o.DrainTimeout):
 			s.o.Log.WarnContext(hard, "drain timeout: canceling the current batches and giving back their tasks", "timeout",
 				s.o.DrainTimeout.String())
 			cancelHard()
