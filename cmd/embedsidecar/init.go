@@ -85,10 +85,8 @@ func (c *initCommand) show(env *environment, done app.SetUpDone, dry bool, faile
 		if env.dryRun {
 			answer["estimates"] = append([]estimate.Estimate{}, done.Estimates...)
 		}
-		return env.out.Show(answer, func() output.Table {
-			return output.Rows(list, []string{"what", "sql", "undo"}, func(m *made) []any {
-				return []any{m.What, strings.Join(m.SQL, " "), strings.Join(m.Undo, " ")}
-			})
+		return output.Each(env.out, answer, list, []string{"what", "sql", "undo"}, func(m *made) []any {
+			return []any{m.What, strings.Join(m.SQL, " "), strings.Join(m.Undo, " ")}
 		})
 	}
 	verb := "made"
@@ -244,15 +242,13 @@ func (c *importFromCommand) run(ctx context.Context, env *environment) error {
 	if failed != nil && len(done.Items) == 0 {
 		return failed
 	}
-	err := env.out.Show(done, func() output.Table {
-		return output.Rows(done.Items, []string{"pipeline", "from", "into", "model", ">rows", ">adopted", "result"},
-			func(i *app.ImportedItem) []any {
-				rows, adopted := any(""), any("")
-				if i.Adopted != nil {
-					rows, adopted = i.Adopted.Rows, i.Adopted.Taken.Adopted
-				}
-				return []any{i.Name, i.From, i.Into, i.Model, rows, adopted, importedWord(i, done.DryRun)}
-			})
+	columns := []string{"pipeline", "from", "into", "model", ">rows", ">adopted", "result"}
+	err := output.Each(env.out, done, done.Items, columns, func(i *app.ImportedItem) []any {
+		rows, adopted := any(""), any("")
+		if i.Adopted != nil {
+			rows, adopted = i.Adopted.Rows, i.Adopted.Taken.Adopted
+		}
+		return []any{i.Name, i.From, i.Into, i.Model, rows, adopted, importedWord(i, done.DryRun)}
 	})
 	if env.out.ForPeople() {
 		c.tell(env, &done, failed != nil)
