@@ -321,7 +321,6 @@ func (l *loader) pipelines(place func(flag string) string, values func(flag stri
 	}
 }
 
-// secrets reads the files with connection strings.
 // secret reads a file with a connection string, if it is configured.
 func (l *loader) secret(path, file string, field *string) {
 	if file == "" {

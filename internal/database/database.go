@@ -371,10 +371,8 @@ func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
 
 // majorOf returns the major version of the server.
 func majorOf(conn *pgconn.PgConn) (major int, err error) {
-	if _, err := fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major); err != nil {
-		return 0, fmt.Errorf("read server_version: %w", err)
-	}
-	return major, nil
+	_, err = fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major)
+	return major, wrap.Errorf(err, "read server_version")
 }
 
 // rawEncoding switches a connection to a SQL_ASCII database to raw bytes, and reports whether it did. Asked for UTF-8,
