@@ -56,11 +56,9 @@ func (g *gate) giveWay(ctx context.Context) error {
 	if idle == nil {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(bulkYield)
-	defer timer.Stop()
 	select {
 	case <-idle:
-	case <-timer.C:
+	case <-time.After(bulkYield):
 	case <-ctx.Done():
 	}
 	return ctx.Err()

@@ -92,16 +92,3 @@ func (c *Cache) Drop(key Key) {
 		c.used -= e.Value.(*entry).size() //nolint:errcheck,forcetypeassert // only entries are put in
 	}
 }
-
-// CacheSize is the size of a Cache.
-type CacheSize struct {
-	Entries      int
-	Bytes, Limit int64
-}
-
-// Size returns the current size.
-func (c *Cache) Size() CacheSize {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return CacheSize{Entries: len(c.entries), Bytes: c.used, Limit: c.limit}
-}

@@ -157,9 +157,6 @@ func (s *Service) Forget(ctx context.Context, hash [sha256.Size]byte) {
 // Reused counts texts whose vectors a caller already had.
 func (s *Service) Reused(texts int) { s.stats.Saved.Add(int64(texts)) }
 
-// Cache returns the size of the cache.
-func (s *Service) Cache() CacheSize { return s.cache.Size() }
-
 // Anew embeds documents without using the cache, for comparisons.
 func (s *Service) Anew(ctx context.Context, texts []string) ([]Result, error) {
 	leave, err := s.enter(ctx, false)

@@ -416,7 +416,7 @@ func TestCache_StaysBelowItsLimit(t *testing.T) {
 	if _, ok := c.Get(Key{Hash: [32]byte{0}}); ok {
 		t.Error("the oldest entry is still there")
 	}
-	if got := c.Size(); got.Entries != 10 || got.Bytes != c.limit {
-		t.Errorf("size %+v, want 10 entries that fill it", got)
+	if len(c.entries) != 10 || c.used != c.limit {
+		t.Errorf("%d entries of %d bytes, want 10 that fill its %d", len(c.entries), c.used, c.limit)
 	}
 }

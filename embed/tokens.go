@@ -12,7 +12,7 @@ import (
 type Tokens struct {
 	// Ends has, for each text, the offset in bytes after each of its tokens: not decreasing, none beyond the text.
 	Ends [][]int
-	// Around is how many tokens the model adds to every document.
+	// Around is how many tokens the model adds to every document: special ones, and those of a prefix.
 	Around int
 }
 

@@ -40,12 +40,7 @@ type Change struct {
 }
 
 // first returns the LSN of the oldest commit that the change covers.
-func (c *Change) first() pglogrepl.LSN {
-	if c.FirstLSN != 0 {
-		return c.FirstLSN
-	}
-	return c.LSN
-}
+func (c *Change) first() pglogrepl.LSN { return cmp.Or(c.FirstLSN, c.LSN) }
 
 // Batch is what one transaction makes durable.
 type Batch struct {

@@ -468,8 +468,6 @@ func QueueAdd(batch *pgx.Batch, pipelineID int32, lane pipeline.Lane, keys []str
 // VoidLeases ends all leases of a slot's pipelines and returns the pipelines. It does not wait for workers.
 func VoidLeases(ctx context.Context, db database.Reader, slot string) (pipelines []int32, err error) {
 	args := pgx.StrictNamedArgs{"slot": slot}
-	if pipelines, err = database.Collect(ctx, db, "void_leases", pgx.RowTo[int32], args); err != nil {
-		return nil, fmt.Errorf("void leases: %w", err)
-	}
-	return pipelines, nil
+	pipelines, err = database.Collect(ctx, db, "void_leases", pgx.RowTo[int32], args)
+	return pipelines, wrap.Errorf(err, "void leases")
 }

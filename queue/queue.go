@@ -333,15 +333,12 @@ func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost fun
 				until = q.due
 			}
 			q.mu.Unlock()
-			t := time.NewTimer(max(time.Until(until), 5*time.Millisecond))
 			select {
 			case <-ctx.Done():
-				t.Stop()
 				return nil
 			case <-q.dueSet:
-				t.Stop()
 				continue
-			case <-t.C:
+			case <-time.After(max(time.Until(until), 5*time.Millisecond)):
 			}
 			break
 		}

@@ -136,12 +136,10 @@ func (w *watcher) rest(ctx context.Context) {
 }
 
 func (w *watcher) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-w.told:
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 

@@ -138,15 +138,13 @@ func (ses *session) nap(ctx context.Context) {
 
 // hold waits for room in the buffer and sends feedback meanwhile.
 func (ses *session) hold(ctx context.Context, next *time.Time) error {
-	timer := time.NewTimer(time.Until(*next))
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-ses.buffer.room:
 	case lsn := <-ses.durable:
 		ses.setDurable(lsn)
-	case <-timer.C:
+	case <-time.After(time.Until(*next)):
 		if err := ses.send(ctx, false); err != nil {
 			return err
 		}

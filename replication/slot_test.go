@@ -52,7 +52,7 @@ func TestP2_WhatASlotCannotCoverIsAGap(t *testing.T) {
 		_, isGap := errors.AsType[*gapError](err)
 		fatal, isFatal := errors.AsType[*FatalError](err)
 		switch {
-		case isFatal && fatal.Kind == c.want && fatal.Hint() != "" && fatal.Error() != "":
+		case isFatal && fatal.Kind == c.want && fatal.Way != "" && fatal.Error() != "":
 		case isGap && c.want == gap && err.Error() != "":
 		case err == nil && c.want == good:
 		default:

@@ -136,9 +136,7 @@ type Stream struct {
 func New(o Options) *Stream {
 	o.Heartbeat = cmp.Or(o.Heartbeat, 10*time.Second)
 	o.StandbyRetry = cmp.Or(o.StandbyRetry, 3*time.Second)
-	if o.Keeper == nil {
-		o.Keeper = restart.New(o.Log)
-	}
+	o.Keeper = cmp.Or(o.Keeper, restart.New(o.Log))
 	s := &Stream{o: o}
 	s.attempt, s.renew = s.session, s.remake
 	s.routes.Store(&routing{})
@@ -168,9 +166,6 @@ type FatalError struct {
 }
 
 func (e *FatalError) Error() string { return e.Reason }
-
-// Hint returns what the user can do.
-func (e *FatalError) Hint() string { return e.Way }
 
 // gapError means that the slot may not cover all changes since the checkpoint.
 type gapError struct{ reason string }

@@ -106,7 +106,7 @@ func TestRun_EndsWhereAPersonMustAct(t *testing.T) {
 			s, _ := running(c.o, func(*Stream, int64) error { return c.end })
 			s.renew = func(context.Context, string) error { return c.renew }
 			got, ok := errors.AsType[*FatalError](s.Run(t.Context()))
-			if !ok || got.Kind != c.kind || got.Error() == "" || got.Hint() == "" {
+			if !ok || got.Kind != c.kind || got.Error() == "" || got.Way == "" {
 				t.Errorf("%s: %v", name, got)
 			}
 		})

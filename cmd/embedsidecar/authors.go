@@ -104,10 +104,8 @@ func (c *pluginsTestCommand) line(env *environment, check conformance.Check) str
 func (c *pluginsTestCommand) show(env *environment, r *conformance.Report) error {
 	if !env.out.ForPeople() {
 		columns := []string{"check", "verdict", "measured", "advice", "seconds"}
-		return env.out.Show(r, func() output.Table {
-			return output.Rows(r.Checks, columns, func(c *conformance.Check) []any {
-				return []any{c.ID, c.Verdict, c.Measured, c.Advice, fmt.Sprintf("%.3f", c.Seconds)}
-			})
+		return output.Each(env.out, r, r.Checks, columns, func(c *conformance.Check) []any {
+			return []any{c.ID, c.Verdict, c.Measured, c.Advice, fmt.Sprintf("%.3f", c.Seconds)}
 		})
 	}
 	counts := map[conformance.Verdict]int{}
@@ -201,14 +199,12 @@ func newPluginsBench() *command {
 				return err
 			}
 			columns := []string{">texts a call", ">texts/s", ">tokens/s", ">us/text", ">p50 ms", ">p99 ms", ">calls"}
-			return env.out.Show(done, func() output.Table {
-				return output.Rows(done.Speeds, columns, func(s *conformance.Speed) []any {
-					return []any{
-						s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.0f", s.TokensPerSecond),
-						fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
-						fmt.Sprintf("%.2f", s.P50Milliseconds), fmt.Sprintf("%.2f", s.P99Milliseconds), s.Calls,
-					}
-				})
+			return output.Each(env.out, done, done.Speeds, columns, func(s *conformance.Speed) []any {
+				return []any{
+					s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.0f", s.TokensPerSecond),
+					fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
+					fmt.Sprintf("%.2f", s.P50Milliseconds), fmt.Sprintf("%.2f", s.P99Milliseconds), s.Calls,
+				}
 			})
 		},
 	}

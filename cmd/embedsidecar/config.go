@@ -140,10 +140,17 @@ func (e *environment) apply(ctx context.Context, dry, planned bool) error {
 // tellConfigured prints the results of configurations.
 func (e *environment) tellConfigured(list []control.Configured, several bool) error {
 	if !e.out.ForPeople() {
+		columns := []string{"instance", ">pid", "state", "changed", "removed", "needs_restart", "reason"}
+		value := any(map[string]any{"sidecars": list})
 		if !several {
-			return e.out.Show(list[0], func() output.Table { return configuredTable(list) })
+			value = list[0]
 		}
-		return e.out.Show(map[string]any{"sidecars": list}, func() output.Table { return configuredTable(list) })
+		return output.Each(e.out, value, list, columns, func(c *control.Configured) []any {
+			return []any{
+				c.Instance, c.Pid, c.State, strings.Join(c.Changed, " "), strings.Join(c.Removed, " "),
+				strings.Join(c.NeedsRestart, " "), c.Reason,
+			}
+		})
 	}
 	for i := range list {
 		for _, line := range configuredLines(&list[i], several) {
@@ -182,16 +189,6 @@ func configuredLines(c *control.Configured, named bool) (lines []string) {
 	add("warning:", c.Warnings)
 	add("hint:", c.Hints)
 	return lines
-}
-
-func configuredTable(list []control.Configured) output.Table {
-	columns := []string{"instance", ">pid", "state", "changed", "removed", "needs_restart", "reason"}
-	return output.Rows(list, columns, func(c *control.Configured) []any {
-		return []any{
-			c.Instance, c.Pid, c.State, strings.Join(c.Changed, " "), strings.Join(c.Removed, " "),
-			strings.Join(c.NeedsRestart, " "), c.Reason,
-		}
-	})
 }
 
 func newReload() *command {

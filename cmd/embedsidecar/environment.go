@@ -150,11 +150,7 @@ func (e *environment) meantDatabases(ctx context.Context, chosen []string, all b
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, t := range some {
-			if !slices.Contains(list, t) {
-				list = append(list, t)
-			}
-		}
+		list = lists.Add(list, some...)
 	}
 	return list, nil, nil
 }

@@ -69,15 +69,14 @@ func (c *indexCheckCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	err = env.out.Show(r, func() output.Table {
-		list := append([]indexes.Setting{r.Exact}, r.Measured...)
-		return output.Rows(list, []string{r.Setting, ">recall@10", ">p50 ms", ">p99 ms"}, func(s *indexes.Setting) []any {
-			value := fmt.Sprint(s.Value)
-			if s.Value == 0 {
-				value = "(exact)"
-			}
-			return []any{value, fmt.Sprintf("%.3f", s.Recall), s.P50, s.P99}
-		})
+	columns := []string{r.Setting, ">recall@10", ">p50 ms", ">p99 ms"}
+	settings := append([]indexes.Setting{r.Exact}, r.Measured...)
+	err = output.Each(env.out, r, settings, columns, func(s *indexes.Setting) []any {
+		value := fmt.Sprint(s.Value)
+		if s.Value == 0 {
+			value = "(exact)"
+		}
+		return []any{value, fmt.Sprintf("%.3f", s.Recall), s.P50, s.P99}
 	})
 	if env.out.ForPeople() {
 		env.say("%s: index %s, %d searches; %s", r.Pipeline, r.Index, r.Queries, r.Way())

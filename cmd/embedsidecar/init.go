@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -76,18 +78,15 @@ func (c *initCommand) show(env *environment, done app.SetUpDone, dry bool, faile
 		return env.printf("%s", step.Script(done.Steps))
 	}
 	if !env.out.ForPeople() {
-		list := []made{}
-		for _, step := range done.Steps {
-			list = append(list, made{step.What, append([]string{}, step.SQL...), append([]string{}, step.Undo...)})
-		}
+		list := lists.Map(done.Steps, func(s step.Step) made {
+			return made{s.What, append([]string{}, s.SQL...), append([]string{}, s.Undo...)}
+		})
 		answer := map[string]any{"dry_run": dry, "steps": list}
 		if env.dryRun {
 			answer["estimates"] = append([]estimate.Estimate{}, done.Estimates...)
 		}
-		return env.out.Show(answer, func() output.Table {
-			return output.Rows(list, []string{"what", "sql", "undo"}, func(m *made) []any {
-				return []any{m.What, strings.Join(m.SQL, " "), strings.Join(m.Undo, " ")}
-			})
+		return output.Each(env.out, answer, list, []string{"what", "sql", "undo"}, func(m *made) []any {
+			return []any{m.What, strings.Join(m.SQL, " "), strings.Join(m.Undo, " ")}
 		})
 	}
 	verb := "made"
@@ -243,23 +242,18 @@ func (c *importFromCommand) run(ctx context.Context, env *environment) error {
 	if failed != nil && len(done.Items) == 0 {
 		return failed
 	}
-	err := env.out.Show(done, func() output.Table {
-		return output.Rows(done.Items, []string{"pipeline", "from", "into", "model", ">rows", ">adopted", "result"},
-			func(i *app.ImportedItem) []any {
-				rows, adopted := any(""), any("")
-				if i.Adopted != nil {
-					rows, adopted = i.Adopted.Rows, i.Adopted.Taken.Adopted
-				}
-				return []any{i.Name, i.From, i.Into, i.Model, rows, adopted, importedWord(i, done.DryRun)}
-			})
+	columns := []string{"pipeline", "from", "into", "model", ">rows", ">adopted", "result"}
+	err := output.Each(env.out, done, done.Items, columns, func(i *app.ImportedItem) []any {
+		rows, adopted := any(""), any("")
+		if i.Adopted != nil {
+			rows, adopted = i.Adopted.Rows, i.Adopted.Taken.Adopted
+		}
+		return []any{i.Name, i.From, i.Into, i.Model, rows, adopted, importedWord(i, done.DryRun)}
 	})
 	if env.out.ForPeople() {
 		c.tell(env, &done, failed != nil)
 	}
-	if failed != nil {
-		return failed
-	}
-	return err
+	return cmp.Or(failed, err)
 }
 
 // importedWord is the result for a pipeline in a few words.

@@ -39,13 +39,11 @@ func newModelsList() *command {
 		run: func(_ context.Context, env *environment) error {
 			list := env.models().List()
 			columns := []string{"name", "type", "tokenizer", ">dims", "int8", "reranker", ">size", "path", "problem"}
-			return env.out.Show(list, func() output.Table {
-				return output.Rows(list, columns, func(m *models.Info) []any {
-					return []any{
-						m.Name, m.Type, m.Tokenizer, m.Dims, yesNo(m.Int8), yesNo(m.Reranks), humanize.IBytes(uint64(max(m.Bytes, 0))),
-						m.Path, m.Problem,
-					}
-				})
+			return output.Each(env.out, list, list, columns, func(m *models.Info) []any {
+				return []any{
+					m.Name, m.Type, m.Tokenizer, m.Dims, yesNo(m.Int8), yesNo(m.Reranks), humanize.IBytes(uint64(max(m.Bytes, 0))),
+					m.Path, m.Problem,
+				}
 			})
 		},
 	}
@@ -108,10 +106,9 @@ func newModelsVerify() *command {
 			if list == nil {
 				return err
 			}
-			return cmp.Or(env.out.Show(list, func() output.Table {
-				return output.Rows(list, []string{"model", "ok", "problems"}, func(v *folders.Verified) []any {
-					return []any{v.Path, yesNo(v.OK), strings.Join(v.Problems, "; ")}
-				})
+			columns := []string{"model", "ok", "problems"}
+			return cmp.Or(output.Each(env.out, list, list, columns, func(v *folders.Verified) []any {
+				return []any{v.Path, yesNo(v.OK), strings.Join(v.Problems, "; ")}
 			}), err)
 		},
 	}

@@ -403,9 +403,7 @@ func (c *embedCommand) run(ctx context.Context, env *environment) error {
 	}
 	env.out.Compact = true
 	columns := []string{"index", "tokens", "truncated", "empty", "error", "vector"}
-	return errors.Join(env.out.Show(vectors, func() output.Table {
-		return output.Rows(vectors.Embeddings, columns, func(v *query.Embedding) []any {
-			return []any{v.Index, v.Tokens, v.Truncated, v.Empty, v.Error, v.Text}
-		})
+	return errors.Join(output.Each(env.out, vectors, vectors.Embeddings, columns, func(v *query.Embedding) []any {
+		return []any{v.Index, v.Tokens, v.Truncated, v.Empty, v.Error, v.Text}
 	}), err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -110,10 +111,7 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 		state.Pipelines[i].Priced(env.config.PriceOf(state.Pipelines[i].Model))
 	}
 	if c.lanes {
-		names := make([]string, len(state.Pipelines))
-		for i := range state.Pipelines {
-			names[i] = state.Pipelines[i].Name
-		}
+		names := lists.Map(state.Pipelines, func(p observe.Pipeline) string { return p.Name })
 		if state.Lanes, err = report.Lanes(ctx, pool, names); err != nil {
 			return err
 		}

@@ -46,9 +46,7 @@ func showRemoved(env *environment, done []string, dry bool) error {
 			DryRun bool     `json:"dry_run"`
 			SQL    []string `json:"sql"`
 		}
-		return env.out.Show(answer{dry, done}, func() output.Table {
-			return output.Rows(done, []string{"sql"}, func(sql *string) []any { return []any{*sql} })
-		})
+		return output.Each(env.out, answer{dry, done}, done, []string{"sql"}, func(sql *string) []any { return []any{*sql} })
 	}
 	if len(done) == 0 {
 		return nil

@@ -156,9 +156,7 @@ func (n *Database) notSetUp(specs []pipeline.Spec, ours []pipeline.Pipeline) (fi
 		err := problem.New(problem.NotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name,
 			n.config().Slot.Name), hint)
 		n.deployed.fails(spec, err)
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 	}
 	return first
 }

@@ -234,6 +234,10 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		n.inWork.Set(c.Limits.InWork)
 	}
 	return sidecar.New(sidecar.Options{
+		Work: worker.Work{
+			Loops: connection.Loops(c), BatchRows: c.Workers.BatchRows, Lease: c.Lease, Retry: retryOf(c),
+			Limit: n.shared.limitOf(c), InWork: n.inWork,
+		},
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
 		Pool: p.work, StreamPool: p.stream, Dial: n.open.Dial,
 		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
@@ -254,20 +258,14 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Service:    n.shared.service(),
 		Reranker:   func(name string) string { return n.config().SearchOf(name).Rerank },
 		Budget:     n.budget,
-		Limit:      n.shared.limitOf(c),
-		InWork:     n.inWork,
 		Log:        n.o.Log,
 		Disabled:   !c.Enabled,
 		NoWork:     role == Stream,
 		NoStream:   role == Work,
 		StopOnLost: c.Slot.StopOnLost,
 		Failover:   !c.Slot.NoFailover,
-		Loops:      connection.Loops(c),
-		BatchRows:  c.Workers.BatchRows,
 		NoDirect:   !c.Workers.Direct,
-		Lease:      c.Lease,
 		History:    queue.History{Keep: c.History.Keep, Rows: int64(c.History.Rows), Bytes: queue.DefaultHistory.Bytes},
-		Retry:      retryOf(c),
 		// 0 is the sidecar's own default.
 		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   c.Workers.CacheBytes,

@@ -111,10 +111,7 @@ func idleModel(c *config.Config, set []pipeline.Pipeline) string {
 		slices.ContainsFunc(set, func(p pipeline.Pipeline) bool { return p.Model == model || p.Model == "" }) {
 		return ""
 	}
-	var own []string
-	for i := range set {
-		own = append(own, fmt.Sprintf("%s has %q", set[i].Name, set[i].Model))
-	}
+	own := lists.Map(set, func(p pipeline.Pipeline) string { return fmt.Sprintf("%s has %q", p.Name, p.Model) })
 	return fmt.Sprintf("no pipeline configured here could take the model %q, and those that are set up keep theirs: %s; "+
 		"name the pipeline, too, and leave out --no-init: the set-up changes it, or says what prevents that",
 		model, strings.Join(own, ", "))

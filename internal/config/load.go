@@ -321,7 +321,6 @@ func (l *loader) pipelines(place func(flag string) string, values func(flag stri
 	}
 }
 
-// secrets reads the files with connection strings.
 // secret reads a file with a connection string, if it is configured.
 func (l *loader) secret(path, file string, field *string) {
 	if file == "" {
@@ -407,9 +406,7 @@ func (c *Config) settleFrom(first int) {
 		if !named {
 			spec.Plugin = c.Plugins.Default
 		}
-		if spec.Model == "" {
-			spec.Model = manifest.For(spec.Plugin).Model.Default
-		}
+		spec.Model = cmp.Or(spec.Model, manifest.For(spec.Plugin).Model.Default)
 		if !named {
 			spec.Plugin = c.byContent(c.folder, spec.Plugin, c.folderOf(spec.Model))
 		}

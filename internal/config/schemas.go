@@ -7,16 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Written returns the configuration of the file: see In.
-func (c *Config) Written() *Config {
-	if c.written != nil {
-		return c.written
-	}
-	return c
-}
+func (c *Config) Written() *Config { return cmp.Or(c.written, c) }
 
 // InSchemas returns the tables of the pipelines with a pattern of schemas.
 func (c *Config) InSchemas() (tables []string) {
@@ -162,21 +158,16 @@ func (c *Config) checkSchemas(i int, fail func(path, format string, args ...any)
 // Rerankers returns the models for reranking in the searches of some pipelines, the global one first; without names,
 // those of all pipelines.
 func (c *Config) Rerankers(only []string) (names []string) {
-	add := func(name string) {
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
 	if len(only) == 0 {
-		add(c.Rerank)
+		names = append(names, c.Rerank)
 		for _, s := range c.Written().searches {
-			add(s.Rerank)
+			names = lists.Add(names, s.Rerank)
 		}
 	}
 	for _, name := range only {
-		add(c.SearchOf(name).Rerank)
+		names = lists.Add(names, c.SearchOf(name).Rerank)
 	}
-	return names
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
 // SearchOf returns the search configuration of a pipeline.

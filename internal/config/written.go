@@ -55,9 +55,7 @@ func elementText(list string, owner, fresh reflect.Value) string {
 			below[key] = append(below[key], values[key])
 			values[key] = "{" + strings.Join(below[key], ", ") + "}"
 		}
-		if !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
+		keys = lists.Add(keys, key)
 	}
 	lines := lists.Map(keys, func(key string) string { return key + ": " + values[key] + "\n" })
 	return "  - " + strings.Join(lines, "    ")

@@ -341,9 +341,7 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) (server string, err error
 // with our role's privileges. It also makes the server end a session whose connection we have closed: functions may
 // catch a cancellation and go on.
 func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+
-		"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END, "+
-		fmt.Sprintf(endsWithClient, "false"))
+	_, err := conn.Exec(ctx, fmt.Sprintf("SELECT "+restricts+", "+endsWithClient, restricted, "false", "false"))
 	return wrap.Errorf(err, "set up a session")
 }
 
@@ -352,10 +350,12 @@ func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
 const endsWithClient = "CASE WHEN pg_catalog.version() !~* 'windows|mingw|visual'" +
 	" THEN pg_catalog.set_config('client_connection_check_interval', '5s', %s) END"
 
-// The setting of tablesOnly.
+// restricts is an expression that makes the server refuse some kinds of relations, such as restricted, for the
+// transaction or the session, where it can.
 const (
-	restriction = "restrict_nonsystem_relation_kind"
-	restricted  = "view, foreign-table"
+	restricts = "CASE WHEN pg_catalog.current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL" +
+		" THEN pg_catalog.set_config('restrict_nonsystem_relation_kind', '%s', %s) END"
+	restricted = "view, foreign-table"
 )
 
 // unlimited removes a transaction_timeout that is a default of the role or the database. A start-up packet cannot do
@@ -371,10 +371,8 @@ func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
 
 // majorOf returns the major version of the server.
 func majorOf(conn *pgconn.PgConn) (major int, err error) {
-	if _, err := fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major); err != nil {
-		return 0, fmt.Errorf("read server_version: %w", err)
-	}
-	return major, nil
+	_, err = fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major)
+	return major, wrap.Errorf(err, "read server_version")
 }
 
 // rawEncoding switches a connection to a SQL_ASCII database to raw bytes, and reports whether it did. Asked for UTF-8,

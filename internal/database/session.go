@@ -80,8 +80,7 @@ var localConduct = "SELECT pg_catalog.set_config('search_path', '" + OwnPath +
 	"', true), pg_catalog.set_config('lock_timeout', '500ms', true)," +
 	" pg_catalog.set_config('idle_in_transaction_session_timeout', '15s', true), pg_catalog.set_config('statement_timeout', '0', true)," +
 	" pg_catalog.set_config('row_security', 'off', true), pg_catalog.set_config('jit', 'off', true)," +
-	" CASE WHEN pg_catalog.current_setting('" + restriction + "', true) IS NOT NULL THEN pg_catalog.set_config('" +
-	restriction + "', '" + restricted + "', true) END, " + fmt.Sprintf(endsWithClient, "true")
+	" " + fmt.Sprintf(restricts, restricted, "true") + ", " + fmt.Sprintf(endsWithClient, "true")
 
 // Conduct adds the transaction's settings to a batch, right after its BEGIN, if db leads to a pooler, which drops
 // session settings. Without the short lock_timeout, a user who deadlocks with us could be the victim.
@@ -166,7 +165,5 @@ func PathStatement(own bool) string {
 	if own {
 		kinds = restricted
 	}
-	return "SELECT pg_catalog.set_config('search_path', $1, true), CASE WHEN pg_catalog.current_setting('" + restriction +
-		"', true) IS NOT NULL" +
-		" THEN pg_catalog.set_config('" + restriction + "', '" + kinds + "', true) END"
+	return "SELECT pg_catalog.set_config('search_path', $1, true), " + fmt.Sprintf(restricts, kinds, "true")
 }

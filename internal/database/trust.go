@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
@@ -45,14 +46,12 @@ func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Strange
 
 // InWords joins the strangers' objects into one text, and returns the roles that could use them.
 func InWords(found []Stranger) (text string, owners []string) {
-	texts := make([]string, len(found))
-	for i, s := range found {
-		texts[i] = s.String()
-		if s.Owner != "" && !slices.Contains(owners, s.Owner) {
-			owners = append(owners, s.Owner)
+	for _, s := range found {
+		if s.Owner != "" {
+			owners = lists.Add(owners, s.Owner)
 		}
 	}
-	return strings.Join(texts, "; "), owners
+	return strings.Join(lists.Map(found, Stranger.String), "; "), owners
 }
 
 // trust refuses a database in which a stranger made or may change the schema embedsidecar: a view in place of a table,

@@ -1,8 +1,6 @@
 package database
 
 import (
-	"database/sql/driver"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -31,17 +29,8 @@ func registerVectors(m *pgtype.Map, vector, array, sparse, sparseArray uint32) {
 	}
 }
 
-// sparseCodec sends pgvector's type sparsevec. Stored vectors are read from the raw bytes of an answer
-// (pipeline.Stored).
-type sparseCodec struct{}
-
-var _ pgtype.Codec = sparseCodec{}
-
-func (sparseCodec) FormatSupported(format int16) bool {
-	return format == pgtype.BinaryFormatCode || format == pgtype.TextFormatCode
-}
-
-func (sparseCodec) PreferredFormat() int16 { return pgtype.BinaryFormatCode }
+// sparseCodec sends pipeline.Sparse as pgvector's type sparsevec.
+type sparseCodec struct{ pgxvector.SparseVectorCodec }
 
 func (sparseCodec) PlanEncode(_ *pgtype.Map, _ uint32, format int16, value any) pgtype.EncodePlan {
 	if _, ok := value.(pipeline.Sparse); !ok {
@@ -62,16 +51,4 @@ func (e encodeSparse) Encode(value any, buf []byte) ([]byte, error) {
 		return v.AppendText(buf), nil
 	}
 	return raw, err // also when text is tried because binary is not available
-}
-
-func (sparseCodec) PlanScan(*pgtype.Map, uint32, int16, any) pgtype.ScanPlan { return nil }
-
-var errNotScanned = errors.New("a sparsevec is read as text or from its raw bytes")
-
-func (sparseCodec) DecodeDatabaseSQLValue(*pgtype.Map, uint32, int16, []byte) (driver.Value, error) {
-	return nil, errNotScanned
-}
-
-func (sparseCodec) DecodeValue(*pgtype.Map, uint32, int16, []byte) (any, error) {
-	return nil, errNotScanned
 }

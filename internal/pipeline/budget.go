@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -34,12 +35,7 @@ func (b Budget) Mistake(price float64) string {
 }
 
 // Zone is the time zone of days.
-func (b Budget) Zone() string {
-	if b.DayIn == "" {
-		return usualZone
-	}
-	return b.DayIn
-}
+func (b Budget) Zone() string { return cmp.Or(b.DayIn, usualZone) }
 
 // String returns the budget as in a configuration; "": none.
 func (b Budget) String() string {

@@ -171,5 +171,5 @@ func (p *Pipeline) ContextExpression() string {
 	if strings.TrimSpace(p.Chunking.Context) == "" {
 		return "NULL::text"
 	}
-	return "(" + enclose(p.Chunking.Context) + ")::text"
+	return "(" + Enclose(p.Chunking.Context) + ")::text"
 }

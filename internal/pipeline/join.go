@@ -139,15 +139,14 @@ func (j *Join) expression(parent string) string {
 	if len(j.Joins) > 0 {
 		from += " CROSS JOIN LATERAL (SELECT " + j.Joins.columns(quote(j.As)) + " OFFSET 0) AS " + beside
 	}
-	return "(SELECT (" + enclose(j.Text) + ")::text FROM " + from + " WHERE " + j.match(parent) + ")"
+	return "(SELECT (" + Enclose(j.Text) + ")::text FROM " + from + " WHERE " + j.match(parent) + ")"
 }
 
 // match compares the columns of the joined row with those of the row called parent.
 func (j *Join) match(parent string) string {
-	parts := make([]string, len(j.On))
-	for i, on := range j.On {
-		parts[i] = quote(j.As) + "." + quote(on.Column) + " OPERATOR(pg_catalog.=) " + parent + "." + quote(on.Of)
-	}
+	parts := lists.Map(j.On, func(on On) string {
+		return quote(j.As) + "." + quote(on.Column) + " OPERATOR(pg_catalog.=) " + parent + "." + quote(on.Of)
+	})
 	return strings.Join(parts, " AND ")
 }
 
@@ -203,6 +202,11 @@ func (p *Pipeline) Links() (links []Link) {
 	}
 	add(nil, p.Joins)
 	return links
+}
+
+// Tables returns the tables whose changes matter to the pipeline: its source and the joined ones.
+func (p *Pipeline) Tables() []uint32 {
+	return append([]uint32{p.OID}, lists.Map(p.Links(), func(l Link) uint32 { return l.Table().OID })...)
 }
 
 // owners returns the condition that a joined row with these values of On contributes to the text of the row called row.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // A row's key is written as one string: the value of its column as Postgres prints it. Several values are joined by
@@ -66,10 +68,9 @@ func SplitKey(key string, n int) ([]string, error) {
 // type's output function; a cast to text does not (boolean, char(n)). The collation is that of our tables: PostgreSQL
 // could not compare keys with the column's collation, and a nondeterministic one supports no substring search.
 func (p *Pipeline) KeyExpression(alias string) string {
-	parts := make([]string, len(p.Key))
-	for i, k := range p.Key {
-		parts[i] = "format('%s', " + alias + "." + quote(k.Name) + `) COLLATE pg_catalog."C"`
-	}
+	parts := lists.Map(p.Key, func(k KeyColumn) string {
+		return "format('%s', " + alias + "." + quote(k.Name) + `) COLLATE pg_catalog."C"`
+	})
 	if len(parts) == 1 {
 		return "(" + parts[0] + ")"
 	}
@@ -86,6 +87,14 @@ func (p *Pipeline) MatchKey(alias string, texts []string) string {
 	for i, k := range p.Key {
 		parts[i] = alias + "." + quote(k.Name) + " " + k.Equal + " " + k.Value(texts[i])
 	}
+	return strings.Join(parts, " AND ")
+}
+
+// SameKey returns the SQL that the rows called a and b have the same key, in columns of the same types.
+func (p *Pipeline) SameKey(a, b string) string {
+	parts := lists.Map(p.Key, func(k KeyColumn) string {
+		return a + "." + quote(k.Name) + " " + k.Equal + " " + b + "." + quote(k.Name)
+	})
 	return strings.Join(parts, " AND ")
 }
 
@@ -147,10 +156,8 @@ func (k KeyColumn) ListOf(texts []string) any {
 
 // arrayOf formats an array for PostgreSQL.
 func arrayOf(texts []string) string {
-	quoted := make([]string, len(texts))
-	for i, text := range texts {
-		quoted[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
-	}
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	quoted := lists.Map(texts, func(text string) string { return `"` + escape.Replace(text) + `"` })
 	return "{" + strings.Join(quoted, ",") + "}"
 }
 

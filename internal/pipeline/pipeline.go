@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Lane is the priority of a task. A pipeline's Priority is that of its live changes.
@@ -122,6 +123,11 @@ type KeyColumn struct {
 	// be the owner's code.
 	ByInput bool `db:"-"`
 	Routes  bool `db:"-"` // the partition of a row depends on it
+}
+
+// KeyNames returns the names of the columns of a key, in its order.
+func KeyNames(key []KeyColumn) []string {
+	return lists.Map(key, func(k KeyColumn) string { return k.Name })
 }
 
 // Routed reports whether the key determines a row's partition.

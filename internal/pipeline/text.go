@@ -14,7 +14,7 @@ import (
 // that no user's table has.
 func (p *Pipeline) TextExpression() string {
 	if p.Text != "" {
-		text := "(" + enclose(p.Text) + ")::text"
+		text := "(" + Enclose(p.Text) + ")::text"
 		if len(p.Joins) > 0 { // OFFSET 0: a join's text that is named twice is evaluated once
 			text = "(SELECT " + text + " FROM (SELECT " + p.Joins.columns("r") + " OFFSET 0) AS " + beside + ")"
 		}
@@ -39,7 +39,7 @@ func (p *Pipeline) FilterExpression() string {
 	if p.Filter == "" {
 		return "true"
 	}
-	return "(" + enclose(p.Filter) + " IS TRUE)"
+	return "(" + Enclose(p.Filter) + " IS TRUE)"
 }
 
 // IgnoreMistake returns what is wrong with the ignore expression as written, or "".
@@ -75,7 +75,7 @@ func (p *Pipeline) Normalised(text string) string {
 	}
 	const enough = 8
 	rule := TextHash(p.Ignore)
-	return "('" + hex.EncodeToString(rule[:enough]) + " ' || (SELECT (" + enclose(p.Ignore) + ")::text FROM (SELECT " +
+	return "('" + hex.EncodeToString(rule[:enough]) + " ' || (SELECT (" + Enclose(p.Ignore) + ")::text FROM (SELECT " +
 		text + " AS text) AS r))"
 }
 
@@ -85,8 +85,8 @@ func (p *Pipeline) LaneExpression() string {
 	if p.PriorityBy == "" {
 		return "NULL::int"
 	}
-	return "array_position('{low,normal,high,urgent}'::text[], (" + enclose(p.PriorityBy) + ")::text) - 1"
+	return "array_position('{low,normal,high,urgent}'::text[], (" + Enclose(p.PriorityBy) + ")::text) - 1"
 }
 
-// enclose puts a user's expression into parentheses. The line breaks end a one-line comment.
-func enclose(expression string) string { return "(\n" + expression + "\n)" }
+// Enclose puts a user's expression into parentheses. The line breaks end a one-line comment.
+func Enclose(expression string) string { return "(\n" + expression + "\n)" }

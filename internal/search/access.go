@@ -85,13 +85,9 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 	if !p.InSource() {
 		into = p.Into()
 	}
-	tables := []uint32{p.OID}
-	for _, link := range p.Links() {
-		tables = append(tables, link.Table().OID)
-	}
 	var table, policy *string
 	err := tx.QueryRow(ctx, sqlfiles.Query("hidden_by_policies"), pgx.StrictNamedArgs{
-		"tables": tables, "into": into, "trusted": database.Trusted(tx.Conn()),
+		"tables": p.Tables(), "into": into, "trusted": database.Trusted(tx.Conn()),
 	}).Scan(&table, &policy)
 	switch {
 	case err != nil:
@@ -161,10 +157,8 @@ func denied(ctx context.Context, db DB, p *pipeline.Pipeline, r *Request, err er
 	if _, role := errors.AsType[*RoleError](err); role {
 		return err
 	}
-	names := slices.Concat(p.Columns, p.Watched, r.Columns, slices.Collect(maps.Keys(r.Filter)))
-	for _, k := range p.Key {
-		names = append(names, k.Name)
-	}
+	names := slices.Concat(p.Columns, p.Watched, r.Columns, slices.Collect(maps.Keys(r.Filter)),
+		pipeline.KeyNames(p.Key))
 	if p.InSource() {
 		names = append(names, p.IntoColumn)
 	}

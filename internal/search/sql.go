@@ -24,15 +24,6 @@ const (
 // source returns the FROM item of the source table.
 func source(p *pipeline.Pipeline, alias string) string { return p.Rows() + " AS " + alias }
 
-// sameKey returns the condition that two table aliases have the same key.
-func sameKey(p *pipeline.Pipeline, a, b string) string {
-	parts := make([]string, len(p.Key))
-	for i, k := range p.Key {
-		parts[i] = a + "." + database.Quote(k.Name) + " " + k.Equal + " " + b + "." + database.Quote(k.Name)
-	}
-	return strings.Join(parts, " AND ")
-}
-
 // near returns the statement of the search by vector. It takes the $2 vectors nearest to $1, with ties, and returns the
 // keys of their rows, the nearest chunk of each, and the number of vectors. It skips a vector whose row is gone and
 // which is not yet removed from the embedding table, and one of zeros, which a user may have stored: it has no direction,
@@ -68,7 +59,7 @@ func vectors(p *pipeline.Pipeline) (vector, from string) {
 	if p.InSource() {
 		return p.VectorOf("s"), source(p, "s")
 	}
-	return p.VectorOf("v"), p.Into() + " AS v JOIN " + source(p, "s") + " ON " + sameKey(p, "v", "s")
+	return p.VectorOf("v"), p.Into() + " AS v JOIN " + source(p, "s") + " ON " + p.SameKey("v", "s")
 }
 
 // and returns conditions on an alias, each preceded by AND.
@@ -200,10 +191,9 @@ func placed(in part) string {
 func words(p *pipeline.Pipeline, language, alias string) string {
 	text := p.TextExpression()
 	if p.Text == "" {
-		parts := make([]string, len(p.Columns))
-		for i, c := range p.Columns {
-			parts[i] = "coalesce(" + p.ColumnText(alias+database.Quote(c), c) + ", '')"
-		}
+		parts := lists.Map(p.Columns, func(c string) string {
+			return "coalesce(" + p.ColumnText(alias+database.Quote(c), c) + ", '')"
+		})
 		text = strings.Join(parts, " || ' ' || ")
 	}
 	return "pg_catalog.to_tsvector(" + language + ", " + text + ")"

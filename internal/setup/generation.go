@@ -14,7 +14,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -30,12 +29,7 @@ type Generation struct {
 }
 
 // Other returns the number of the next generation if it is made, else that of the live one.
-func (g *Generation) Other(live int32) int32 {
-	if g.ID != 0 {
-		return g.ID
-	}
-	return live
-}
+func (g *Generation) Other(live int32) int32 { return cmp.Or(g.ID, live) }
 
 // NextGeneration plans the next generation of a pipeline with another model, with the recipe of recipe (nil:
 // unchanged), or with both. It returns *ConfigError if there is nothing to change, or if another generation already
@@ -155,7 +149,7 @@ func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Find
 	}
 	o, p := s.BesideOf(all), &f.Pipeline
 	if o == nil || p.Filter == o.Filter && p.Ignore == o.Ignore && p.OID == o.OID && p.Name == s.Name &&
-		slices.Equal(catalog.KeyNames(p.Key), o.KeyColumns) {
+		slices.Equal(pipeline.KeyNames(p.Key), o.KeyColumns) {
 		return nil, nil, nil
 	}
 	next := o.Spec

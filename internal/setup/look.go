@@ -312,7 +312,7 @@ func (in *initializer) findKept(ctx context.Context, tx pgx.Tx, f *resolve.Findi
 		return nil
 	}
 	err := tx.QueryRow(ctx, sqlfiles.Query("kept_ledger"), pgx.StrictNamedArgs{
-		"table": f.Table.OID, "column": f.Destination.IntoNumber, "keys": catalog.KeyNames(f.Table.Key),
+		"table": f.Table.OID, "column": f.Destination.IntoNumber, "keys": pipeline.KeyNames(f.Table.Key),
 		"fingerprint": d.Fingerprint,
 	}).Scan(&f.Kept)
 	return wrap.Errorf(err, "look for a ledger of %s", f.Pipeline.DestinationName())

@@ -13,7 +13,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
@@ -117,7 +116,7 @@ func (in *initializer) renames(f *resolve.Findings, s *resolve.Stored) bool {
 	if !in.o.Starting {
 		return f.Table.OID == s.OID && fingerprint == s.Fingerprint
 	}
-	return slices.Equal(catalog.KeyNames(f.Table.Key), s.KeyColumns) &&
+	return slices.Equal(pipeline.KeyNames(f.Table.Key), s.KeyColumns) &&
 		resolve.OnlyRenamed(&f.Pipeline, fingerprint, &s.Pipeline)
 }
 

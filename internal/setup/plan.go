@@ -10,9 +10,11 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
@@ -190,10 +192,7 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 	if t.Kind == "p" || t.Identity == "f" {
 		return nil // a root's column list does not apply to its partitions; a full identity does not allow one
 	}
-	need := map[string]bool{}
-	for _, k := range t.Key {
-		need[k.Name] = true
-	}
+	need := pipeline.KeyNames(t.Key)
 	for _, f := range in.found {
 		for _, j := range f.Joined {
 			if j.Table.OID != t.OID {
@@ -202,9 +201,7 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 			if !f.Pipeline.ColumnLists || j.Uses == nil {
 				return nil
 			}
-			for _, c := range j.Uses {
-				need[c] = true
-			}
+			need = append(need, j.Uses...)
 		}
 		if f.Table.OID != t.OID {
 			continue
@@ -212,11 +209,9 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 		if !f.Pipeline.ColumnLists || f.Pipeline.WatchAll {
 			return nil
 		}
-		for _, c := range f.Pipeline.Watched {
-			need[c] = true
-		}
+		need = append(need, f.Pipeline.Watched...)
 		if f.Pipeline.InSource() {
-			need[f.Pipeline.IntoColumn] = true // a user may ask for a new vector by setting it to NULL
+			need = append(need, f.Pipeline.IntoColumn) // a user may ask for a new vector by setting it to NULL
 		}
 	}
 	for _, s := range in.others {
@@ -229,19 +224,17 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 		if s.WatchAll {
 			return nil
 		}
-		for _, c := range append(slices.Clone(s.Watched), s.IntoColumn) {
-			need[c] = true
-		}
+		need = append(append(need, s.Watched...), s.IntoColumn)
 	}
 	var list []string
 	for _, c := range t.Columns {
-		if need[c.Name] && !c.Generated {
+		if slices.Contains(need, c.Name) && !c.Generated {
 			list = append(list, c.Name)
 		}
 	}
-	for name := range need { // a destination that this run makes
+	for _, name := range need { // a destination that this run makes
 		if _, ok := t.Column(name); !ok && name != "" {
-			list = append(list, name)
+			list = lists.Add(list, name)
 		}
 	}
 	return list

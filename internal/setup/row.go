@@ -70,7 +70,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(p.Name != s.Name, fmt.Sprintf("name (it was %q)", s.Name), false)
 	note(p.OID != s.OID, "table recreated", true)
 	note(s.Moved, "names of columns", false)
-	d.keys = !slices.Equal(catalog.KeyNames(p.Key), s.KeyColumns)
+	d.keys = !slices.Equal(pipeline.KeyNames(p.Key), s.KeyColumns)
 	note(d.keys, "key", true)
 	note(p.Text != s.Text, catalog.TextWord, true)
 	note(p.Filter != s.Filter, catalog.FilterWord, true)
@@ -106,7 +106,7 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 	p := &f.Pipeline
 	args := pgx.StrictNamedArgs{
 		"name": p.Name, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{}, p.Columns...),
-		"text": database.Given(p.Text), "filter": database.Given(p.Filter), "keys": catalog.KeyNames(p.Key),
+		"text": database.Given(p.Text), "filter": database.Given(p.Filter), "keys": pipeline.KeyNames(p.Key),
 		"watched": append([]string{}, p.Watched...), "into_column": database.Given(p.IntoColumn),
 		"into_schema": database.Given(p.Destination().Schema), "into_table": database.Given(p.IntoTable), "dims": p.Dims,
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,

@@ -21,7 +21,6 @@ import (
 type callError struct {
 	what   string
 	advice string
-	code   codes.Code
 }
 
 func (e *callError) Error() string { return e.what }
@@ -85,7 +84,7 @@ func over(ctx context.Context, limit time.Duration) bool {
 func (t *tester) explain(ctx context.Context, err error, what string, limit time.Duration) error {
 	st := status.Convert(err)
 	t.said.heard("the message of status "+st.Code().String(), st.Message())
-	out := &callError{code: st.Code()}
+	out := &callError{}
 	if st.Code() == codes.Unavailable || st.Code() == codes.Canceled {
 		select {
 		case <-t.run.Gone():

@@ -32,12 +32,10 @@ func checkLifeline(ctx context.Context, t *tester) Check {
 		abandon(fmt.Errorf("close its standard input: %w", err))
 	}
 	gracePeriod := t.patience(endGracePeriod)
-	timer := time.NewTimer(gracePeriod)
-	defer timer.Stop()
 	select {
 	case <-p.Gone():
 		return pass("gone %s after the end of its standard input", milliseconds(time.Since(began)))
-	case <-timer.C:
+	case <-time.After(gracePeriod):
 	case <-ctx.Done():
 	}
 	t.stop()

@@ -41,21 +41,18 @@ func checkEmpty(ctx context.Context, t *tester) Check {
 			abandon(fmt.Errorf("a text of %q alone: %w", text, err))
 		}
 	}
-	texts, place := []string{}, []int{}
+	var texts []string // every second one is without content
 	for i, text := range nothing {
-		place = append(place, len(texts))
 		texts = append(texts, usualTexts[i], text)
 	}
-	empties := 0
-	at := 0
+	empties, at := 0, 0
 	for _, call := range t.split(texts) {
 		results, err := t.ask(ctx, embed.Document, call)
 		if err != nil {
 			abandon(fmt.Errorf("texts without content between others: %w", err))
 		}
 		for _, r := range results {
-			i := at / 2
-			ordinary := at == place[i]
+			i, ordinary := at/2, at%2 == 0
 			at++
 			switch {
 			case ordinary && (r.Vector == nil || t.distance(alone[i], r.Vector) > small):

@@ -87,10 +87,8 @@ func (i *instance) weigh(ctx context.Context, used int64, again *backoff.Exponen
 			if err := h.relieve(ctx, i); err != nil {
 				wait := again.NextBackOff()
 				log.Warn("plugin not replaced", "error", err, "retry_in", wait)
-				pause := time.NewTimer(wait)
-				defer pause.Stop()
 				select {
-				case <-pause.C:
+				case <-time.After(wait):
 				case <-i.process.exited:
 				}
 				i.leaving.Store(false) // the next measurement retries it

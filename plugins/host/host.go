@@ -6,6 +6,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -243,9 +244,7 @@ func (h *Host) downLocked() error {
 		if left := max(0, time.Until(s.notBefore)); i == 0 || left < wait {
 			wait = left
 		}
-		if failed == nil {
-			failed = s.failed
-		}
+		failed = cmp.Or(failed, s.failed)
 	}
 	if err := later(failed, wait); err != nil {
 		return err

@@ -122,9 +122,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.MaxBadAnswers = 20
 	}
 	o.Redact = redactor(o.Env, o.Redact)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Log = o.Log.With("plugin", o.Name)
 	return o, errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -111,9 +112,7 @@ func (s *processSlot) start(ctx context.Context) {
 func (s *processSlot) takenLocked(inst *instance, took time.Duration) {
 	h := s.host
 	s.current = inst
-	if h.first == nil {
-		h.first = &inst.desc
-	}
+	h.first = cmp.Or(h.first, &inst.desc)
 	h.stats.starts.Add(1)
 	s.opts.Log.Info("plugin started", "pid", inst.process.pid, "version", inst.desc.Version, "model", inst.desc.Model,
 		"fingerprint", inst.desc.Fingerprint, "dims", inst.desc.Dims, "took", took)

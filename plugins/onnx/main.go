@@ -64,7 +64,7 @@ type embedder struct {
 	log    *slog.Logger
 
 	mu    sync.Mutex
-	model *model.Model // nil until opened
+	model *model.Model // nil until opened; other calls come after Describe has succeeded
 }
 
 // open opens the model, until it succeeds once. The host gets errors in the files as answers.
@@ -111,11 +111,7 @@ func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
 
 // Embed implements sdk.Embedder.
 func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []string) ([]sdk.Answer, error) {
-	m, err := e.open(ctx)
-	if err != nil {
-		return nil, sdk.Misconfigured(err)
-	}
-	results, err := m.Embed(ctx, kind, texts)
+	results, err := e.model.Embed(ctx, kind, texts)
 	if err != nil {
 		return nil, classed(err)
 	}
@@ -126,7 +122,7 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 			continue
 		}
 		answers[i] = sdk.Answer{Vector: r.Vector, Empty: r.Empty, Truncated: r.Truncated, Tokens: r.Tokens}
-		if m.Describe().Sparse {
+		if e.model.Describe().Sparse {
 			answers[i].Indices, answers[i].Vector = embed.SplitPairs(r.Vector)
 		}
 	}
@@ -135,11 +131,7 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 
 // Rerank implements sdk.Reranker.
 func (e *embedder) Rerank(ctx context.Context, _, query string, texts []string) ([]float32, error) {
-	m, err := e.open(ctx)
-	if err != nil {
-		return nil, sdk.Misconfigured(err)
-	}
-	scores, err := m.Rerank(ctx, query, texts)
+	scores, err := e.model.Rerank(ctx, query, texts)
 	return scores, classed(err)
 }
 
@@ -157,10 +149,6 @@ func classed(err error) error {
 
 // Tokenize implements sdk.Tokenizer.
 func (e *embedder) Tokenize(ctx context.Context, _ string, texts []string) (sdk.Tokens, error) {
-	m, err := e.open(ctx)
-	if err != nil {
-		return sdk.Tokens{}, sdk.Misconfigured(err)
-	}
-	ends, around, err := m.TokenEnds(ctx, texts)
-	return sdk.Tokens{Ends: ends, Around: around}, classed(err)
+	tokens, err := e.model.Tokenize(ctx, texts)
+	return tokens, classed(err)
 }

@@ -28,7 +28,7 @@ type embedder struct {
 
 	mu     sync.Mutex
 	name   string
-	client *client.Client // nil until the settings are valid
+	client *client.Client // nil until the settings are valid; other calls come after Describe has succeeded
 }
 
 // open reads the settings and makes the client. The host gets errors in the settings as answers.
@@ -67,54 +67,30 @@ func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
 
 // Embed implements sdk.Embedder.
 func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []string) ([]sdk.Answer, error) {
-	c, err := e.open()
-	if err != nil {
-		return nil, sdk.Misconfigured(err)
-	}
-	return c.Embed(ctx, kind, texts)
+	return e.client.Embed(ctx, kind, texts)
 }
 
 // Rerank implements sdk.Reranker.
 func (e *embedder) Rerank(ctx context.Context, _, query string, texts []string) ([]float32, error) {
-	c, err := e.open()
-	if err != nil {
-		return nil, sdk.Misconfigured(err)
-	}
-	return c.Rerank(ctx, query, texts)
+	return e.client.Rerank(ctx, query, texts)
 }
 
 // SubmitBatch implements sdk.Batcher.
 func (e *embedder) SubmitBatch(ctx context.Context, _, nonce string, ids, texts []string) (sdk.Job, error) {
-	c, err := e.open()
-	if err != nil {
-		return sdk.Job{}, sdk.Misconfigured(err)
-	}
-	return c.SubmitBatch(ctx, nonce, ids, texts)
+	return e.client.SubmitBatch(ctx, nonce, ids, texts)
 }
 
 // PollBatch implements sdk.Batcher.
 func (e *embedder) PollBatch(ctx context.Context, _, nonce, job string) (sdk.Job, error) {
-	c, err := e.open()
-	if err != nil {
-		return sdk.Job{}, sdk.Misconfigured(err)
-	}
-	return c.PollBatch(ctx, nonce, job)
+	return e.client.PollBatch(ctx, nonce, job)
 }
 
 // FetchBatch implements sdk.Batcher.
 func (e *embedder) FetchBatch(ctx context.Context, _, job string, give func(string, sdk.Answer) error) error {
-	c, err := e.open()
-	if err != nil {
-		return sdk.Misconfigured(err)
-	}
-	return c.FetchBatch(ctx, job, give)
+	return e.client.FetchBatch(ctx, job, give)
 }
 
 // CancelBatch implements sdk.Batcher.
 func (e *embedder) CancelBatch(ctx context.Context, _, job string) error {
-	c, err := e.open()
-	if err != nil {
-		return sdk.Misconfigured(err)
-	}
-	return c.CancelBatch(ctx, job)
+	return e.client.CancelBatch(ctx, job)
 }

@@ -66,7 +66,7 @@ type Answer struct {
 
 // Embedder is implemented by the author. Both methods must be safe for concurrent use.
 type Embedder interface {
-	// Describe is called once after each start, before anything else. It may load models.
+	// Describe is called after each start, and nothing else until it has succeeded once. It may load models.
 	Describe(ctx context.Context) (Info, error)
 	// Embed returns one Answer per text, in order. Texts are valid UTF-8; there are 1 to MaxBatch. An error fails the
 	// whole call: see Again, Misconfigured and OutOfResources; any other error counts as temporary. The context ends

@@ -297,10 +297,7 @@ func (s *server) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (resp 
 }
 
 // Tokens are the ends of the tokens of some texts.
-type Tokens struct {
-	Ends   [][]int // for each text, the offset in bytes after each of its tokens: not decreasing, none beyond the text
-	Around int     // tokens that the model adds to every document: special ones, and those of a prefix
-}
+type Tokens = embed.Tokens
 
 // Tokenizer may be implemented by an Embedder: long texts are then cut into chunks by the model's own tokens, not by an
 // estimate.

@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
@@ -48,7 +49,7 @@ type embedder struct {
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	model   *model // nil until opened
+	model   *model // nil until opened; other calls come after Describe has succeeded
 	threads int
 }
 
@@ -131,10 +132,6 @@ func (e *embedder) Describe(context.Context) (sdk.Info, error) {
 
 // Embed implements sdk.Embedder.
 func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []string) ([]sdk.Answer, error) {
-	m, err := e.open()
-	if err != nil {
-		return nil, sdk.Misconfigured(err)
-	}
 	answers := make([]sdk.Answer, len(texts))
 	threads := cmp.Or(e.threads, runtime.GOMAXPROCS(0))
 	var next atomic.Int64
@@ -143,7 +140,7 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 		wait.Go(func() {
 			var ids []int32
 			for i := int(next.Add(1)) - 1; i < len(texts) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				answers[i], ids = m.embed(kind, texts[i], ids[:0])
+				answers[i], ids = e.model.embed(kind, texts[i], ids[:0])
 			}
 		})
 	}
@@ -153,13 +150,6 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 
 // Tokenize implements sdk.Tokenizer.
 func (e *embedder) Tokenize(_ context.Context, _ string, texts []string) (sdk.Tokens, error) {
-	m, err := e.open()
-	if err != nil {
-		return sdk.Tokens{}, sdk.Misconfigured(err)
-	}
-	tokens := sdk.Tokens{Ends: make([][]int, len(texts)), Around: len(m.tokenizer.Ends(m.prefixes[embed.Document]))}
-	for i, text := range texts {
-		tokens.Ends[i] = m.tokenizer.Ends(text)
-	}
-	return tokens, nil
+	ends := e.model.tokenizer.Ends
+	return sdk.Tokens{Ends: lists.Map(texts, ends), Around: len(ends(e.model.prefixes[embed.Document]))}, nil
 }

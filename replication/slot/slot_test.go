@@ -211,12 +211,12 @@ func TestState_TellsWhoHoldsIt(t *testing.T) {
 		!strings.Contains(s.inUse().Error(), "pid 4711") {
 		t.Errorf("in use: %v", s.inUse())
 	}
-	if s.Making() || !s.Ours() || s.Elsewhere() != "" || s.Lost() {
-		t.Errorf("made %t, ours %t, elsewhere %q, lost %t", s.Making(), s.Ours(), s.Elsewhere(), s.Lost())
+	if s.Making() || !s.Ours() || s.Lost() {
+		t.Errorf("made %t, ours %t, lost %t", s.Making(), s.Ours(), s.Lost())
 	}
 	s.ConfirmedFlushLSN, s.Database = nil, "other"
-	if !s.Making() || s.Ours() || s.Elsewhere() != "other" {
-		t.Errorf("made %t, ours %t, elsewhere %q", s.Making(), s.Ours(), s.Elsewhere())
+	if !s.Making() || s.Ours() {
+		t.Errorf("made %t, ours %t", s.Making(), s.Ours())
 	}
 	s.Active = false
 	if s.Making() || s.Holder() != "" {

@@ -75,14 +75,6 @@ func Awaits(names string) bool {
 // Lost reports whether the server removed WAL that the slot needed.
 func (s *State) Lost() bool { return s.WALStatus == "lost" }
 
-// Elsewhere returns the slot's database if it is not the current one.
-func (s *State) Elsewhere() string {
-	if s.Database == s.Here {
-		return ""
-	}
-	return s.Database
-}
-
 // OtherServer reports whether the checkpoint was made on another server: the data was restored or copied.
 func (s *State) OtherServer(systemID string) bool {
 	return s.Recorded && !s.Begun && s.SystemID != systemID

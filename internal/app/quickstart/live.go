@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -194,14 +195,12 @@ func (q *quickstart) exampleOf(ctx context.Context, p *pipeline.Pipeline) string
 		return ""
 	}
 	const few = " LIMIT 20"
-	var order, same []string
-	for _, k := range p.Key {
-		name := database.Quote(k.Name)
-		order, same = append(order, "r."+name+" USING "+k.Greater), append(same, "r."+name+" "+k.Equal+" e."+name)
-	}
+	order := lists.Map(p.Key, func(k pipeline.KeyColumn) string {
+		return "r." + database.Quote(k.Name) + " USING " + k.Greater
+	})
 	from := p.Rows() + " AS r WHERE " + p.VectorOf("r") + " IS NOT NULL ORDER BY " + strings.Join(order, ", ") + few
 	if !p.InSource() {
-		from = "(SELECT * FROM " + p.Into() + few + ") AS e JOIN " + p.Rows() + " AS r ON " + strings.Join(same, " AND ")
+		from = "(SELECT * FROM " + p.Into() + few + ") AS e JOIN " + p.Rows() + " AS r ON " + p.SameKey("r", "e")
 	}
 	rows, _ := q.pool.Query(ctx, "SELECT coalesce(left("+p.TextExpression()+", 200), '') FROM "+from)
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])

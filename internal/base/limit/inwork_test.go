@@ -136,10 +136,10 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) { //nolint:funlen // one mode
 	})
 }
 
-// A nil InWork has no limit, and abandoned work counts until it is done.
+// An InWork may have no limit, and abandoned work counts until it is done.
 func TestInWork_NoneAndGivenUp(t *testing.T) {
 	t.Parallel()
-	var none *InWork
+	none := NewInWork(0)
 	n, last, err := none.Enter(t.Context(), nil, 7)
 	if n != 7 || last || err != nil || !none.TryEnter(1<<20) || !none.Free(1) || none.Sequential() {
 		t.Error("none bounds something")

@@ -198,7 +198,7 @@ func (l *Limit) tokensOfRow() float64 {
 
 // InWork limits how many rows all workers of a process have in progress. Waiters enter in the order of their ranks, and
 // within a rank in the order of arrival. If there are at least two places, bulk work, of rank 0 or below, leaves one to
-// live work. It is safe for concurrent use; a nil InWork has no limit.
+// live work. It is safe for concurrent use.
 type InWork struct {
 	mu      sync.Mutex
 	most    int // 0: no limit
@@ -235,9 +235,6 @@ func (w *InWork) Set(most int) {
 
 // Sequential reports whether only one row may be in progress.
 func (w *InWork) Sequential() bool {
-	if w == nil {
-		return false
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.most == 1
@@ -247,9 +244,6 @@ func (w *InWork) Sequential() bool {
 // fails if ctx ends first. It calls rank for each free place; rank must not call methods of w. last means that only
 // live work may use the places.
 func (w *InWork) Enter(ctx context.Context, rank func() int, rows int) (taken int, last bool, err error) {
-	if w == nil {
-		return rows, false, nil
-	}
 	w.mu.Lock()
 	if w.most == 0 {
 		defer w.mu.Unlock()
@@ -287,9 +281,6 @@ func (w *InWork) Enter(ctx context.Context, rank func() int, rows int) (taken in
 
 // TryEnter takes places for all rows, or none. It passes only waiters with bulk work.
 func (w *InWork) TryEnter(rows int) bool {
-	if w == nil {
-		return true
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.freeLocked(rows) {
@@ -301,9 +292,6 @@ func (w *InWork) TryEnter(rows int) bool {
 
 // Free reports whether TryEnter would succeed now.
 func (w *InWork) Free(rows int) bool {
-	if w == nil {
-		return true
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.freeLocked(rows)
@@ -315,9 +303,6 @@ func (w *InWork) freeLocked(rows int) bool {
 
 // Add takes places beyond the limit: abandoned work continues.
 func (w *InWork) Add(rows int) {
-	if w == nil {
-		return
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rows += rows
@@ -325,7 +310,7 @@ func (w *InWork) Add(rows int) {
 
 // Leave returns places.
 func (w *InWork) Leave(rows int) {
-	if w == nil || rows == 0 {
+	if rows == 0 {
 		return
 	}
 	w.mu.Lock()

@@ -41,11 +41,9 @@ func (p *patient) Write(line []byte) (int, error) {
 		defer close(written)
 		_, _ = p.to.Write(text)
 	}()
-	limit := time.NewTimer(p.limit)
-	defer limit.Stop()
 	select {
 	case <-written:
-	case <-limit.C:
+	case <-time.After(p.limit):
 		p.late = written
 	}
 	return len(line), nil

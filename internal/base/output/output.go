@@ -65,7 +65,12 @@ func (p *Printer) Show(value any, rows func() Table) error {
 
 // List writes a list: in JSON and YAML an object with the list under its name, else a row for each element.
 func List[T any](p *Printer, name string, list []T, columns []string, row func(*T) []any) error {
-	return p.Show(map[string][]T{name: list}, func() Table { return Rows(list, columns, row) })
+	return Each(p, map[string][]T{name: list}, list, columns, row)
+}
+
+// Each writes an object: in JSON and YAML the value, else a row for each element of a list.
+func Each[T any](p *Printer, value any, list []T, columns []string, row func(*T) []any) error {
+	return p.Show(value, func() Table { return Rows(list, columns, row) })
 }
 
 // One writes one object: in JSON and YAML the value, else a row.

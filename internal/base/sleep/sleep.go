@@ -9,12 +9,10 @@ import (
 
 // For waits for d. It returns false immediately when ctx ends.
 func For(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -401,9 +402,7 @@ func among(his []pipeline.Pipeline, names []string) (meant []string, err error) 
 		if at < 0 {
 			return nil, noPipeline(name, lookup.Names(his))
 		}
-		if !slices.Contains(meant, his[at].Name) {
-			meant = append(meant, his[at].Name)
-		}
+		meant = lists.Add(meant, his[at].Name)
 	}
 	return meant, nil
 }

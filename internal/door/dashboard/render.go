@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -18,6 +19,8 @@ import (
 	"sync"
 	"time"
 	"unicode"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
@@ -136,7 +139,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"at":       d.at,
 		"base":     func() string { return d.o.Base },
 		"database": func() string { return d.database },
-		"dbtone":   databaseTone,
+		"dbtone":   tone[string],
 		"pipe":     func(name string) string { return d.at("/pipelines/" + url.PathEscape(name)) },
 		"asset":    func(name string) string { return d.at("/assets/" + d.hashed[name]) },
 		"link":     func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
@@ -153,7 +156,6 @@ func (d *Dashboard) functions() template.FuncMap {
 		"word":     func(c health.Code) string { return c.Word() },
 		"percent":  wording.Percent,
 		"deref":    func(f *float64) float64 { return *f },
-		"isnil":    func(f *float64) bool { return f == nil },
 		"list":     func(items ...any) []any { return items },
 		"dict":     dict,
 		"helpfor":  d.helpFor,
@@ -167,7 +169,7 @@ func (d *Dashboard) functions() template.FuncMap {
 			return "bad"
 		},
 		"stateword": func(s string) string { return strings.ReplaceAll(s, "_", " ") },
-		"statetone": stateTone, "streamtone": streamTone,
+		"statetone": tone[string], "streamtone": tone[health.Stream],
 		"len64":     func(list []search.Hit) int64 { return int64(len(list)) },
 		"int64":     func(n int) int64 { return int64(n) },
 		"capital":   capital,
@@ -231,18 +233,10 @@ func linkTo(path string, pairs ...string) string {
 	return path + "?" + q.Encode()
 }
 
-// number formats a count with separated thousands.
+// number formats an integer with separated thousands.
 func number(n any) string {
-	s := fmt.Sprint(n)
-	sign := ""
-	if strings.HasPrefix(s, "-") {
-		sign, s = "-", s[1:]
-	}
-	const three = 3
-	for at := len(s) - three; at > 0; at -= three {
-		s = s[:at] + "," + s[at:]
-	}
-	return sign + s
+	i, _ := strconv.ParseInt(fmt.Sprint(n), 10, 64)
+	return humanize.Comma(i)
 }
 
 func capital(s string) string {
@@ -297,40 +291,15 @@ func toneOfCode(c health.Code) string {
 	return toneOf(&p)
 }
 
-func databaseTone(state string) string {
-	switch state {
-	case "working", "quiet":
-		return "good"
-	case "failing":
-		return "bad"
-	case "unserved":
-		return "warn"
-	}
-	return "busy"
+// tones are those of states of databases, tasks and streams; other states are busy.
+var tones = map[string]string{
+	"working": "good", "quiet": "good", "failing": "bad", "unserved": "warn",
+	"embedded": "good", "reused": "good", "unchanged": "good", "failed": "bad",
+	"retrying": "warn", "stale": "warn", "cancelled": "warn",
+	string(health.Streaming): "good", string(health.Stuck): "bad",
 }
 
-func stateTone(state string) string {
-	switch state {
-	case "failed":
-		return "bad"
-	case "embedded", "reused", "unchanged":
-		return "good"
-	case "retrying", "stale", "cancelled":
-		return "warn"
-	}
-	return "busy"
-}
-
-func streamTone(s health.Stream) string {
-	switch s {
-	case health.Streaming:
-		return "good"
-	case health.Stuck:
-		return "bad"
-	default:
-		return "busy"
-	}
-}
+func tone[S ~string](state S) string { return cmp.Or(tones[string(state)], "busy") }
 
 func checkTone(s check.Status) string {
 	switch s {

@@ -276,8 +276,10 @@ func (r *rig) begin() (stop func()) {
 		Embedder: func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) {
 			return failing{down: &r.down, slow: r.slow}, nil
 		},
-		Heartbeat: time.Second, Retry: worker.Retry{Initial: retry, Max: retry, MaxAttempts: 2},
-		Lease: time.Hour, BatchRows: r.batch,
+		Heartbeat: time.Second,
+		Work: worker.Work{
+			Retry: worker.Retry{Initial: retry, Max: retry, MaxAttempts: 2}, Lease: time.Hour, BatchRows: r.batch,
+		},
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	done := make(chan error, 1)

@@ -78,13 +78,7 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 
 // names returns the names of the pipelines to search.
 func (o *playground) names() []string {
-	list := []string{o.Pipeline}
-	for _, name := range o.Also {
-		if !slices.Contains(list, name) {
-			list = append(list, name)
-		}
-	}
-	return list
+	return lists.Add([]string{o.Pipeline}, o.Also...)
 }
 
 // find searches. If texts are shown for one pipeline, the columns that they are made of are shown, too.

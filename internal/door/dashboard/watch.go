@@ -248,9 +248,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if o.Set != nil {
 		o.Destination = config.FormatDestination(o.Set.Spec)
 		o.Priority = o.Priorities[min(max(int(o.Set.Priority), 0), len(o.Priorities)-1)]
-		for _, k := range o.Set.Key {
-			o.Key = append(o.Key, k.Name)
-		}
+		o.Key = pipeline.KeyNames(o.Set.Key)
 	}
 	if o.Errors, err = d.o.Service.Errors(ctx, []string{o.Name}); err != nil {
 		return view{}, err

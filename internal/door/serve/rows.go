@@ -164,13 +164,9 @@ func (a *api) seen(ctx context.Context, name string, fresh bool) (*pipeline.Pipe
 // accessOf returns what the holder of a grant may see of a pipeline.
 func accessOf(g *gate.Grant, p *pipeline.Pipeline, rules config.Search) *search.Access {
 	a := &search.Access{
-		Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{},
-		Fixed: search.Filters{},
+		Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Fixed: search.Filters{},
+		Columns: slices.Concat(pipeline.KeyNames(p.Key), p.Columns, p.Watched, rules.Filterable),
 	}
-	for _, k := range p.Key {
-		a.Columns = append(a.Columns, k.Name)
-	}
-	a.Columns = slices.Concat(a.Columns, p.Columns, p.Watched, rules.Filterable)
 	for column, values := range g.Filter {
 		a.Fixed[column] = search.Filter{{Values: values}}
 	}
@@ -333,13 +329,10 @@ func (a *api) pipelines(ctx context.Context, _ *struct{}) (pipelineList, error) 
 	all, err := a.Backend.Pipelines(ctx)
 	list := pipelineList{[]pipelineEntry{}}
 	for _, p := range lookup.Of(lookup.Of(all, who.Pipelines), a.Only) {
-		e := pipelineEntry{
-			p.Name, p.Schema + "." + p.Table, []string{}, p.Dims, p.Stored.Name(), p.Stored.Metric(), p.Status, p.Model,
-		}
-		for _, k := range p.Key {
-			e.Key = append(e.Key, k.Name)
-		}
-		list.Pipelines = append(list.Pipelines, e)
+		list.Pipelines = append(list.Pipelines, pipelineEntry{
+			p.Name, p.Schema + "." + p.Table, pipeline.KeyNames(p.Key), p.Dims, p.Stored.Name(), p.Stored.Metric(), p.Status,
+			p.Model,
+		})
 	}
 	return list, err
 }

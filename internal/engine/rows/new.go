@@ -3,13 +3,13 @@ package rows
 import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+
+	"cmp"
 )
 
 // New returns the table of a pipeline.
 func New(p *pipeline.Pipeline, db database.DB, o Options) *Table {
-	if o.UserPath == "" {
-		o.UserPath = `"$user", public`
-	}
+	o.UserPath = cmp.Or(o.UserPath, `"$user", public`)
 	t := &Table{p: p, db: db, destination: newDestination(p, db, o)}
 	t.sql, t.pager = newSource(p, t.destination), newPager(t, o.Overtime)
 	return t

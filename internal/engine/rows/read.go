@@ -124,7 +124,7 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 	}
 	return sourceStatements{
 		screen: screen, lanes: lanes,
-		read: build(p, func(b *builder) string { return readSQL(b, into) }),
+		read: build(p, func(b *builder) string { return lookSQL(b, into, b.list(keysAsTheyAre), "", "") }),
 		gone: build(p, func(b *builder) string {
 			return "SELECT k.row_key FROM " + b.list(keysAsTheyAre) + " WHERE NOT EXISTS (SELECT FROM " + source(p) +
 				" WHERE " + b.matchSource() + " AND " + p.KeyExpression("r") + " = k.row_key" + sameTables(p) + " OFFSET 0)"
@@ -132,11 +132,6 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 		spell: build(p, func(b *builder) string { return "SELECT " + keyValues(p) + " FROM " + b.list() }),
 		rows:  newRowPages(p, "", ""),
 	}
-}
-
-// readSQL returns the statement that reads rows by key.
-func readSQL(b *builder, into destination) string {
-	return lookSQL(b, into, b.list(keysAsTheyAre), "", "")
 }
 
 // lookSQL reads those rows of list that meet the condition which, with additional columns more.

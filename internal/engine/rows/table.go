@@ -31,11 +31,6 @@ type tableStatements struct {
 }
 
 func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
-	// The key columns have the same types in both tables, so comparing them needs no cast.
-	same := make([]string, len(p.Key))
-	for i, k := range p.Key {
-		same[i] = "r." + database.Quote(k.Name) + " " + k.Equal + " f." + database.Quote(k.Name)
-	}
 	t := &embeddingTable{p, tableStatements{
 		write: build(p, func(b *builder) string {
 			return insert(p, "chunk_no, generation, text_hash, embedded_at, embedding",
@@ -56,7 +51,7 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 				" WHERE d.chunk_no = 0" + sameInto(p)
 		}),
 		pages: newPageStatements(p, p.Into()+" AS r", "", "",
-			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(same, " AND ")+" OFFSET 0)"),
+			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+p.SameKey("r", "f")+" OFFSET 0)"),
 	}}
 	if !p.IntoParts { // the statement locks a partition only when it gets to it, after the guard
 		t.sql.atOnce = build(p, atOnceSQL)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,11 +75,8 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	if a.refused != nil {
-		problems := make([]string, len(a.refused))
-		for i := range problems {
-			problems[i] = fmt.Sprintf("too many texts: a role may ask for %d a second, and for %d at a time", askRate, mostOfARole)
-		}
-		return s.tell(ctx, a.refused, make([]string, len(a.refused)), problems)
+		problem := fmt.Sprintf("too many texts: a role may ask for %d a second, and for %d at a time", askRate, mostOfARole)
+		return s.tell(ctx, a.refused, make([]string, len(a.refused)), slices.Repeat([]string{problem}, len(a.refused)))
 	}
 	began := time.Now()
 	all, until := make([]questionID, len(a.questions)), make([]int64, len(a.questions))

@@ -92,7 +92,7 @@ func TestP1_ARestoredDumpIsNotWorked(t *testing.T) {
 	defer cancel()
 	err := sidecar.New(o).Run(ctx)
 	if fatal, is := errors.AsType[*replication.FatalError](err); !is || fatal.Kind != replication.OtherServer ||
-		!strings.Contains(fatal.Hint(), "--adopt") {
+		!strings.Contains(fatal.Way, "--adopt") {
 		t.Errorf("it ended with %v, want that the data came from another server", err)
 	}
 	if n := r.count(`SELECT count(*) FROM embedsidecar.worker`); n != 0 {

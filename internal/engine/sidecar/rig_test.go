@@ -271,10 +271,13 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return loader.Load(ctx, pool, r.slot) },
 		Forget:    loader.Forget,
 		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return r.embedder, nil },
-		Heartbeat: time.Second, Retry: worker.Retry{Initial: 50 * time.Millisecond, Max: time.Second},
+		Heartbeat: time.Second,
 		// However long the machine stands still, no lease is lost and no commit is given up, so that what happens can be
 		// counted.
-		Lease: time.Hour, VisibilityTimeout: time.Hour,
+		Work: worker.Work{
+			Retry: worker.Retry{Initial: 50 * time.Millisecond, Max: time.Second}, Lease: time.Hour,
+		},
+		VisibilityTimeout: time.Hour,
 		// These tests look into the queue, and hold what works it, unless they say otherwise.
 		NoDirect: true,
 	}

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
@@ -39,6 +38,8 @@ import (
 
 // Options configure a Sidecar.
 type Options struct {
+	worker.Work
+
 	Slot       string
 	Instance   string        // name in the worker registry
 	Host       string        // host name in the worker registry
@@ -60,20 +61,13 @@ type Options struct {
 	// Service returns the service of an embedder shared with other sidecars of the process; nil: none are shared.
 	Service func(e embed.Embedder) *embed.Service
 	Budget  *worker.Budget // of texts in memory, for all sidecars of the process; nil: its own
-	Limit   *limit.Limit   // rows and tokens per second, for all sidecars of the process; nil: no limit
-	InWork  *limit.InWork  // of rows in work, for all sidecars of the process; nil: no limit
 	Log     *slog.Logger
 
-	Disabled     bool          // master switch: changes are queued, nothing is embedded
-	NoStream     bool          // only process the queue
-	NoWork       bool          // only fill the queue
-	StopOnLost   bool          // refuse instead of recreating a lost slot
-	Failover     bool          // create slots with failover (PostgreSQL 17+)
-	Loops        int           // concurrent batches per pipeline
-	BatchRows    int           // rows per batch
-	HeldRows     int           // maximum number of locked rows per write-back to a column; 0: 64; below 0: the whole batch
-	Lease        time.Duration // of a batch
-	Retry        worker.Retry
+	Disabled     bool                // master switch: changes are queued, nothing is embedded
+	NoStream     bool                // only process the queue
+	NoWork       bool                // only fill the queue
+	StopOnLost   bool                // refuse instead of recreating a lost slot
+	Failover     bool                // create slots with failover (PostgreSQL 17+)
 	History      queue.History       // limits of history; zero: queue.DefaultHistory
 	Heartbeat    time.Duration       // 0: 10 s
 	DrainTimeout time.Duration       // for current batches at shutdown; 0: pipeline.DefaultDrainTimeout
@@ -82,12 +76,10 @@ type Options struct {
 	// wait for a commit to become visible, before possibly unchanged rows become tasks; 0: 1 s
 	VisibilityTimeout time.Duration
 	NoDirect          bool // every change goes through the queue
-	// maximum batch duration for changes to be processed directly, while the stream waits; 0: 50 ms
-	Quick       time.Duration
-	Fresh       func(p *pipeline.Pipeline, d time.Duration)
-	Price       func(p *pipeline.Pipeline) pipeline.Price // of the pipeline's model; nil: no prices
-	ModelBudget func(model string) pipeline.Budget        // nil: models have no budgets
-	Trace       *trace.Provider                           // nil: no traces
+	Fresh             func(p *pipeline.Pipeline, d time.Duration)
+	Price             func(p *pipeline.Pipeline) pipeline.Price // of the pipeline's model; nil: no prices
+	ModelBudget       func(model string) pipeline.Budget        // nil: models have no budgets
+	Trace             *trace.Provider                           // nil: no traces
 }
 
 // Sidecar is one run of embedsidecar; Run may be called once.
@@ -176,9 +168,7 @@ func New(o Options) *Sidecar {
 	if o.Service == nil {
 		o.Service = func(e embed.Embedder) *embed.Service { return embed.NewService(e, o.CacheBytes) }
 	}
-	if o.Budget == nil {
-		o.Budget = worker.NewBudget(0)
-	}
+	o.Budget = cmp.Or(o.Budget, worker.NewBudget(0))
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1), scanned: make(chan struct{}, 1),
 		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},
@@ -253,10 +243,8 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	hard, cancelHard := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelHard()
 	stopTimer := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(s.o.DrainTimeout)
-		defer t.Stop()
 		select {
-		case <-t.C:
+		case <-time.After(s.o.DrainTimeout):
 			s.o.Log.WarnContext(hard, "drain timeout: canceling the current batches and giving back their tasks", "timeout",
 				s.o.DrainTimeout.String())
 			cancelHard()
@@ -497,6 +485,3 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 
 // Book returns the book that accounts for budgets.
 func (s *Sidecar) Book() *spend.Book { return s.book }
-
-// Queue returns the sidecar's queue.
-func (s *Sidecar) Queue() *queue.Queue { return s.queue }

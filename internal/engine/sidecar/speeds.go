@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -26,9 +27,7 @@ func (v *speeds) look(states []State, at time.Time) map[int32]speed.Speed {
 		}
 		id := s.Pipeline.ID
 		meter := v.meters[id]
-		if meter == nil {
-			meter = &speed.Meter{}
-		}
+		meter = cmp.Or(meter, &speed.Meter{})
 		meters[id] = meter
 		c := speed.Counted{Rows: doneOf(s.Worker).succeeded}
 		if s.Service != nil {

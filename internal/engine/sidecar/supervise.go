@@ -339,15 +339,11 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	}
 	var batches *jobs.Jobs
 	options := worker.Options{
-		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.me().id, Log: s.o.Log,
-		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry,
-		Quick:    s.o.Quick,
+		Work: s.o.Work, Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.me().id, Log: s.o.Log,
 		UserPath: s.userPath,
 		Fresh:    fresh, Broken: func() { s.forget(); s.Reload() },
 		Siblings: func() map[int32]*pipeline.Pipeline { return s.siblings(r) }, Budget: s.budget, Keeper: s.keeper,
 		Overtime: s.overtime,
-		Limit:    s.o.Limit,
-		InWork:   s.o.InWork,
 		Tracer:   s.tracer,
 		Book:     s.book,
 		Spent:    s.Reload,

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -101,10 +102,9 @@ func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 		return nil, err
 	}
 	defer room.release()
-	tasks := make([]queue.Task, len(keys))
-	for i, key := range keys {
-		tasks[i] = queue.Task{RowKey: key, Lane: pipeline.Low, LastLSN: 1} // 0: adopted
-	}
+	tasks := lists.Map(keys, func(key string) queue.Task {
+		return queue.Task{RowKey: key, Lane: pipeline.Low, LastLSN: 1} // 0: adopted
+	})
 	items, err := w.look(ctx, tasks, w.limit)
 	if err != nil {
 		return nil, err

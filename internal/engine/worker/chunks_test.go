@@ -100,7 +100,7 @@ func TestNumber_LeavesOutWhatHasNoToken(t *testing.T) {
 
 func TestGroups_EndWhereTheyAreFull(t *testing.T) {
 	t.Parallel()
-	w := New(Options{Pipeline: &pipeline.Pipeline{}, BatchRows: 4})
+	w := New(Options{Pipeline: &pipeline.Pipeline{}, Work: Work{BatchRows: 4}})
 	items := []item{{chunks: letters("ab")}, {chunks: letters("cd")}, {chunks: letters("e")}, {chunks: letters("fghijkl")}}
 	for begin, want := range []int{2, 3, 3, 4} { // the last is more than a batch, and goes alone
 		if got := w.groupEnd(items, begin); got != want {

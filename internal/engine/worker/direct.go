@@ -45,13 +45,11 @@ func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Resu
 		})
 		answered <- a
 	}()
-	timer := time.NewTimer(2 * w.o.Quick)
-	defer timer.Stop()
 	err := errTooSlow
 	select {
 	case a := <-answered:
 		return a.results, a.err
-	case <-timer.C:
+	case <-time.After(2 * w.o.Quick):
 		time.AfterFunc(worthIt*w.o.Quick, cancel)
 	case <-ctx.Done():
 		err = ctx.Err()

@@ -93,8 +93,8 @@ func inMemory(t *testing.T, p *pipeline.Pipeline, change func(o *Options)) (*Wor
 	t.Helper()
 	e := &model{refuse: map[string]error{}}
 	o := Options{
-		Pipeline: p, Service: embed.NewService(e, 1<<20), Log: slog.New(slog.DiscardHandler), BatchRows: 4,
-		Retry: Retry{MaxAttempts: 3, Initial: time.Millisecond, Max: time.Second},
+		Pipeline: p, Service: embed.NewService(e, 1<<20), Log: slog.New(slog.DiscardHandler),
+		Work: Work{BatchRows: 4, Retry: Retry{MaxAttempts: 3, Initial: time.Millisecond, Max: time.Second}},
 	}
 	if change != nil {
 		change(&o)

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/base/pace"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
@@ -20,12 +21,9 @@ func New(o Options) *Worker {
 	o.Retry.MaxAttempts = cmp.Or(o.Pipeline.MaxAttempts, o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
 	o.Retry.Initial = cmp.Or(o.Retry.Initial, pipeline.DefaultFirstRetry)
 	o.Retry.Max = cmp.Or(o.Retry.Max, pipeline.DefaultLongestRetry)
-	if o.Budget == nil {
-		o.Budget = NewBudget(0)
-	}
-	if o.Keeper == nil {
-		o.Keeper = restart.New(o.Log)
-	}
+	o.Budget = cmp.Or(o.Budget, NewBudget(0))
+	o.InWork = cmp.Or(o.InWork, limit.NewInWork(0))
+	o.Keeper = cmp.Or(o.Keeper, restart.New(o.Log))
 	of := rows.New(o.Pipeline, o.DB, rows.Options{UserPath: o.UserPath, Overtime: o.Overtime})
 	w := &Worker{
 		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID, o.Jobs},

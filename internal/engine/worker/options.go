@@ -29,8 +29,24 @@ type Retry struct {
 	Lane *pipeline.Lane
 }
 
+// Work configures the batches of a pipeline.
+type Work struct {
+	// concurrent batches: one may be read or written while another is embedded; 0: pipeline.DefaultLoops
+	Loops     int
+	BatchRows int           // rows per batch; 0: pipeline.DefaultBatchRows
+	HeldRows  int           // maximum number of locked rows per write-back to a column; 0: 64; below 0: the whole batch
+	Lease     time.Duration // 0: pipeline.DefaultLease
+	// maximum batch duration for changes to be processed directly, while the stream waits; 0: 50 ms
+	Quick  time.Duration
+	Retry  Retry
+	Limit  *limit.Limit  // rows and tokens per second, shared by all workers of the process; nil: no limit
+	InWork *limit.InWork // of rows in work, shared by all workers of the process; nil: no limit
+}
+
 // Options configure a Worker.
 type Options struct {
+	Work
+
 	Pipeline *pipeline.Pipeline
 	DB       database.DB // with the session settings of package database
 	Queue    *queue.Queue
@@ -38,14 +54,6 @@ type Options struct {
 	ID       int64 // worker_id of this sidecar
 	Log      *slog.Logger
 
-	// concurrent batches: one may be read or written while another is embedded; 0: pipeline.DefaultLoops
-	Loops     int
-	BatchRows int           // rows per batch; 0: pipeline.DefaultBatchRows
-	HeldRows  int           // maximum number of locked rows per write-back to a column; 0: 64; below 0: the whole batch
-	Lease     time.Duration // 0: pipeline.DefaultLease
-	// maximum batch duration for changes to be processed directly, while the stream waits; 0: 50 ms
-	Quick time.Duration
-	Retry Retry
 	// UserPath is the search_path of users' triggers in a write-back to a column; "": "$user", public.
 	UserPath string
 	Fresh    func(time.Duration) // called per written row with the time from commit to visible vector; may be nil
@@ -56,8 +64,6 @@ type Options struct {
 	Siblings func() map[int32]*pipeline.Pipeline
 	Keeper   *restart.Keeper // of the loops; nil: one of its own
 	Budget   *Budget         // of texts in memory, shared by all workers of the process; nil: its own
-	Limit    *limit.Limit    // rows and tokens per second, shared by all workers of the process; nil: no limit
-	InWork   *limit.InWork   // of rows in work, shared by all workers; nil: no limit
 	Tracer   *trace.Tracer   // nil: no traces
 	Book     *spend.Book     // accounts for budgets; nil: none
 	Jobs     Jobs            // batch jobs of the pipeline; nil: none

@@ -4,11 +4,11 @@ package problem
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -126,11 +126,7 @@ func ownHints(err error) []string {
 	case interface{ Unwrap() []error }:
 		var all []string
 		for _, e := range wrapped.Unwrap() {
-			for _, hint := range ownHints(e) {
-				if !slices.Contains(all, hint) {
-					all = append(all, hint)
-				}
-			}
+			all = lists.Add(all, ownHints(e)...)
 		}
 		return all
 	}

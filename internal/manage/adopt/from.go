@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
@@ -166,7 +167,7 @@ func (d *finder) usable(ctx context.Context) error {
 
 // key finds the columns that hold the source's key.
 func (d *finder) key(ctx context.Context) ([]string, error) {
-	want := catalog.KeyNames(d.f.Table.Key)
+	want := pipeline.KeyNames(d.f.Table.Key)
 	if d.own {
 		return want, nil
 	}

@@ -19,14 +19,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// States of a request.
-const (
-	Waiting = "waiting"
-	InWork  = "in_work"
-	Done    = "done"
-	Planned = "planned" // a dry run
-	Refused = "refused"
-)
+// Refused is the state of a refused request.
+const Refused = "refused"
 
 // Request is a request with its progress.
 type Request struct {

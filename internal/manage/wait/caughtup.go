@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -206,9 +207,7 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 		if p.NeedsAct && len(p.Hints) > 0 {
 			now.hint = wording.Joined(p.Hints)
 		}
-		if !slices.Contains(reasons, p.Reason) {
-			reasons = append(reasons, p.Reason)
-		}
+		reasons = lists.Add(reasons, p.Reason)
 	}
 	if len(reasons) > 0 {
 		now.why += "; " + strings.Join(reasons, "; ")

@@ -10,8 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
@@ -52,10 +54,7 @@ func (d Drain) Run(ctx context.Context) ([]Drained, error) {
 	case err != nil:
 		return nil, err
 	}
-	ids := make([]int32, len(found))
-	for i := range found {
-		ids[i] = found[i].ID
-	}
+	ids := lists.Map(found, func(p pipeline.Pipeline) int32 { return p.ID })
 	began := time.Now()
 	waiting, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -75,10 +74,7 @@ func (d Drain) Run(ctx context.Context) ([]Drained, error) {
 		return nil, err
 	}
 	took := time.Since(began).Seconds()
-	list := make([]Drained, len(left))
-	for i := range left {
-		list[i] = drained(&left[i], took)
-	}
+	list := lists.Map(left, func(l report.Left) Drained { return drained(&l, took) })
 	if late {
 		return list, tooLate(list)
 	}

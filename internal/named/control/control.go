@@ -213,10 +213,8 @@ func (s Sidecar) Reload(ctx context.Context, plugins []string) ([]Reloaded, erro
 		return nil, err
 	}
 	var results []Reloaded
-	if err := exchange(ctx, s.path, http.MethodPost, "/reload", bytes.NewReader(body), &results); err != nil {
-		return nil, fmt.Errorf("make the sidecar %s (process %d) reload its plugins: %w", s.State.Instance, s.State.Pid, err)
-	}
-	return results, nil
+	err = exchange(ctx, s.path, http.MethodPost, "/reload", bytes.NewReader(body), &results)
+	return results, wrap.Errorf(err, "make the sidecar %s (process %d) reload its plugins", s.State.Instance, s.State.Pid)
 }
 
 func exchange(ctx context.Context, path, method, action string, body io.Reader, into any) error {
@@ -321,9 +319,6 @@ func first(list []string, entries, letters int) (kept []string) {
 // Configure applies a sidecar's current configuration file. It returns when that is done.
 func (s Sidecar) Configure(ctx context.Context) (Configured, error) {
 	var done Configured
-	if err := exchange(ctx, s.path, http.MethodPost, "/configuration", nil, &done); err != nil {
-		return done, fmt.Errorf("make the sidecar %s (process %d) read its configuration: %w", s.State.Instance, s.State.Pid,
-			err)
-	}
-	return done, nil
+	err := exchange(ctx, s.path, http.MethodPost, "/configuration", nil, &done)
+	return done, wrap.Errorf(err, "make the sidecar %s (process %d) read its configuration", s.State.Instance, s.State.Pid)
 }

@@ -174,9 +174,7 @@ func (d *Download) Import(ctx context.Context, n New) (done Imported, err error)
 func (d *Download) pin(s Source) error {
 	wrong := func(format string, args ...any) error { return problem.New(problem.Usage, fmt.Errorf(format, args...)) }
 	revision, sums := models.Known(d.Name)
-	if d.Revision == "" {
-		d.Revision = cmp.Or(revision, "main")
-	}
+	d.Revision = cmp.Or(d.Revision, revision, "main")
 	if d.Revision == revision {
 		d.Pins, d.Only = sums, true
 	}

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
@@ -143,11 +144,7 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 		return err
 	}
 	for _, module := range modules {
-		for _, name := range module.files() {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
+		names = lists.Add(names, module.files()...)
 	}
 	for i, name := range names {
 		err := copyFile(o, name, filepath.Join(made, filepath.FromSlash(name)))

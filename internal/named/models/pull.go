@@ -147,9 +147,7 @@ func Pull(ctx context.Context, o PullOptions) (Sums, error) {
 		return nil, err
 	}
 	o.Revision = cmp.Or(o.Revision, "main")
-	if o.Client == nil {
-		o.Client = NewClient(nil)
-	}
+	o.Client = cmp.Or(o.Client, NewClient(nil))
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}

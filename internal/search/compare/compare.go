@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
@@ -132,12 +133,7 @@ func Overlap(a, b []string) float64 {
 // Correlation is Spearman's rank correlation over all rows that either has found. Rows that a list lacks share the
 // ranks after its last. It is 1 for equal order and negative for reversed order.
 func Correlation(a, b []string) float64 {
-	union := slices.Clone(a)
-	for _, key := range b {
-		if !slices.Contains(union, key) {
-			union = append(union, key)
-		}
-	}
+	union := lists.Add(slices.Clone(a), b...)
 	rank := func(list []string, key string) float64 {
 		if at := slices.Index(list, key); at >= 0 {
 			return float64(at)

@@ -87,7 +87,7 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, form pipeline.Fo
 	for _, c := range own {
 		lines = append(lines, database.Quote(c.Name)+" "+c.Definition)
 	}
-	lines = append(lines, "PRIMARY KEY ("+database.QuoteAll(KeyNames(t.Key))+`, "chunk_no")`)
+	lines = append(lines, "PRIMARY KEY ("+database.QuoteAll(pipeline.KeyNames(t.Key))+`, "chunk_no")`)
 	sql := []string{
 		"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)",
 		readersOnly(spec, t),
@@ -103,7 +103,7 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, form pipeline.Fo
 func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType, known *Known,
 ) (d Destination, err error) {
 	for _, c := range append(ownColumns(v, "", 1), ChunkColumns...) {
-		if slices.Contains(KeyNames(t.Key), c.Name) && (spec.Chunking.On() || !slices.Contains(ChunkColumns, c)) {
+		if slices.Contains(pipeline.KeyNames(t.Key), c.Name) && (spec.Chunking.On() || !slices.Contains(ChunkColumns, c)) {
 			return d, refusal.Coded(code.Destination, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself",
 				t.Quoted(), c.Name),
 				"use a column of the table as destination, or rename the column")
@@ -153,7 +153,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		return d, refusal.Coded(code.Destination,
 			fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem), other...)
 	}
-	if want := append(KeyNames(t.Key), "chunk_no"); !slices.Equal(into.Primary, want) {
+	if want := append(pipeline.KeyNames(t.Key), "chunk_no"); !slices.Equal(into.Primary, want) {
 		return d, refusal.Coded(code.Destination, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)",
 			name, t.Quoted(), database.QuoteAll(into.Primary), database.QuoteAll(want)), other...)
 	}

@@ -108,7 +108,7 @@ func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression 
 	}
 	from := over(word, t)
 	conn := tx.Conn().PgConn()
-	round, err := conn.Prepare(ctx, "", "SELECT "+enclose(expression)+from, nil)
+	round, err := conn.Prepare(ctx, "", "SELECT "+pipeline.Enclose(expression)+from, nil)
 	if err != nil {
 		return BadExpression(word, err)
 	}
@@ -179,7 +179,7 @@ func overWhat(word string) string {
 // cannot have an ambiguous collation.
 func ruleOf(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (rule uint32, tree string, err error) {
 	const name = "embedsidecar_probe"
-	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" IS NULL AS e"+
+	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+pipeline.Enclose(expression)+" IS NULL AS e"+
 		over(word, t)); err != nil {
 		return 0, "", fmt.Errorf("make temporary view: %w", err)
 	}
@@ -308,7 +308,7 @@ func volatile(ctx context.Context, q database.Querier, tree string, oids []uint3
 func explain(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (problem string, grouped bool,
 	err error,
 ) {
-	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+over(word, t),
+	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+pipeline.Enclose(expression)+over(word, t),
 		pgx.QueryExecModeExec)
 	if err != nil {
 		return "", false, fmt.Errorf("explain expression: %w", err)
@@ -345,6 +345,3 @@ var quoted = regexp.MustCompile(`"(?:[^"]|"")*"|'(?:[^']|'')*'`)
 
 // withoutQuotes removes string constants and quoted names.
 func withoutQuotes(s string) string { return quoted.ReplaceAllString(s, "") }
-
-// enclose puts a user's expression into parentheses. The line breaks end a one-line comment.
-func enclose(expression string) string { return "(\n" + expression + "\n)" }

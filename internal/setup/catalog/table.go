@@ -451,11 +451,6 @@ func (t *Table) FindRoutes(ctx context.Context, q database.Reader) error {
 	return nil
 }
 
-// KeyNames returns the names of the key columns, in the order of the key.
-func KeyNames(key []pipeline.KeyColumn) []string {
-	return lists.Map(key, func(k pipeline.KeyColumn) string { return k.Name })
-}
-
 // CheckLeaves returns *ConfigError when changes of a partition would not have the key of the root.
 func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) error {
 	type leaf struct {

@@ -121,7 +121,7 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.Ke
 			return nil, err
 		}
 	}
-	names := KeyNames(key)
+	names := pipeline.KeyNames(key)
 	for _, s := range t.foreign {
 		if s.isDomain() { // counts in expressions alone
 			continue

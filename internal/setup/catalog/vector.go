@@ -218,7 +218,7 @@ func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *
 	}
 	name := spec.DestinationName()
 	switch {
-	case slices.Contains(KeyNames(t.Key), c.Name):
+	case slices.Contains(pipeline.KeyNames(t.Key), c.Name):
 		return d, refusal.Coded(code.Destination, fmt.Sprintf("the destination %s is a column of the key", name))
 	case v.stored(c.Type) == "":
 		return d, refusal.Coded(code.Destination, v.notVector("the destination "+name, c),

@@ -171,12 +171,7 @@ func SameModel(a, b pipeline.Spec) bool { return a.Model == b.Model && PluginOf(
 func ModelOf(s pipeline.Spec) string { return cmp.Or(s.Model, PluginOf(s)) }
 
 // PluginOf returns the plugin of a pipeline, or the default plugin.
-func PluginOf(spec pipeline.Spec) string {
-	if spec.Plugin == "" {
-		return manifest.Default().Name
-	}
-	return spec.Plugin
-}
+func PluginOf(spec pipeline.Spec) string { return cmp.Or(spec.Plugin, manifest.Default().Name) }
 
 // Recipe is what the vectors of a generation are made of, besides the model, and how they are stored. It excludes
 // filter and ignore, which determine the rows that have a vector, and when it is made.

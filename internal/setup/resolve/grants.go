@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
@@ -29,12 +30,7 @@ func needsOf(t *catalog.Table) needs {
 func (f *Findings) needs() []needs {
 	source := needsOf(f.Table)
 	if f.Looks != nil {
-		source.read = slices.Clone(catalog.KeyNames(f.Table.Key))
-		for _, c := range f.Looks {
-			if !slices.Contains(source.read, c) {
-				source.read = append(source.read, c)
-			}
-		}
+		source.read = lists.Add(pipeline.KeyNames(f.Table.Key), f.Looks...)
 	}
 	if f.Pipeline.InSource() && f.Destination.Exists {
 		source.write = []string{f.Pipeline.IntoColumn}

@@ -186,7 +186,7 @@ func namesOld(t *catalog.Table, j *pipeline.Join) error {
 	}
 	var named []string
 	if t.Identity != "n" {
-		named = catalog.KeyNames(t.Key) // a column list must include them
+		named = pipeline.KeyNames(t.Key) // a column list must include them
 	}
 	for _, on := range j.On {
 		if !slices.Contains(named, on.Column) {

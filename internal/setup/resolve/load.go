@@ -25,7 +25,7 @@ import (
 func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	p, t := &f.Pipeline, f.Table
 	const again = "run embedsidecar init after changing the pipeline: it takes over what changed"
-	if keys := catalog.KeyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
+	if keys := pipeline.KeyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
 		return refusal.For(s.Name, "", fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.Quoted(),
 			database.QuoteAll(keys), database.QuoteAll(s.KeyColumns)), again)
 	}
@@ -54,12 +54,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	if !p.WatchAll {
 		// The generated columns in a user's text are missing here, and so are the columns of the priority. Running the
 		// expressions over no row reports missing privileges on them.
-		f.Reads = append([]string{}, s.Watched...)
-		for _, c := range columnsOfText(s) {
-			if !slices.Contains(f.Reads, c) {
-				f.Reads = append(f.Reads, c)
-			}
-		}
+		f.Reads = lists.Add(append([]string{}, s.Watched...), columnsOfText(s)...)
 		f.Looks = f.Reads
 	}
 	return nil
@@ -71,7 +66,7 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 	watched, err := database.Collect(ctx, q, "watched_columns", pgx.RowTo[string], pgx.StrictNamedArgs{
 		"table":   t.OID,
 		"columns": columns,
-		"key":     catalog.KeyNames(t.Key),
+		"key":     pipeline.KeyNames(t.Key),
 	})
 	return watched, wrap.Errorf(err, "look up what columns are made of")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -271,7 +272,7 @@ func (f *Findings) lookForOrder(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	list, err := indexesOf(ctx, tx, t)
-	keys := catalog.KeyNames(t.Key)
+	keys := pipeline.KeyNames(t.Key)
 	if err == nil && !slices.ContainsFunc(list, func(i index) bool {
 		return len(i.Columns) >= len(keys) && slices.Equal(i.Columns[:len(keys)], keys)
 	}) {
@@ -357,7 +358,7 @@ func (f *Findings) watch(read map[string]bool) {
 	if len(read) == 0 {
 		f.Warnings = append(f.Warnings, "neither text nor filter reads a column: every row has the same text")
 	}
-	keys := catalog.KeyNames(t.Key)
+	keys := pipeline.KeyNames(t.Key)
 	f.Reads = []string{}
 	for _, c := range t.Columns {
 		if !read[c.Name] {
@@ -400,11 +401,7 @@ func (f *Findings) readPriority(ctx context.Context, tx pgx.Tx) error {
 		f.Looks = nil
 		return nil
 	}
-	for _, c := range r.Columns {
-		if !slices.Contains(f.Looks, c) {
-			f.Looks = append(f.Looks, c)
-		}
-	}
+	f.Looks = lists.Add(f.Looks, r.Columns...)
 	return nil
 }
 

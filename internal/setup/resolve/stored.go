@@ -88,15 +88,6 @@ func (s *Stored) nameNow(name string) string {
 	return name
 }
 
-// Tables are the tables whose changes matter to the pipeline: its source and the joined ones.
-func (s *Stored) Tables() []uint32 {
-	tables := []uint32{s.OID}
-	for _, link := range s.Links() {
-		tables = append(tables, link.Table().OID)
-	}
-	return tables
-}
-
 // columnsOfText returns the columns of the default text, or none if the user wrote the text.
 func columnsOfText(s *Stored) []string {
 	if s.Text != "" {

@@ -2,6 +2,7 @@
 package uninstall
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,10 +84,7 @@ func All(ctx context.Context, o Options) (Removed, error) {
 	if err != nil {
 		return done, err
 	}
-	steps := make([][]removal, len(plan)) // one by one: the drop of a slot is not rolled back
-	for i := range plan {
-		steps[i] = plan[i : i+1]
-	}
+	steps := slices.Collect(slices.Chunk(plan, 1)) // one by one: the drop of a slot is not rolled back
 	done.SQL, err = perform(ctx, o.Pool, steps, o.DryRun, o.Log)
 	return done, err
 }
@@ -298,9 +296,7 @@ type removal struct {
 
 // perform runs each step in a transaction of its own and returns the statements.
 func perform(ctx context.Context, pool *pgxpool.Pool, plan [][]removal, dry bool, log *slog.Logger) ([]string, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	r := step.Runner{Pool: pool, LockTimeout: step.Timeout, Log: log}
 	var done []string
 	for _, together := range plan {

@@ -518,20 +518,14 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 		c.checkTexts(ctx, name, p)
 	}
 	for _, reader := range t.Readers {
-		if !slices.Contains(c.readers[reader], p.Source()) {
-			c.readers[reader] = append(c.readers[reader], p.Source())
-		}
+		c.readers[reader] = lists.Add(c.readers[reader], p.Source())
 	}
 }
 
 // checkTexts warns of roles that can read the texts of chunks although policies or grants hide rows of the source.
 func (c *checker) checkTexts(ctx context.Context, name string, p *pipeline.Pipeline) {
-	tables := []uint32{p.OID}
-	for _, link := range p.Links() {
-		tables = append(tables, link.Table().OID)
-	}
 	found, err := database.Collect(ctx, c.o.Pool, "texts_past_policies", pgx.RowTo[string],
-		pgx.StrictNamedArgs{"into": p.Into(), "tables": tables})
+		pgx.StrictNamedArgs{"into": p.Into(), "tables": p.Tables()})
 	switch {
 	case err != nil:
 		c.failed(name, err)

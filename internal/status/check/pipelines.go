@@ -226,7 +226,7 @@ func (c *checker) toSetUp(p *pipeline.Pipeline, t *resolve.Taken) string {
 func (c *checker) describe(p *pipeline.Pipeline) string {
 	watched := "every column"
 	if !p.WatchAll {
-		watched = strings.Join(append(catalog.KeyNames(p.Key), p.Watched...), ", ")
+		watched = strings.Join(append(pipeline.KeyNames(p.Key), p.Watched...), ", ")
 	}
 	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), p.DestinationName(), p.Dims, watched)
 }

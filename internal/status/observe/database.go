@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -107,9 +108,7 @@ func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pip
 		if !works {
 			continue
 		}
-		if p.IntoSchema == "" {
-			p.IntoSchema = p.Schema // the embedding table did not move with the source table
-		}
+		p.IntoSchema = cmp.Or(p.IntoSchema, p.Schema) // the embedding table did not move with the source table
 		p.Schema, p.Table = pipelines[n].Schema, pipelines[n].Table
 		looked = append(looked, &p)
 	}

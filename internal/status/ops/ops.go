@@ -4,6 +4,7 @@ package ops
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,9 +60,7 @@ const (
 
 // Listen opens the port first, so that a port in use is reported before anything else starts.
 func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return httpserver.Listen(ctx, httpserver.Options{
 		What: "probes and metrics", Setting: "http.ops.listen", Begun: "probes and metrics listen",
 		Listen: o.Listen, Everybody: true, Conns: maxConns,

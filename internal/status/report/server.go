@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
@@ -181,10 +182,9 @@ func (s server) smallTables(ctx context.Context, most int64) ([]string, error) {
 }
 
 func (s server) countAll(ctx context.Context, names []string, most int64) (counts []int64, err error) {
-	selects := make([]string, len(names))
-	for i, name := range names {
-		selects[i] = fmt.Sprintf("(SELECT count(*) FROM (SELECT FROM ONLY %s LIMIT %d) AS r)", name, most)
-	}
+	selects := lists.Map(names, func(name string) string {
+		return fmt.Sprintf("(SELECT count(*) FROM (SELECT FROM ONLY %s LIMIT %d) AS r)", name, most)
+	})
 	err = database.ReadOnly(ctx, s.db, func(tx pgx.Tx) error {
 		return s.brief(ctx, tx, "SELECT ARRAY["+strings.Join(selects, ", ")+"]", &counts, pgx.QueryExecModeSimpleProtocol)
 	})

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // A batch is the memory of one call, which later calls reuse.
@@ -170,21 +171,18 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 	return group.Wait()
 }
 
-// TokenEnds returns for each text the byte offset after each of its tokens, and the number of tokens added to every
-// document: special ones, and those of the prefix.
-func (m *Model) TokenEnds(ctx context.Context, texts []string) (ends [][]int, around int, err error) {
-	ends = make([][]int, len(texts))
+// Tokenize returns the ends of all tokens of texts.
+func (m *Model) Tokenize(ctx context.Context, texts []string) (t embed.Tokens, err error) {
+	t.Ends = make([][]int, len(texts))
 	for i, text := range texts {
 		if err := ctx.Err(); err != nil {
-			return nil, 0, err
+			return t, err
 		}
-		if ends[i], err = m.tokenizer.ends(text); err != nil {
-			return nil, 0, &embed.Error{Class: embed.Data, Code: "tokenize", Err: err}
+		if t.Ends[i], err = m.tokenizer.ends(text); err != nil {
+			return t, &embed.Error{Class: embed.Data, Code: "tokenize", Err: err}
 		}
 	}
 	prefix, err := m.tokenizer.ends(m.settings.prefixes[embed.Document])
-	if err != nil {
-		return nil, 0, fmt.Errorf("prefix of documents: %w", err)
-	}
-	return ends, m.tokenizer.around() + len(prefix), nil
+	t.Around = m.tokenizer.around() + len(prefix)
+	return t, wrap.Errorf(err, "prefix of documents")
 }

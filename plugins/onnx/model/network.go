@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -206,12 +207,7 @@ func (n *network) open(path string, inputs []string, output string, threads int,
 }
 
 // shared returns the session for concurrent runs.
-func (n *network) shared() *ort.DynamicAdvancedSession {
-	if n.narrow != nil {
-		return n.narrow
-	}
-	return n.wide
-}
+func (n *network) shared() *ort.DynamicAdvancedSession { return cmp.Or(n.narrow, n.wide) }
 
 // close frees the memory of the sessions.
 func (n *network) close() error {

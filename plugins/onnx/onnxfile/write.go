@@ -16,14 +16,11 @@ func Number(field protowire.Number, value int) []byte {
 
 // Message is a field that contains other fields.
 func Message(field protowire.Number, parts ...[]byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), Join(parts...))
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), slices.Concat(parts...))
 }
 
 // Text is a field that holds a string.
 func Text(field protowire.Number, value string) []byte { return Message(field, []byte(value)) }
-
-// Join concatenates fields.
-func Join(parts ...[]byte) []byte { return slices.Concat(parts...) }
 
 // node is a node of a graph, with attributes that are numbers.
 func node(kind string, inputs []string, outputs []string, attributes ...[]byte) []byte {
@@ -71,8 +68,8 @@ func WriteProducts(products []Product, content func(i int) []byte) []byte {
 			parts = append(parts, node("MatMul", []string{x, own("w")}, []string{y}))
 		}
 	}
-	graph := Join(append(parts, Text(2, "products"))...)
-	return Join(Number(1, irVersion), Message(7, graph), Message(8, Text(1, ""), Number(2, opset)))
+	graph := slices.Concat(append(parts, Text(2, "products"))...)
+	return slices.Concat(Number(1, irVersion), Message(7, graph), Message(8, Text(1, ""), Number(2, opset)))
 }
 
 // ones returns count 1.0s, little-endian.

@@ -264,4 +264,4 @@ func port(field protowire.Number, name string, elements int, dims ...[]byte) []b
 func dim(name string) []byte { return message(1, text(2, name)) }
 
 // The fields of an ONNX file.
-var number, message, text, join = onnxfile.Number, onnxfile.Message, onnxfile.Text, onnxfile.Join
+var number, message, text, join = onnxfile.Number, onnxfile.Message, onnxfile.Text, slices.Concat[[]byte]

@@ -24,6 +24,7 @@ type file struct {
 		Prefix    string           `json:"continuing_subword_prefix"`
 		WordChars int              `json:"max_input_chars_per_word"`
 		Vocab     map[string]int64 `json:"-"` // read once the type is known: other types write it in other ways
+		Written   json.RawMessage  `json:"vocab"`
 	} `json:"model"`
 }
 
@@ -60,15 +61,11 @@ func parse(data []byte) (*file, error) {
 	if f.Model.Type != "WordPiece" {
 		return nil, unsupported("model", f.Model.Type, "WordPiece")
 	}
-	var vocab struct {
-		Model struct {
-			Vocab map[string]int64 `json:"vocab"`
-		} `json:"model"`
+	if f.Model.Written != nil {
+		if err := json.Unmarshal(f.Model.Written, &f.Model.Vocab); err != nil {
+			return nil, fmt.Errorf("parse vocabulary: %w", err)
+		}
 	}
-	if err := json.Unmarshal(data, &vocab); err != nil {
-		return nil, fmt.Errorf("parse vocabulary: %w", err)
-	}
-	f.Model.Vocab = vocab.Model.Vocab
 	for _, check := range []func() error{f.checkNormalizer, f.checkPreTokenizer, f.checkModel, f.checkAddedTokens} {
 		if err := check(); err != nil {
 			return nil, err

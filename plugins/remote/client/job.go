@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
@@ -209,10 +210,7 @@ func cutTo(text string, n int, how dialect.Truncate) string {
 
 // try makes one request, with retries.
 func (j *job) try(ctx context.Context, batch []int) *fault {
-	texts := make([]string, len(batch))
-	for k, i := range batch {
-		texts[k] = j.texts[i]
-	}
+	texts := lists.Map(batch, func(i int) string { return j.texts[i] })
 	var (
 		f     *fault
 		avoid *endpoint

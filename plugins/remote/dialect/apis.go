@@ -27,7 +27,7 @@ func read(body []byte, into any) error {
 var openAI = Dialect{
 	Name: "openai", URL: "https://api.openai.com/v1", Path: "/embeddings",
 	Limits: Limits{Texts: 2048, Tokens: 300_000, Bytes: 8 << 20},
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		b := request{"model": r.Model, "input": r.Texts, "encoding_format": either(r.Float, "float", "base64")}
 		return b.wide("dimensions", r.Dims)
 	},
@@ -55,7 +55,7 @@ var voyage = Dialect{
 	Name: "voyage", URL: "https://api.voyageai.com/v1", Path: "/embeddings",
 	Limits: Limits{Texts: 1000, Tokens: 120_000, Bytes: 8 << 20}, // the lowest of its models' limits
 	Kinds:  true, Keyed: true, Cuts: []Truncate{CutEnd},
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		b := request{
 			"model": r.Model, "input": r.Texts, "input_type": either(r.Query, "query", "document"),
 			"truncation": r.Truncate != CutNever,
@@ -73,7 +73,7 @@ var cohere = Dialect{
 	Name: "cohere", URL: "https://api.cohere.com", Path: "/v2/embed",
 	Limits: Limits{Texts: 96, Tokens: 128_000, Bytes: 8 << 20},
 	Kinds:  true, Keyed: true, Cuts: []Truncate{CutEnd, CutStart},
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		cut := map[Truncate]string{CutEnd: "END", CutStart: "START", CutNever: "NONE"}
 		return request{
 			"model": r.Model, "texts": r.Texts, "input_type": either(r.Query, "search_query", "search_document"),
@@ -101,7 +101,7 @@ var gemini = Dialect{
 	Name: "gemini", URL: "https://generativelanguage.googleapis.com/v1beta", Path: "/models/{model}:batchEmbedContents",
 	KeyHeader: "x-goog-api-key", Limits: Limits{Texts: 100, Tokens: 100_000, Bytes: 8 << 20},
 	Kinds: true, Keyed: true, Cuts: []Truncate{CutEnd},
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		var all []request
 		for _, text := range r.Texts {
 			all = append(all, request{
@@ -130,7 +130,7 @@ var gemini = Dialect{
 var bedrockTitan = Dialect{
 	Name: "bedrock-titan", Path: "/model/{model}/invoke", Signed: true,
 	Limits: Limits{Texts: 1, Tokens: 100_000, Bytes: 8 << 20},
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		b := request{"inputText": strings.Join(r.Texts, "")}.wide("dimensions", r.Dims)
 		if !r.Normalize { // only newer models know it, and they normalize by default
 			b["normalize"] = false
@@ -153,7 +153,7 @@ var bedrockTitan = Dialect{
 var bedrockCohere = Dialect{
 	Name: "bedrock-cohere", Path: "/model/{model}/invoke", Signed: true, Limits: cohere.Limits,
 	Kinds: true, Cuts: cohere.Cuts,
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		cut := map[Truncate]string{CutEnd: "END", CutStart: "START", CutNever: "NONE"}
 		if strings.Contains(r.Model, "embed-v4") {
 			cut = map[Truncate]string{CutEnd: "RIGHT", CutStart: "LEFT", CutNever: "NONE"}
@@ -171,7 +171,7 @@ var ollama = Dialect{
 	Name: "ollama", URL: "http://127.0.0.1:11434", Path: "/api/embed",
 	Limits: Limits{Texts: 64, Tokens: 100_000, Bytes: 4 << 20},
 	Cuts:   []Truncate{CutEnd},
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		return request{"model": r.Model, "input": r.Texts, "truncate": r.Truncate == CutEnd}.wide("dimensions", r.Dims)
 	},
 	decode: func(body []byte) (Answer, error) {
@@ -189,7 +189,7 @@ var tei = Dialect{
 	Name: "tei", Path: "/embed", InfoPath: "/info",
 	Limits: Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
 	Cuts:   []Truncate{CutEnd, CutStart},
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		return r.cutTEI(request{"inputs": r.Texts, "normalize": r.Normalize}).wide("dimensions", r.Dims)
 	},
 	decode: func(body []byte) (Answer, error) {
@@ -231,7 +231,7 @@ var cohereRerank = Dialect{
 	Name: "cohere-rerank", URL: "https://api.cohere.com", Path: "/v2/rerank",
 	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
 	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
-	body:   func(r Request) any { return r.rerank() },
+	Body:   func(r Request) any { return r.rerank() },
 	decode: rankedResults,
 }
 
@@ -245,7 +245,7 @@ var jinaRerank = Dialect{
 	Name: "jina-rerank", URL: "https://api.jina.ai/v1", Path: "/rerank",
 	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
 	Reranks: true, Cuts: []Truncate{CutEnd},
-	body:   func(r Request) any { return r.rerank().with("return_documents", false) },
+	Body:   func(r Request) any { return r.rerank().with("return_documents", false) },
 	decode: rankedResults,
 }
 
@@ -254,7 +254,7 @@ var voyageRerank = Dialect{
 	Name: "voyage-rerank", URL: "https://api.voyageai.com/v1", Path: "/rerank",
 	Limits:  Limits{Texts: 1000, Tokens: 100_000, Bytes: 8 << 20}, // the lowest of its models' limits
 	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		return r.rerank().with("return_documents", false).with("truncation", r.Truncate != CutNever)
 	},
 	decode: rankedResults,
@@ -265,7 +265,7 @@ var teiRerank = Dialect{
 	Name: "tei-rerank", Path: "/rerank", InfoPath: "/info",
 	Limits:  Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
 	Reranks: true, Cuts: []Truncate{CutEnd, CutStart},
-	body: func(r Request) any {
+	Body: func(r Request) any {
 		return r.cutTEI(request{"query": r.Asked, "texts": r.Texts, "raw_scores": false, "return_text": false})
 	},
 	decode: func(body []byte) (Answer, error) {
@@ -303,9 +303,7 @@ func ranked(list []scored, tokens count, err error) (Answer, error) {
 	scores := make([]Vector, len(list))
 	for _, one := range list {
 		score := one.Relevance
-		if score == nil {
-			score = one.Score
-		}
+		score = cmp.Or(score, one.Score)
 		switch {
 		case one.Index == nil:
 			return Answer{}, errors.New("a score has no index")
@@ -324,7 +322,7 @@ var teiSparse = Dialect{
 	Name: "tei-sparse", Path: "/embed_sparse", InfoPath: "/info",
 	Limits: Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
 	Cuts:   []Truncate{CutEnd, CutStart}, Sparse: true,
-	body: func(r Request) any { return r.cutTEI(request{"inputs": r.Texts}) },
+	Body: func(r Request) any { return r.cutTEI(request{"inputs": r.Texts}) },
 	decode: func(body []byte) (Answer, error) {
 		var lists [][]sparseNumber
 		if err := read(body, &lists); err != nil {

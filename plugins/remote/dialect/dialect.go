@@ -69,7 +69,8 @@ type Dialect struct {
 	// InfoPath is the path of the server's description of its model; "": none.
 	InfoPath string
 
-	body   func(Request) any
+	// Body is the request's body, a value for encoding/json.
+	Body   func(Request) any
 	decode func(body []byte) (Answer, error)
 }
 
@@ -98,9 +99,6 @@ func (d *Dialect) PathOf(model string) string { return strings.ReplaceAll(d.Path
 
 // CutsItself reports whether the server itself can shorten texts in this way.
 func (d *Dialect) CutsItself(how Truncate) bool { return slices.Contains(d.Cuts, how) }
-
-// Body is the request's body, a value for encoding/json.
-func (d *Dialect) Body(r Request) any { return d.body(r) }
 
 // Decode reads an answer to count texts. Its error never quotes the answer.
 func (d *Dialect) Decode(body []byte, count int) (Answer, error) {

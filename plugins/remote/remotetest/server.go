@@ -222,10 +222,8 @@ func (s *Server) serve(r *http.Request) bool {
 		}
 	}
 	if s.Service > 0 {
-		timer := time.NewTimer(s.Service)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(s.Service):
 		case <-r.Context().Done():
 			return false
 		}
