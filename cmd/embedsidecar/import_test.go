@@ -267,6 +267,8 @@ func TestImport_PgedgesWholeTextsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 30)
 	s.db.MustExec(pgedgeSchema)
+	// Version 14 lets everyone create there.
+	s.db.MustExecSuper("REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT CREATE ON SCHEMA public TO " + testenv.Owner)
 	for _, id := range testenv.Values[int](s.db, "SELECT id::int FROM docs") {
 		body := testenv.Value[string](s.db, "SELECT body FROM docs WHERE id = $1", id)
 		s.db.MustExec(`INSERT INTO docs_body_chunks (id, source_id, chunk_index, content, embedding)

@@ -143,6 +143,36 @@ func TestTrust_AnImportRunsNothingOfAStranger(t *testing.T) {
 	}
 }
 
+// TestTrust_AnImportLooksNothingUpWhereStrangersCreate: pgEdge's own function finds a table by the search_path. Where a
+// tenant may create functions in the table's schema, one of his with better arguments would be called in it.
+func TestTrust_AnImportLooksNothingUpWhereStrangersCreate(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.db.MustExec(pgedgeSchema)
+	tenant := s.db.Role("")
+	s.db.MustExecSuper(fmt.Sprintf(`REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT CREATE ON SCHEMA public TO %s, %s;
+		CREATE SCHEMA loot; CREATE SEQUENCE loot.taken; GRANT USAGE ON SCHEMA loot TO PUBLIC;
+		GRANT USAGE, SELECT ON SEQUENCE loot.taken TO PUBLIC`, testenv.Owner, tenant))
+	s.db.MustExecSuper(fmt.Sprintf(`SET ROLE %s;
+		CREATE FUNCTION public.format(text, text, text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+			PERFORM nextval('loot.taken'); RETURN pg_catalog.format($1, $2, $3); END $$;
+		GRANT EXECUTE ON FUNCTION public.format(text, text, text) TO PUBLIC; RESET ROLE`, tenant))
+	for id := range 3 {
+		body := fmt.Sprintf("body %d", id+1)
+		s.db.MustExec(`INSERT INTO docs_body_chunks (source_id, chunk_index, content, embedding)
+			VALUES ($1, 1, $2, $3::text::vector)`, id+1, body, vectorOf(body))
+	}
+	run := []string{"import", "pgedge", "--model", "fake", "--save", filepath.Join(t.TempDir(), "pgedge.yaml")}
+	_, stderr := s.run(exitUsage, run...)
+	s.has(stderr, `functions in schema public may be made by role "`+tenant+`"`, "REVOKE CREATE ON SCHEMA",
+		"--trust-owner "+tenant)
+	if testenv.Value[bool](s.db, "SELECT is_called FROM loot.taken") {
+		t.Error("the import ran the tenant's code")
+	}
+	s.db.MustExecSuper("REVOKE CREATE ON SCHEMA public FROM " + tenant + "; DROP FUNCTION public.format(text, text, text)")
+	s.run(0, run...)
+}
+
 // TestTrust_NamesStayWithinTheirLine: a script given to psql runs its own statements, and nothing contained in a name.
 func TestTrust_NamesStayWithinTheirLine(t *testing.T) {
 	t.Parallel()

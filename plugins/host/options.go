@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bufio"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -149,12 +150,17 @@ func openVerified(o Options) (*os.File, error) {
 					info.Mode()))
 		}
 		if o.SHA256 != "" {
-			if !isScript(f) {
+			script := isScript(f)
+			if !script {
 				if f, err = sealed(f, info); err != nil {
 					return fileError(err)
 				}
 			}
-			if err := checkSum(f, o.Path, o.SHA256); err != nil {
+			hashed, err := checkSum(f, o.Path, o.SHA256)
+			if err == nil && script && !hashed { // others write it: it may have become one only for this question
+				err = unavailable(0, fmt.Errorf("%s was changed while it was checked", o.Path))
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -181,7 +187,8 @@ func checkFile(path, want string) error {
 		return fileError(err)
 	}
 	defer func() { _ = f.Close() }()
-	return checkSum(f, path, want)
+	_, err = checkSum(f, path, want)
+	return err
 }
 
 // Sum returns the SHA-256 of a file, for Options.SHA256.
@@ -200,21 +207,24 @@ func sumOf(r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// checkSum verifies a file's SHA-256 and rewinds it.
-func checkSum(f *os.File, path, want string) error {
-	got, err := sumOf(f)
+// checkSum verifies a file's SHA-256 and rewinds it. It reports whether what it read is a script.
+func checkSum(f *os.File, path, want string) (script bool, err error) {
+	in := bufio.NewReader(f)
+	head, _ := in.Peek(len(shebang)) // a file may be shorter; other errors follow
+	script = string(head) == shebang
+	got, err := sumOf(in)
 	if err != nil {
-		return fileError(err)
+		return false, fileError(err)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return fileError(err)
+		return false, fileError(err)
 	}
 	if got != strings.ToLower(want) {
-		return configuration("checksum",
+		return false, configuration("checksum",
 			fmt.Errorf("sha256 of %s is %s, expected %s: put the expected file back, or, if this one is meant, "+
 				"pin it (embedsidecar plugins register, or its sha256 in the configuration)", path, got, strings.ToLower(want)))
 	}
-	return nil
+	return script, nil
 }
 
 // fileError classifies a failure to read a file. Exhausted resources are temporary; anything else is a configuration
@@ -226,9 +236,12 @@ func fileError(err error) error {
 	return configuration("unreadable", err)
 }
 
-// isScript reports whether the file begins with "#!". It does not move the file's offset.
+// shebang begins a script.
+const shebang = "#!"
+
+// isScript reports whether the file is a script. It does not move the file's offset.
 func isScript(f *os.File) bool {
-	var head [2]byte
+	var head [len(shebang)]byte
 	n, _ := f.ReadAt(head[:], 0)
-	return n == 2 && head == [2]byte{'#', '!'}
+	return string(head[:n]) == shebang
 }

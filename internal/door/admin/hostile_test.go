@@ -77,6 +77,13 @@ func TestAct_WhatIsEmptyIsNotEverything(t *testing.T) {
 	} {
 		f.refused(http.StatusBadRequest, "usage", "viewer", http.MethodGet, "/api/v1/tasks?"+query, "")
 	}
+	// A parameter that cannot be read is not left out.
+	for _, query := range []string{"pipeline=%zz", "pipeline=docs;", "code=c0&state=failed;key=1"} {
+		f.refused(http.StatusBadRequest, "usage", "viewer", http.MethodGet, "/api/v1/tasks?"+query, "")
+	}
+	for _, query := range []string{"dry_run=true;wait=0s", "dry_run=%zz"} {
+		f.refused(http.StatusBadRequest, "usage", "admin", http.MethodDelete, "/api/v1/pipelines/docs?"+query, "")
+	}
 	for _, path := range []string{"/audit?cursor=", "/audit?cursor=2&cursor=3", "/wait?timeout=", "/wait?lsn="} {
 		f.refused(http.StatusBadRequest, "usage", "viewer", http.MethodGet, "/api/v1"+path, "")
 	}

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"sync"
@@ -319,9 +320,9 @@ func (g *Gate) database(r *http.Request) string {
 	if g.o.Of == nil {
 		return ""
 	}
-	q := r.URL.Query()
-	if !q.Has("database") || q.Get("database") == "" {
-		return "" // an empty value is rejected with other empty parameters
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil || q.Get("database") == "" {
+		return "" // it is rejected later
 	}
 	name := q.Get("database")
 	q.Del("database")
@@ -410,7 +411,7 @@ func (g *Gate) read(w http.ResponseWriter, r *http.Request, v *visit, largest in
 	case !utf8.Valid(v.body):
 		return Mistaken("utf8", "body", "the body is not UTF-8")
 	case g.o.Exact:
-		if p := vague(r.URL.Query()); p != nil {
+		if p := vague(r.URL.RawQuery); p != nil {
 			return p
 		}
 		return hollow(v.body, r.Method == http.MethodPatch)

@@ -15,8 +15,12 @@ const (
 )
 
 // vague rejects a query parameter that is empty, which must not mean the default, or repeated, since only the first
-// value would be used.
-func vague(query url.Values) *Problem {
+// value would be used. A malformed one would be left out.
+func vague(raw string) *Problem {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return Wrong("query", "it is malformed: want NAME=VALUE, joined by &, with every other character as %XX")
+	}
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch values := query[name]; {
 		case slices.Contains(values, ""):

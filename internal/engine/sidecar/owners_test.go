@@ -177,6 +177,41 @@ func TestTrust_ACountThatNeverEndsHoldsUpNoStatus(t *testing.T) {
 		WHERE datname = current_database() AND wait_event = 'PgSleep'`) // the pool would wait for them
 }
 
+// TestTrust_ASuperuserCountsNothingInASchemaOfOthers: the owner of a schema may drop a superuser's table and create his
+// own, with code in an index, between the list of the small tables and their count.
+func TestTrust_ASuperuserCountsNothingInASchemaOfOthers(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	newRig(t, db, intoTable("docs", "body"))
+	other := db.Role("")
+	db.MustExecSuper(fmt.Sprintf(`CREATE SCHEMA lair; ALTER TABLE docs OWNER TO %s; ALTER TABLE docs SET SCHEMA lair;
+		ANALYZE lair.docs`, testenv.Superuser))
+	counted := func() []string {
+		list, err := database.Collect(t.Context(), db.Super(), "small_tables",
+			func(row pgx.CollectableRow) (name string, err error) {
+				err = row.Scan(new(string), &name)
+				return name, err
+			}, pgx.StrictNamedArgs{"most": 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if list := counted(); len(list) != 1 {
+		t.Errorf("in a superuser's schema: %q", list)
+	}
+	for _, owner := range []string{
+		"ALTER SCHEMA lair OWNER TO " + other,
+		fmt.Sprintf("ALTER SCHEMA lair OWNER TO pg_database_owner; ALTER DATABASE %q OWNER TO %s", db.Name, other),
+	} {
+		db.MustExecSuper(owner)
+		if list := counted(); len(list) > 0 {
+			t.Errorf("%s: %q", owner, list)
+		}
+	}
+}
+
 // TestTrust_ANamesakeOfAFunctionThatATextCalls: whoever may make functions in the schema of one that a text calls makes
 // another. It does not run as the role that works: a text that leaves room for one is refused, as
 // TestTrust_ATextLeavesNoRoomForANamesake shows.

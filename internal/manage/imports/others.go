@@ -124,6 +124,9 @@ func pgedge(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 		}
 		// Their function finds its triggers and its entry by the table's name in the session's search_path.
 		if r.Table == identifier(i.Spec.Table) || r.Table == database.Quote(i.Spec.Table) {
+			if err := catalog.UntrustedMakers(ctx, tx, i.Spec.Schema); err != nil {
+				return nil, err
+			}
 			i.Finish = []string{"SET LOCAL search_path = pg_catalog, " + database.Quote(i.Spec.Schema)}
 		}
 		i.Finish = append(i.Finish, fmt.Sprintf("SELECT pgedge_vectorizer.disable_vectorization(%s, %s, true)",

@@ -43,6 +43,19 @@ func UntrustedWriters(ctx context.Context, tx pgx.Tx, tables ...string) error {
 	return strange(tx, found, wrap.Errorf(err, "look for writers"))
 }
 
+// UntrustedMakers returns *ConfigError when an untrusted role may create functions in a schema that is about to be in
+// the search_path.
+func UntrustedMakers(ctx context.Context, tx pgx.Tx, schema string) error {
+	found, err := database.Collect(ctx, tx, "untrusted_makers", pgx.RowToStructByName[database.Stranger],
+		pgx.StrictNamedArgs{"schemas": []string{schema}, "trusted": database.Trusted(tx.Conn())})
+	if err != nil || len(found) == 0 {
+		return wrap.Errorf(err, "look for roles that may create in schema %q", schema)
+	}
+	text, owners := database.InWords(found)
+	return notSafe(tx, owners[0], "use: "+text, "let nobody else create there: REVOKE CREATE ON SCHEMA "+
+		database.Quote(schema)+" FROM PUBLIC, "+database.Quote(owners[0])+";")
+}
+
 // strangersType is a type in a column of a table whose owner is not trusted, or for which an untrusted role may make
 // operators.
 type strangersType struct {
