@@ -115,7 +115,7 @@ func (w *Worker) decide(items []item) {
 			w.stats.Sanitised.Add(1)
 		}
 		if w.doubtful(it) {
-			r.LedgerText, r.LedgerVector = nil, nil
+			it.doubted, r.LedgerText, r.LedgerVector = r.LedgerText, nil, nil
 		}
 		switch {
 		case it.action == broken:
