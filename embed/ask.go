@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -99,19 +100,23 @@ func (s *Service) suspect(ctx context.Context, kind Kind, batch []*flight) error
 // portions sends texts in portions of the size that next returns, within the embedder's limits: the answers of one
 // portion are kept if a later one fails. A text may be at fault though the error of its calls blames none: the embedder
 // has resources for calls of that size without it, or answers all calls but those with it. Such a text is found, and
-// does not fail the others. Texts that were in several failed calls come last, one at first.
+// does not fail the others. Texts that were in several failed calls come last, one at first, the least doubtful first.
 func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alone bool, next func(left int) (int,
 	error),
 ) error {
 	var (
 		answered int
-		single   = len(batch) == 1
-		spared   *flight // failed alone: at fault, unless the next one fails, too
-		cause    *Error
+		inARow   int       // texts that failed alone since the last answer
+		spared   []*flight // failed alone: at fault, unless too many do so in a row
 		about    Description
 	)
 	if d, err := s.Describe(ctx); err == nil { // otherwise the call returns why
 		about = d
+	}
+	// Another text was answered, before or after the failure of this one.
+	atFault := func(f *flight) bool {
+		return inARow < mostInARow && (answered > 0 || len(spared) == 0 && len(batch) > 1 ||
+			!f.key.Asked && s.doubts.alone(f.key))
 	}
 	send := func(batch []*flight, most int, doubted bool) error {
 		for grows := doubted; len(batch) > 0; {
@@ -124,14 +129,16 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 			whole, _ := errors.AsType[*Error](err)
 			switch {
 			case err == nil:
-				answered = max(answered, n)
+				answered, inARow = max(answered, n), 0
 				if grows {
 					most *= 2
 				}
 			case whole == nil || whole.Class != Resource && (!doubted || !whole.blamesNone()):
 				return err
-			case n == 1 && spared == nil && !single:
-				spared, cause, grows = batch[0], whole, doubted
+			case n == 1 && atFault(batch[0]):
+				batch[0].answer = whole.ofText("the embedder failed on this text alone, and answered others",
+					cmp.Or(whole.RetryAfter, scarce))
+				spared, inARow, grows = append(spared, batch[0]), inARow+1, doubted
 			case n > 1 && (doubted || n <= answered && s.size.limited()):
 				most, grows = n/2, false
 				continue
@@ -142,25 +149,41 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 		}
 		return nil
 	}
-	var clean, doubted []*flight
+	clean, doubted := s.doubts.split(batch)
+	err := send(clean, len(clean), false)
+	if err == nil {
+		err = send(doubted, 1, true)
+	}
+	if err != nil { // perhaps the embedder is down
+		spared = spared[:len(spared)-inARow]
+	}
+	return s.settle(ctx, batch, spared, err)
+}
+
+// settle ends the texts of portions after the last call. If that failed with err though others were answered, the rest
+// fails text by text, so that the answers are used now.
+func (s *Service) settle(ctx context.Context, batch, spared []*flight, err error) error {
+	whole, _ := errors.AsType[*Error](err)
+	partly := whole != nil && ctx.Err() == nil && !batch[0].key.Asked &&
+		(whole.Class == Resource || whole.Class == Transient && whole.Code != canceled) &&
+		slices.ContainsFunc(batch, func(f *flight) bool { return f.landed })
+	if err != nil && !partly {
+		return err
+	}
+	for _, f := range spared {
+		s.land(f, f.answer)
+	}
 	for _, f := range batch {
-		if s.doubts.about(f.key) {
-			doubted = append(doubted, f)
-		} else {
-			clean = append(clean, f)
+		if !f.landed {
+			f.answer = whole.ofText("the embedder answered other texts, and then failed", whole.RetryAfter)
 		}
 	}
-	if err := send(clean, len(clean), false); err != nil {
-		return err
-	}
-	if err := send(doubted, 1, true); err != nil || spared == nil {
-		return err
-	}
-	s.land(spared, Result{Err: &TextError{
-		Class: cause.Class, Code: cause.Code, Message: "the embedder failed on this text alone, and answered others",
-		RetryAfter: cmp.Or(cause.RetryAfter, scarce),
-	}})
 	return nil
+}
+
+// ofText returns the error of a whole call as that of one text.
+func (e *Error) ofText(message string, after time.Duration) Result {
+	return Result{Err: &TextError{Class: e.Class, Code: e.Code, Message: message, RetryAfter: after}}
 }
 
 // portion waits for a free call and sends up to most of the texts. It returns how many it sent. It ends its turn even
@@ -177,7 +200,11 @@ func (s *Service) portion(ctx context.Context, kind Kind, batch []*flight, most 
 	}
 	defer leave()
 	err = s.call(ctx, kind, batch[:n], s.land)
-	if whole, _ := errors.AsType[*Error](err); whole.blamesNone() {
+	if err == nil {
+		s.doubts.called()
+	}
+	whole, _ := errors.AsType[*Error](err)
+	if whole.blamesNone() || n == 1 && whole != nil && whole.Class == Resource {
 		for _, f := range batch[:n] {
 			s.doubts.failed(f.key)
 		}

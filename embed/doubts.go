@@ -1,36 +1,79 @@
 package embed
 
-import "sync"
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
 
 // doubts counts, for texts without an answer, the calls that failed with them though the error blamed no text. The zero
 // doubts has none.
 type doubts struct {
-	mu    sync.Mutex
-	calls map[Key]int
+	mu      sync.Mutex
+	answers int // calls that were answered so far
+	texts   map[Key]doubt
+}
+
+// doubt is what is known of a text without an answer.
+type doubt struct {
+	calls int // that failed
+	since int // answers before the first of them
 }
 
 const (
 	doubtful   = 3    // calls after which a text is doubted
 	mostDoubts = 8192 // texts; with more, as while an embedder is down for long, all counts are dropped
+	mostInARow = 3    // texts that may be at fault one after the other; with more, the embedder is down
 )
 
 func (d *doubts) failed(text Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.calls == nil || len(d.calls) > mostDoubts {
-		d.calls = map[Key]int{}
+	if d.texts == nil || len(d.texts) > mostDoubts {
+		d.texts = map[Key]doubt{}
 	}
-	d.calls[text]++
+	t, there := d.texts[text]
+	if !there {
+		t.since = d.answers
+	}
+	t.calls++
+	d.texts[text] = t
 }
 
 func (d *doubts) answered(text Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.calls, text)
+	delete(d.texts, text)
 }
 
-func (d *doubts) about(text Key) bool {
+// called counts a call that was answered.
+func (d *doubts) called() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.calls[text] >= doubtful
+	d.answers++
+}
+
+// alone reports whether calls without the text were answered since it failed first.
+func (d *doubts) alone(text Key) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, there := d.texts[text]
+	return there && d.answers > t.since
+}
+
+// split returns the texts that are not doubted, and those that are, the least doubtful first.
+func (d *doubts) split(batch []*flight) (clean, doubted []*flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range batch {
+		if d.texts[f.key].calls >= doubtful {
+			doubted = append(doubted, f)
+		} else {
+			clean = append(clean, f)
+		}
+	}
+	slices.SortStableFunc(doubted, func(a, b *flight) int {
+		return cmp.Compare(d.texts[a.key].calls, d.texts[b.key].calls)
+	})
+	return clean, doubted
 }

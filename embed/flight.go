@@ -57,7 +57,7 @@ type sender func(ctx context.Context, kind Kind, batch []*flight) error
 
 // Embed returns one Result per text, in order. With alone, no other call runs at the same time. An error means that no
 // text was answered. Its class is never Data: such a batch is halved until the bad text is found, whose Result then has
-// the error.
+// the error. If only some texts were answered, the Results of the others have the error.
 //
 // Queries (Ask) have priority over it.
 func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bool) ([]Result, error) {
@@ -97,7 +97,7 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, asked bo
 			spent += tokensOf(mine)
 			for _, f := range mine {
 				answers[f.key] = f.answer
-				paid[f.key] = true
+				paid[f.key] = f.landed || f.answer.unknown()
 			}
 			sent += len(mine)
 		}
@@ -175,10 +175,11 @@ func (s *Service) land(f *flight, answer Result) {
 		s.stats.Truncated.Add(1)
 	}
 	s.stats.Tokens.Add(int64(answer.Tokens))
-	if text, ok := errors.AsType[*TextError](answer.Err); ok && text.Class == Transient && text.RetryAfter == 0 {
-		s.doubts.failed(f.key)
-	} else {
+	switch text, failed := errors.AsType[*TextError](answer.Err); {
+	case !failed || text.Class == Data:
 		s.doubts.answered(f.key)
+	case text.Class == Transient && text.RetryAfter == 0:
+		s.doubts.failed(f.key)
 	}
 	f.answer, f.landed = answer, true
 	s.cache.Put(f.key, answer)

@@ -21,6 +21,12 @@ func Sent(results []Result, texts []string) (tokens int) {
 	return tokens
 }
 
+// unknown reports whether the call may have been answered, and so paid for, all the same.
+func (r Result) unknown() bool {
+	_, code := Classify(r.Err)
+	return r.Err != nil && code == "deadline"
+}
+
 // paidError is the error of a call that was partly answered, and so partly paid for.
 type paidError struct {
 	error

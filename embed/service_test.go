@@ -106,8 +106,9 @@ func TestService_ForgetsNoAnswerThatWasPaidFor(t *testing.T) {
 	e := &script{}
 	s := NewService(e, 1<<20)
 	// The second half of the batch fails after the first half has been answered.
-	if _, err := s.Embed(t.Context(), Document, []string{"a", "bb", "liar", "down"}, false); err == nil {
-		t.Fatal("no error")
+	results, err := s.Embed(t.Context(), Document, []string{"a", "bb", "liar", "down"}, false)
+	if err != nil || results[1].Vector == nil || results[3].Err == nil || results[3].Sent {
+		t.Fatalf("results %v, %v", results, err)
 	}
 	e.calls = nil
 	if _, err := s.Embed(t.Context(), Document, []string{"a", "bb", "ccc"}, false); err != nil {
@@ -130,8 +131,9 @@ func TestP8_APartOfABatchIsNotAskedForAgain(t *testing.T) {
 	e := &fewAtOnce{}
 	s := NewService(e, 1<<20)
 	large := strings.Repeat("x", 20)
-	if _, err := s.Embed(t.Context(), Document, []string{"a", large, "bb", "ccc", "down"}, false); err == nil {
-		t.Fatal("no error")
+	results, err := s.Embed(t.Context(), Document, []string{"a", large, "bb", "ccc", "down"}, false)
+	if err != nil || results[3].Vector == nil || results[4].Err == nil {
+		t.Fatalf("results %v, %v", results, err)
 	}
 	want := [][]string{{"a"}, {large}, {"bb", "ccc"}, {"down"}}
 	if !reflect.DeepEqual(e.calls, want) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,7 @@ type scarceEmbedder struct {
 	class Class // of its errors; "": Resource
 	down  bool
 	most  int
-	never string
+	never []string
 	often int // with it, every call of that number fails, whatever its size
 	calls []int
 }
@@ -31,7 +32,7 @@ func (e *scarceEmbedder) Embed(_ context.Context, _ Kind, texts []string) ([]Res
 	results := make([]Result, len(texts))
 	fails := e.down || e.most > 0 && len(texts) > e.most || e.often > 0 && len(e.calls)%e.often == 0
 	for i, text := range texts {
-		fails = fails || text == e.never
+		fails = fails || slices.Contains(e.never, text)
 		results[i] = Result{Vector: []float32{float32(len(text))}}
 	}
 	if fails {
@@ -89,10 +90,10 @@ func TestP5_ATextTooLargeForTheEmbedderStaysAlone(t *testing.T) {
 		for at := range 8 {
 			synctest.Test(t, func(t *testing.T) {
 				texts := textsNamed("text ", 8)
-				s := NewService(&scarceEmbedder{class: class, never: texts[at]}, 0)
+				s := NewService(&scarceEmbedder{class: class, never: texts[at : at+1]}, 0)
 				results, _ := until(t, s, texts)
 				if class == Transient {
-					s = NewService(&scarceEmbedder{class: class, never: texts[at]}, 0)
+					s = NewService(&scarceEmbedder{class: class, never: texts[at : at+1]}, 0)
 					for i := range 3 {
 						if _, err := s.Embed(t.Context(), Document, texts, false); err == nil {
 							t.Fatalf("answered at the try %d", i)
@@ -111,6 +112,45 @@ func TestP5_ATextTooLargeForTheEmbedderStaysAlone(t *testing.T) {
 				}
 				if is, _ := Classify(results[at].Err); is != class {
 					t.Errorf("its error is %v", results[at].Err)
+				}
+			})
+		}
+	}
+}
+
+// Several such texts in a batch keep back no other either, wherever they are, and nothing is cached.
+func TestP5_SeveralTextsThatAreNeverAnsweredStayAlone(t *testing.T) {
+	for _, class := range []Class{Resource, Transient} {
+		for _, at := range [][]int{{2, 5}, {2, 3}, {0, 15}, {11, 12, 13, 14, 15}, {0, 1, 2, 3, 4}} {
+			synctest.Test(t, func(t *testing.T) {
+				left := textsNamed("text ", 16)
+				e := &scarceEmbedder{class: class}
+				for _, i := range at {
+					e.never = append(e.never, left[i])
+				}
+				s := NewService(e, 0)
+				try := 0
+				for ; try < 40 && len(left) > len(at); try++ {
+					results, err := s.Embed(t.Context(), Document, left, false)
+					sleep.For(t.Context(), s.Rest())
+					if err != nil {
+						continue
+					}
+					var again []string
+					for i, r := range results {
+						if r.Err != nil {
+							again = append(again, left[i])
+						}
+					}
+					left = again
+				}
+				if slices.Sort(left); !slices.Equal(left, slices.Sorted(slices.Values(e.never))) {
+					t.Fatalf("%s, %v: after %d tries %q have no answer, in calls of %v texts", class, at, try, left, e.calls)
+				}
+				until(t, s, textsNamed("other ", 16))
+				results, err := s.Embed(t.Context(), Document, left[:1], false)
+				if class == Transient && (err != nil || results[0].Err == nil) { // it is tried each minute
+					t.Errorf("%v: alone it gets %v, %v", at, results, err)
 				}
 			})
 		}

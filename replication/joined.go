@@ -119,8 +119,8 @@ func (r *joined) change(tx *transaction, row, old columns, insert bool, sink *bu
 	}
 }
 
-// Owners finds the source rows for changes of joined rows. changes are in stream order and found keeps it; source row
-// changes replace those of joined rows. scans lists rows that a scan must find, by owner; a nil list means all rows of
-// the pipeline.
+// Owners finds the source rows for changes of joined rows. In found, in any order, source row changes replace those of
+// joined rows: one for each source row of a joined row, however often that was changed. scans lists rows that a scan
+// must find, by owner; a nil list means all rows of the pipeline.
 type Owners func(ctx context.Context, changes []queue.Change) (found []queue.Change, scans map[int32][]pipeline.Owner,
 	err error)

@@ -1,10 +1,12 @@
 package setup_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
@@ -72,6 +74,58 @@ func TestBuildIndex_FitsItsDestination(t *testing.T) {
 		build(first, indexes.Built)
 		build(first, indexes.There)
 	})
+}
+
+// TestBuildIndex_LeavesOneThatIsBeingBuilt: the server goes on with the build of a sidecar that was killed. The next
+// sidecar dropped that index as one of an interrupted build, or one of the two failed by a deadlock.
+func TestBuildIndex_LeavesOneThatIsBeingBuilt(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)")
+	made := b.init(b.options(b.SlotName(), docs()))
+	b.MustExec("UPDATE embedsidecar.scan SET phase = 'done'")
+	p := &made.Pipelines[0]
+	list, err := indexes.Of(t.Context(), b.pool, p)
+	if err != nil || len(list) != 1 || len(list[0].SQL) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	writer, err := b.super.Begin(t.Context())
+	if err == nil {
+		_, err = writer.Exec(t.Context(), "INSERT INTO docs VALUES (1)") // the build waits for it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := b.pool.Acquire(t.Context())
+	if err == nil {
+		_, err = conn.Exec(t.Context(), "SET lock_timeout = 0")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := make(chan error, 1)
+	go func() {
+		defer conn.Release()
+		_, err := conn.Exec(t.Context(), list[0].SQL[0])
+		built <- err
+	}()
+	testenv.Eventually(t, waitFor, func() (bool, string) {
+		return testenv.Value[bool](b.Database, `SELECT EXISTS (SELECT FROM pg_stat_progress_create_index
+			WHERE datname = current_database() AND index_relid <> 0)`), "no build is under way"
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if state, _, err := indexes.Build(ctx, b.pool, p); err != nil || state != indexes.Waits {
+		t.Errorf("while the server builds it: %s, %v", state, err)
+	}
+	if err := writer.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-built; err != nil {
+		t.Errorf("the build failed: %v", err)
+	}
+	if state, _, err := indexes.Build(t.Context(), b.pool, p); err != nil || state != indexes.There {
+		t.Errorf("then: %s, %v", state, err)
+	}
 }
 
 // TestBuildIndex_OfTablesWhoseNamesBeginAlike: the name of an index has room for the beginning of the table's name

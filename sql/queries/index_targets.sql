@@ -4,11 +4,12 @@
 -- NOT NULL, and then cannot use the index.
 -- @table: quoted. @operators: the operator class; operator_schema is its schema, '' if the kind has none for the type.
 -- @kind: of the wanted index; an index of another kind that init made does not count. broken: what an interrupted build
--- has left. made: our valid indexes, newest first; made_at: what the comment of the newest says. taken: the name of the
--- next index: that of the broken one; or one that begins with the name of the table, which is cut, and ends with a
--- number if others begin alike. A cut counts bytes if the name would otherwise be too long for the server.
+-- has left. building: a session builds an index of the table, perhaps that one. made: our valid indexes, newest first;
+-- made_at: what the comment of the newest says. taken: the name of the next index: that of the broken one; or one that
+-- begins with the name of the table, which is cut, and ends with a number if others begin alike. A cut counts bytes if
+-- the name would otherwise be too long for the server.
 -- Rows: one for each table. Locks: none.
-SELECT t.schema, t.name, t.owned, t.valid, t.broken, t.made, t.made_at, coalesce(t.again,
+SELECT t.schema, t.name, t.owned, t.valid, t.broken, t.building, t.made, t.made_at, coalesce(t.again,
     (SELECT f.name FROM generate_series(1, 99) AS no
          CROSS JOIN LATERAL (SELECT t.base || coalesce('_' || nullif(no, 1), '') AS name) AS f
      WHERE  to_regclass(format('%I.%I', t.schema, f.name)) IS NULL OFFSET t.place - 1 LIMIT 1), t.base) AS taken,
@@ -19,6 +20,8 @@ FROM   (SELECT g.*, row_number() OVER (PARTITION BY g.schema, g.base, g.valid OR
         coalesce(bool_or(i.indisvalid AND (m.amname = @kind OR NOT b.name = ANY (k.others))), false) AS valid,
         coalesce(max(format('%I.%I', n.nspname, x.relname)) FILTER (WHERE NOT i.indisvalid AND b.name = k.name),
         '') AS broken,
+        EXISTS (SELECT FROM pg_stat_progress_create_index AS g WHERE g.relid = c.oid
+            AND g.datname = current_database()) AS building,
         coalesce(array_agg(format('%I.%I', n.nspname, x.relname) ORDER BY x.oid DESC)
             FILTER (WHERE i.indisvalid AND m.amname = @kind AND b.name = k.name), '{}') AS made,
         coalesce((array_agg(obj_description(x.oid, 'pg_class') ORDER BY x.oid DESC)
@@ -48,4 +51,4 @@ FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isl
         AND (i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
         AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000))
        LEFT JOIN LATERAL (SELECT regexp_replace(x.relname::text, '_[0-9]{1,2}$', '') AS name) AS b ON true
-GROUP BY n.nspname, c.relname, c.relowner, c.reltuples, k.name, a.atttypid) AS g) AS t ORDER BY 1, 2;
+GROUP BY n.nspname, c.oid, c.relname, c.relowner, c.reltuples, k.name, a.atttypid) AS g) AS t ORDER BY 1, 2;

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
@@ -53,22 +54,19 @@ func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []q
 		of[loaded[i].ID] = &loaded[i]
 	}
 	var order []group
-	values, seen, xids := map[group][]string{}, map[group]map[string]bool{}, map[uint32]bool{}
+	joined, xids := map[group][]queue.Change{}, map[uint32]bool{}
 	for i := range changes {
-		c := &changes[i]
+		c := changes[i]
 		if c.Join == 0 {
+			found = append(found, c)
 			continue
 		}
+		xids[c.XID] = true // of each: the first change of a row may be visible before its last
 		g := group{c.PipelineID, c.Join}
-		xids[c.XID] = true // also of a second change of a row: the first may be visible before it
-		if seen[g][c.RowKey] {
-			continue
+		if joined[g] == nil {
+			order = append(order, g)
 		}
-		if seen[g] == nil {
-			seen[g], order = map[string]bool{}, append(order, g)
-		}
-		seen[g][c.RowKey] = true
-		values[g] = append(values[g], c.RowKey)
+		joined[g] = append(joined[g], c)
 	}
 	visible, err := s.awaitVisible(ctx, xids)
 	if err != nil {
@@ -81,15 +79,17 @@ func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []q
 		}
 	}
 	for _, g := range order {
+		joined[g] = queue.Merge(joined[g]) // a row that is changed all the time may have many owners
+		values := lists.Map(joined[g], func(c queue.Change) string { return c.RowKey })
 		p := of[g.id]
 		switch {
 		case p == nil || p.Status != pipeline.Active || g.join > len(p.Links()):
 			scans[g.id] = nil // once the pipeline works again, all its rows are compared
 		case !visible:
-			later(g, values[g]...)
+			later(g, values...)
 		default:
 			var many []string
-			if keys[g], many, err = s.ownersOf(ctx, p, p.Links()[g.join-1], values[g]); err != nil {
+			if keys[g], many, err = s.ownersOf(ctx, p, p.Links()[g.join-1], values); err != nil {
 				return nil, nil, err
 			}
 			later(g, many...)
@@ -101,21 +101,17 @@ func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []q
 			scans[g.id] = nil
 		}
 	}
-	for i := range changes {
-		c := changes[i]
-		if c.Join == 0 {
-			found = append(found, c)
-			continue
-		}
-		g := group{c.PipelineID, c.Join}
-		for _, key := range keys[g][c.RowKey] {
-			if len(key) > pipeline.MaxKey {
-				s.Stream().TooLong.Add(1)
-				continue
+	for _, g := range order {
+		for _, c := range joined[g] {
+			for _, key := range keys[g][c.RowKey] {
+				if len(key) > pipeline.MaxKey {
+					s.Stream().TooLong.Add(1)
+					continue
+				}
+				one := c
+				one.Join, one.RowKey, one.XID = 0, key, 0
+				found = append(found, one)
 			}
-			one := c
-			one.Join, one.RowKey, one.XID = 0, key, 0
-			found = append(found, one)
 		}
 	}
 	return found, scans, nil

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -48,5 +50,27 @@ func TestP1_TwoChangesOfAJoinedRowAreBothVisible(t *testing.T) {
 		if err := tx.Commit(t.Context()); !visible && err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestP9_AJoinedRowThatIsChangedAllTheTime: each change of a joined row stood for each of its source rows, of which
+// there may be hundreds: a million changes in memory for one batch.
+func TestP9_AJoinedRowThatIsChangedAllTheTime(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	p := pipeline.Pipeline{ID: 1, Status: pipeline.Active, Key: []pipeline.KeyColumn{{Name: "id"}}}
+	p.Joins = pipeline.Joins{{On: []pipeline.On{{Column: "doc_id", Of: "id", Exact: true}}}}
+	s := &Sidecar{o: Options{Pool: db.Pool}}
+	s.loaded.Store(&[]pipeline.Pipeline{p})
+	changes := []queue.Change{{PipelineID: 1, RowKey: "8", XID: 3, LSN: 4}}
+	for i := range 2000 {
+		changes = append(changes, queue.Change{PipelineID: 1, RowKey: "7", Join: 1, XID: 3, LSN: pglogrepl.LSN(i + 5)})
+	}
+	found, scans, err := s.owners(t.Context(), changes)
+	if err != nil || len(scans) > 0 || len(found) != 2 {
+		t.Fatalf("%d changes, scans %v, error %v, want 2 changes", len(found), scans, err)
+	}
+	if c := found[1]; c.RowKey != "7" || c.Join != 0 || c.XID != 0 || c.FirstLSN != 5 || c.LSN != 2004 {
+		t.Errorf("%+v stands for them", c)
 	}
 }

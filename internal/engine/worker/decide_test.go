@@ -3,6 +3,7 @@ package worker
 import (
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -116,6 +117,47 @@ func TestP1_AnAdoptedVectorIsDoubtful(t *testing.T) {
 		if got := items[0].action; got != c.want || got == vectorIn && !items[0].row.Anew() {
 			t.Errorf("%s: action %d, want %d", name, got, c.want)
 		}
+	}
+}
+
+// A doubtful vector is not given to another row of the same text either, from which it would come back by the cache.
+func TestP1_ADoubtfulVectorIsGivenToNoOtherRow(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		if p.Chunked {
+			continue
+		}
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			w, m, _ := inMemory(t, p, nil)
+			m.source = map[string]string{"a": textA}
+			process(t, w, m, "a")
+			p.Joins = pipeline.Joins{{As: "tags"}}
+			adopted := m.ledger["a"] // as if its text had been read after a change of a joined row
+			other := vectorOf(textB)
+			hash := p.Stored.Hash(other)
+			adopted.Adopted, adopted.LedgerVector = time.Now(), hash[:]
+			m.ledger["a"] = adopted
+			m.stored["a"] = kept{vector: p.Stored.Canonical(other), hash: m.stored["a"].hash, generation: p.Generation}
+			w, n, e := inMemory(t, p, nil)
+			n.source, n.stored, n.ledger = map[string]string{"a": textA, "b": textA}, m.stored, m.ledger
+			tasks := tasksFor("b", "a")
+			for i := range tasks {
+				tasks[i].FirstLSN, tasks[i].CommittedAt = 1, time.Now().Add(-time.Minute)
+			}
+			if err := w.process(t.Context(), tasks); err != nil {
+				t.Fatal(err)
+			}
+			want := p.Stored.Canonical(vectorOf(textA))
+			for key, k := range n.stored {
+				if !slices.Equal(k.vector, want) {
+					t.Errorf("%s has the vector %v, want %v", key, k.vector, want)
+				}
+			}
+			if len(n.stored) != 2 || e.calls() != 1 {
+				t.Errorf("%d vectors, %d texts paid for", len(n.stored), e.calls())
+			}
+		})
 	}
 }
 

@@ -68,6 +68,14 @@ func (w *Worker) rowError(t queue.Task, err error, code, message string) *embed.
 	return e
 }
 
+// tookTooLong reports whether a statement was cancelled. With one row alone, it will probably be again.
+func tookTooLong(err error) bool { return rows.Fault(err) == database.Canceled }
+
+// slowDelay returns the delay for a row that a statement took too long for. It grows with the age of the task.
+func slowDelay(t queue.Task, now time.Time) time.Duration {
+	return min(max(now.Sub(t.EnqueuedAt)/4, time.Second), 30*time.Second)
+}
+
 // raisedBy matches where a trigger raised an exception, in the server's context message.
 var raisedBy = regexp.MustCompile(`^PL/pgSQL function ([^()\n]+)\([^\n]*\) line (\d+)`)
 
@@ -248,6 +256,9 @@ func (w *Worker) failure(it *item) queue.Outcome {
 	}
 	if ok && text.RetryAfter > 0 && class != embed.Data {
 		o.Delay = text.RetryAfter // requested by the embedder; it may exceed our maximum delay
+	}
+	if it.slow { // whenever it is tried with others, they wait for it
+		o.Losses, o.Delay = max(o.Losses, queue.AloneAfter), max(o.Delay, slowDelay(it.task, time.Now()))
 	}
 	if class == embed.Data && int(o.Attempt) >= w.o.Retry.MaxAttempts {
 		o.Action, o.What = queue.Fail, "failed"

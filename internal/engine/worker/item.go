@@ -15,9 +15,12 @@ type item struct {
 	vector []float32
 	chunks []rows.Chunk // chunked: instead of vector, by number
 	err    error        // of this row only
+	slow   bool         // err is that a statement took too long, with this row alone
 	sent   bool         // its text, or a part of it, was sent to the embedder service
 	paid   bool         // ... and was not in its cache
 	nobody bool         // no row can have this key: it is no longer a valid value of the key columns
+	// hash of the text that an adopted vector is said to be of, but perhaps is not; nil: there is no doubt
+	doubted []byte
 }
 
 // action is what an item needs.

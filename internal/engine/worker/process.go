@@ -92,7 +92,7 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 			return []item{{task: tasks[0], row: rows.Row{Key: keys[0]}, nobody: true}}, nil
 		}
 		unreadable := w.rowError(tasks[0], err, "unreadable", database.SQLState(err))
-		return []item{{task: tasks[0], action: broken, err: unreadable}}, nil
+		return []item{{task: tasks[0], action: broken, err: unreadable, slow: tookTooLong(err)}}, nil
 	}
 	half := len(tasks) / 2
 	first, err := w.look(ctx, tasks[:half], texts)
@@ -115,7 +115,7 @@ func (w *Worker) decide(items []item) {
 			w.stats.Sanitised.Add(1)
 		}
 		if w.doubtful(it) {
-			r.LedgerText, r.LedgerVector = nil, nil
+			it.doubted, r.LedgerText, r.LedgerVector = r.LedgerText, nil, nil
 		}
 		switch {
 		case it.action == broken:

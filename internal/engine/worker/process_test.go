@@ -15,6 +15,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/limit"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -233,6 +234,52 @@ func TestP3_NoVectorForATextThatIsGone(t *testing.T) {
 }
 
 func refused(code string) error { return &pgconn.PgError{Code: code} }
+
+// A row whose text or trigger takes too long is found, too, and no others wait for it again.
+func TestP5_ASlowRowIsTriedAloneFromThenOn(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		for _, when := range []string{"read", "written"} {
+			w, m, _ := inMemory(t, p, nil)
+			m.source = map[string]string{"a": textA, "b": textB, "c": "third"}
+			if when == "read" {
+				m.refuseRead = func(keys []string) error {
+					if slices.Contains(keys, "b") {
+						return database.ErrTooLong
+					}
+					return nil
+				}
+			} else {
+				m.refuseWrite = func(c *rows.Change) error {
+					if slices.ContainsFunc(c.Write, func(w rows.Write) bool { return w.Key == "b" }) {
+						return refused(pgerrcode.QueryCanceled)
+					}
+					return nil
+				}
+			}
+			tasks := tasksFor("a", "b", "c")
+			tasks[1].EnqueuedAt = time.Now().Add(-time.Minute)
+			if err := w.process(t.Context(), tasks); err != nil {
+				t.Fatal(err)
+			}
+			for i := range m.outcomes {
+				switch o := &m.outcomes[i]; o.Task.RowKey {
+				case "b":
+					if o.Action != queue.Later || o.Losses != queue.AloneAfter || o.Attempt != 0 || o.Delay < 15*time.Second {
+						t.Errorf("%s, %s: the slow row ends as %+v", form, when, o)
+					}
+				default:
+					if o.Action != queue.Done || o.Losses != 0 {
+						t.Errorf("%s, %s: %s ends as %+v", form, when, o.Task.RowKey, o)
+					}
+				}
+			}
+			if len(m.outcomes) != 3 {
+				t.Errorf("%s, %s: %d tasks ended", form, when, len(m.outcomes))
+			}
+		}
+	}
+}
 
 // A row that the database refuses is found, and the others are written.
 func TestP5_ARefusedRowStaysAlone(t *testing.T) {

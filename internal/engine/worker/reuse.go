@@ -49,6 +49,11 @@ func (w *Worker) reuseNow(ctx context.Context, items []item) error {
 	if err := w.batched(ctx, items, wanted); err != nil {
 		return err
 	}
+	for i := range items {
+		if it := &items[i]; it.doubted != nil { // its vector would be given to other rows
+			delete(wanted, [32]byte(it.doubted))
+		}
+	}
 	if len(wanted) == 0 {
 		return nil
 	}

@@ -52,6 +52,7 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 		case n == 1:
 			it := &items[0]
 			it.action, it.err = broken, w.rowError(it.task, err, "write_refused", w.refusal(it, err))
+			it.slow = tookTooLong(err)
 			if err := w.writeBack(ctx, items[:n]); err != nil {
 				return err
 			}

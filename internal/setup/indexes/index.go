@@ -85,7 +85,8 @@ func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state
 }
 
 // alone calls build with the current tables while no other sidecar builds an index. Another sidecar's unfinished index
-// looks like one of an interrupted build. One build at a time is enough for a server.
+// looks like one of an interrupted build. So does one whose sidecar was killed, which the server goes on with: dropping
+// it would wait for its end, or fail it. One build at a time is enough for a server.
 func alone(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn, p *pipeline.Pipeline,
 	build func([]indexedTable) error,
 ) (state State, err error) {
@@ -116,6 +117,9 @@ func alone(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn, p *pipel
 	if err == nil {
 		tables, err = indexedTables(ctx, conn, p)
 	}
+	if err == nil && slices.ContainsFunc(tables, func(t indexedTable) bool { return t.Building }) {
+		return Waits, nil
+	}
 	if err == nil {
 		err = build(tables)
 	}
@@ -131,6 +135,7 @@ type indexedTable struct {
 	Owned        bool
 	Valid        bool     // a suitable index exists
 	Broken       string   // the invalid index of an interrupted build, quoted; "": none
+	Building     bool     // a session builds an index of the table
 	Made         []string // valid indexes that a sidecar built, quoted; the newest first
 	MadeAt       string   // comment of the newest
 	Taken        string   // the name of the next index
