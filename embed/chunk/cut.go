@@ -124,7 +124,15 @@ func (c *cutter) divide(w way, start, end int, b border) {
 	}
 	switch w {
 	case bySentence:
-		c.each(start, end, b, sentence, nextSentence, func(s, e int, b border) { c.divide(byWord, s, e, b) })
+		for start < end {
+			length, silent := calm(c.text[start:end])
+			if silent {
+				c.divide(byWord, start, start+length, b)
+			} else {
+				c.each(start, start+length, b, sentence, nextSentence, func(s, e int, b border) { c.divide(byWord, s, e, b) })
+			}
+			start, b = start+length, sentence
+		}
 	case byLine:
 		c.each(start, end, b, sentence, nextLine, func(s, e int, b border) {
 			if b == sentence && c.emptyLineBefore(s) {
@@ -172,6 +180,42 @@ func (c *cutter) eachToken(start, end int, b border) {
 			start, b = stop, token
 		}
 	}
+}
+
+// mostSilent is the length in bytes above which a stretch without any letter, line end or end of a sentence is not
+// searched for sentences: the time for it would grow with its square, because after "a." the rules look for the next
+// letter at each space.
+const mostSilent = 1 << 10
+
+// calm returns the length of the part at the beginning of a text that has no stretch above mostSilent, or, with silent,
+// is such a stretch.
+func calm(text string) (length int, silent bool) {
+	began := 0 // of the current stretch
+	for at, r := range text {
+		if !speaks(r) {
+			continue
+		}
+		if at-began > mostSilent {
+			if began == 0 {
+				return at, true
+			}
+			return began, false
+		}
+		began = at + utf8.RuneLen(r)
+	}
+	switch {
+	case len(text)-began <= mostSilent:
+		return len(text), false
+	case began == 0:
+		return len(text), true
+	}
+	return began, false
+}
+
+// speaks reports whether the rules of sentences stop at a character when they look for the next letter.
+func speaks(r rune) bool {
+	return unicode.IsLetter(r) && !unicode.Is(unicode.Other_Grapheme_Extend, r) || unicode.Is(unicode.Sentence_Terminal, r) ||
+		r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
 }
 
 // nextSentence returns the length of the first sentence of a text.

@@ -31,6 +31,10 @@ func TestCut_HostileTextsTakeLittleTime(t *testing.T) {
 		"lines":          fill("\n") + "x",
 		"dots":           fill(". "),
 		"one dot":        "a." + fill(","),
+		"dot, spaces":    "a." + fill(" "),
+		"dot, marks":     "a." + fill(" \u0301"),
+		"dot, kana":      "a." + fill(" \uff9e"), // letters that do not end the search for the next letter
+		"dot, brackets":  "a." + fill(")"),
 		"html":           fill("<div>\n"),
 		"setext":         fill("a\n=\n"),
 	} {
@@ -55,4 +59,20 @@ func worked(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// A long stretch without a letter is a piece of its own, and the sentences beside it stay whole.
+func TestCut_SentencesBesideASilentStretch(t *testing.T) {
+	t.Parallel()
+	one, two := strings.Repeat("One sentence tells of rivers. ", 4), strings.Repeat("Another one tells of bridges. ", 4)
+	text := one + strings.Repeat("= ", 2048) + two
+	var got []string
+	s := chunk.Settings{Strategy: chunk.Sentences, Tokens: 40}
+	for _, c := range chunk.Cut(s, chunk.Text{Text: text, Ends: chunk.Estimate(text)}, chunk.Text{}) {
+		got = append(got, c.Of(text))
+	}
+	first, last := got[0], got[len(got)-1]
+	if first != strings.TrimSpace(one) || !strings.HasPrefix(last, "Another") || !strings.HasSuffix(two, last+" ") {
+		t.Errorf("%d chunks, from %q to %q", len(got), first, last)
+	}
 }
