@@ -58,6 +58,21 @@ func (s *stage) stands(name string, want health.Code) (found *report.Pipeline) {
 	return found
 }
 
+// TestP10_TheConfigurationIsStoredWhateverItsLetters: other sidecars and status read it from the database, whose encoding
+// may lack some of them.
+func TestP10_TheConfigurationIsStoredWhateverItsLetters(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1, testenv.Encoding("LATIN1"))
+	s.set("EMBEDSIDECAR_MODEL_DIR=/tmp/\u6a21\u578b")
+	s.start(asBefore...)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		var n int
+		err := s.db.Super().QueryRow(t.Context(), `SELECT count(*)::int FROM embedsidecar.configuration
+			WHERE name = 'model_dir'`).Scan(&n)
+		return err == nil && n == 1, fmt.Sprintf("%d rows: %v", n, err)
+	})
+}
+
 // One sick pipeline does not stop the others. It says why, and is set up once what it lacks is there.
 func TestRun_OneSickPipelineKeepsNoneFromStarting(t *testing.T) {
 	t.Parallel()

@@ -324,6 +324,17 @@ func TestApply_DoesWhatPlanShows(t *testing.T) {
 
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	secret, _ := s.run(0, "token", "create", "ops", "--role", "admin", "--tokens-file", tokens)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(more string) {
+		t.Helper()
+		if err := os.WriteFile(file, append(slices.Clone(text), more...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("log: {level: info}\n")
 	d := s.start("--config", file, "--admin-listen", "127.0.0.1:0", "--tokens-file", tokens)
 	door := &doors{
 		stage: s, token: strings.TrimSpace(secret),
@@ -342,19 +353,19 @@ func TestApply_DoesWhatPlanShows(t *testing.T) {
 	answers(http.MethodPost, "/reload", control.Unchanged)
 	stdout, _ := s.run(0, "reload", "-o", "json")
 	s.has(stdout, `"unchanged"`)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	// Settings that need a restart are named, and all others are applied.
-	if err := os.WriteFile(file, append(text, "log: {level: debug}\nthreads: 1\n"...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write("log: {level: debug}\nthreads: 1\n")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		list := testenv.Value[string](s.db, `SELECT coalesce(string_agg(name, ' '), '') FROM embedsidecar.plan()
 			WHERE state = 'needs_restart'`)
 		return list == "log.level", list
 	})
+	// One that was taken out is named, too, whatever path leads to the file.
+	write("threads: 1\n")
+	stdout, _ = s.run(0, "plan", "-o", "json", "--config", filepath.Dir(file)+"/./"+filepath.Base(file))
+	if told := decoded[control.Configured](t, stdout); !slices.Equal(told.NeedsRestart, []string{"log.level"}) {
+		t.Errorf("without the line: %+v", told)
+	}
 	s.run(0, "uninstall", "bodies", "--yes")
 	s.has(testenv.Value[string](s.db, "SELECT string_agg(action, ' ' ORDER BY audit_id) FROM embedsidecar.audit"),
 		"uninstall", "reload")

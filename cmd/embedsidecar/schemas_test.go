@@ -54,7 +54,7 @@ func (s *stage) named(want string) {
 func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)
-	file := s.configured(tenantDocs)
+	file := s.configured(tenantDocs + "\nindex: hnsw")
 	d := s.start("--config", file)
 	d.logged("waiting for a schema to work in", "reason")
 
@@ -91,6 +91,11 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.embeds("tenant_odd", 1)
 	s.db.MustExec("CREATE TABLE tenant_empty.docs (id bigint PRIMARY KEY, body text); INSERT INTO tenant_empty.docs VALUES (1, 'late')")
 	s.embeds("tenant_empty", 1)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		got := testenv.Value[string](s.db, `SELECT string_agg(schemaname, ' ' ORDER BY schemaname COLLATE "C") FROM pg_indexes
+			WHERE indexdef LIKE '%hnsw%'`)
+		return got == "tenant_B tenant_a tenant_empty tenant_odd", "indexes in " + got
+	})
 
 	// A schema is dropped while it and its next generation have pending work, and one is renamed.
 	s.run(0, "model", "change", "tenant_odd.docs", "--to-plugin", "fake-dims12", "--config", file)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -124,7 +125,8 @@ func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []st
 	if err != nil {
 		return nil, fmt.Errorf("ask what sidecars are configured with: %w", err)
 	}
-	file, now := n.Config.File()+":", map[string]string{}
+	// A sidecar may have been given another path to the same file.
+	file, itsFile, now := n.Config.File()+":", filepath.Base(n.Config.File())+":", map[string]string{}
 	for _, s := range n.Config.Show(false) {
 		if strings.HasPrefix(s.Origin, file) {
 			now[s.Path] = n.Redact(s.Value)
@@ -134,7 +136,7 @@ func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []st
 		then := map[string]string{}
 		for _, s := range list {
 			then[s.Setting] = s.Value
-			if _, still := now[s.Setting]; !still && strings.HasPrefix(s.Origin, file) && config.AtStart(s.Setting) {
+			if _, still := now[s.Setting]; !still && strings.Contains(s.Origin, itsFile) && config.AtStart(s.Setting) {
 				names = append(names, s.Setting)
 			}
 		}

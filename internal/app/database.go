@@ -73,6 +73,8 @@ type Database struct {
 
 	audit atomic.Pointer[pgxpool.Pool] // for audit entries; nil: not connected
 	which atomic.Pointer[string]       // identity of the database; nil: none, or not known yet
+
+	active atomic.Pointer[string] // the pipelines that could work when they were last loaded
 }
 
 func newDatabase(o Options, c common, name string, phase observe.Phase) *Database {

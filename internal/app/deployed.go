@@ -7,10 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -233,31 +235,40 @@ func (d *deployed) sick() []pipeline.Spec {
 
 // declare stores what is configured here, for other sidecars and for status queries. A failure does not stop the work.
 func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
-	d, c := &n.deployed, n.config()
-	settings := lists.Map(c.Show(false), func(s config.Shown) map[string]string {
-		return map[string]string{"setting": s.Path, "value": n.o.Redact(s.Value), "origin": s.Origin}
-	})
+	d := &n.deployed
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	refused, hints := "", []string{}
-	if d.refused != nil {
-		refused, hints = n.o.Redact(database.Words(d.refused)), append(hints, problem.Hints(d.refused)...)
+	err := n.store(ctx, pool, n.o.Redact)
+	if database.HasCode(err, pgerrcode.UntranslatableCharacter) { // the database's encoding lacks a letter of a value
+		err = n.store(ctx, pool, func(text string) string { return wording.ASCII(n.o.Redact(text)) })
 	}
-	problems := map[string]trouble{}
-	for name, t := range d.problems {
-		t.Reason = n.o.Redact(t.Reason)
-		problems[name] = t
-	}
-	err := pool.QueryRow(ctx, sqlfiles.Query("declare_configuration"), pgx.StrictNamedArgs{
-		"me": d.row, "slot": c.Slot.Name, "instance": c.Instance, "file": fileOf(c), "digests": d.digests,
-		"problems": problems, "settings": settings, "refused": refused, "hints": hints,
-		"restart": append([]string{}, d.restart...), "taken": d.taken, "takes": d.takes,
-	}).Scan(&d.row)
 	if d.told = err == nil; d.told {
 		d.taken = false
 	} else if ctx.Err() == nil {
 		n.o.Log.WarnContext(ctx, "could not store the configuration in the database", "error", err)
 	}
+}
+
+// store is one try of declare. shown returns a text as it is stored. The caller holds deployed.mu.
+func (n *Database) store(ctx context.Context, pool *pgxpool.Pool, shown func(text string) string) error {
+	d, c := &n.deployed, n.config()
+	settings := lists.Map(c.Show(false), func(s config.Shown) map[string]string {
+		return map[string]string{"setting": s.Path, "value": shown(s.Value), "origin": s.Origin}
+	})
+	refused, hints := "", []string{}
+	if d.refused != nil {
+		refused, hints = shown(database.Words(d.refused)), lists.Map(problem.Hints(d.refused), shown)
+	}
+	problems := map[string]trouble{}
+	for name, t := range d.problems {
+		t.Reason, t.Hints = shown(t.Reason), append([]string{}, lists.Map(t.Hints, shown)...)
+		problems[name] = t
+	}
+	return pool.QueryRow(ctx, sqlfiles.Query("declare_configuration"), pgx.StrictNamedArgs{
+		"me": d.row, "slot": c.Slot.Name, "instance": c.Instance, "file": fileOf(c), "digests": d.digests,
+		"problems": problems, "settings": settings, "refused": refused, "hints": hints,
+		"restart": append([]string{}, d.restart...), "taken": d.taken, "takes": d.takes,
+	}).Scan(&d.row)
 }
 
 // changes is what changed in the database since the last look.

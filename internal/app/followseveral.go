@@ -57,8 +57,11 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 	if s.n.o.Reread == nil {
 		return told.Filled()
 	}
+	list := s.following()
 	next, err := s.n.o.Reread()
 	if err != nil {
+		each(list, func(f *following) { f.d, f.err = f.db.newDraft(), err })
+		s.note(ctx, list, action, by, dry)
 		return s.answer(ctx, told, nil, err, dry)
 	}
 	told.Changed, told.NeedsRestart = now.Changes(next)
@@ -70,7 +73,6 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 	source := s.n.o.Source
 	source.Config = cfg
 	plugins := s.n.plugins.Next(source)
-	list := s.following()
 	defer func() {
 		for _, f := range list {
 			if f.locked {
@@ -97,6 +99,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 	case ctx.Err() != nil:
 		return s.answer(ctx, told, list, errors.Join(context.Cause(ctx), plugins.Leave(s.n.plugins)), true)
 	case all:
+		s.note(ctx, list, action, by, dry)
 		return s.answer(ctx, told, list, errors.Join(list[0].err, plugins.Leave(s.n.plugins)), dry)
 	case !dry && changes:
 		told.State = control.Taken
@@ -105,6 +108,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 		if dry && changes {
 			told.State = control.Planned
 		}
+		s.note(ctx, list, action, by, dry)
 		err = plugins.Leave(s.n.plugins)
 	}
 	for _, f := range list {
@@ -115,6 +119,18 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 		err = fmt.Errorf("database %s keeps its configuration: %w", list[at].t.Name, list[at].err)
 	}
 	return s.answer(ctx, told, list, err, dry)
+}
+
+// note reports in each database what it says to a configuration that none of them takes. The log has it once for all.
+func (s *several) note(ctx context.Context, list []*following, action, by string, dry bool) {
+	if dry || ctx.Err() != nil {
+		return
+	}
+	each(list, func(f *following) {
+		ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+		defer cancel()
+		f.db.noteConfigured(ctx, f.r, action, by, f.db.answer(f.d, f.err), f.err)
+	})
 }
 
 // following returns the databases that run.

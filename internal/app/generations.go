@@ -247,8 +247,18 @@ type wish struct {
 	Model, Plugin string
 }
 
-// noticed wakes keepWishes and keepComplete if a pipeline has a wish or a next generation.
+// noticed wakes keepWishes and keepComplete if a pipeline has a wish or a next generation, and keepComplete if other
+// pipelines can work than before: they may lack an index.
 func (n *Database) noticed(pipelines []pipeline.Pipeline) {
+	active := ""
+	for i := range pipelines {
+		if p := &pipelines[i]; p.Status == pipeline.Active {
+			active += fmt.Sprintf("%d:%d ", p.ID, p.Generation)
+		}
+	}
+	if before := n.active.Swap(&active); active != "" && (before == nil || *before != active) {
+		sleep.Wake(n.besides)
+	}
 	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.BesideID != 0 }) {
 		return
 	}

@@ -169,6 +169,21 @@ func (n *Database) Configure(ctx context.Context, action, by string) control.Con
 
 // tellConfigured reports the result of a configuration to the log, the audit and the status.
 func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string, told control.Configured, err error) {
+	switch {
+	case !n.noteConfigured(ctx, r, action, by, told, err):
+	case err != nil:
+		n.o.Log.ErrorContext(ctx, "configuration refused: the one before stays in force", "by", by, "file", told.File,
+			"error", err, "hints", told.Hints)
+	default:
+		n.o.Log.InfoContext(ctx, "configuration taken over", "by", by, "file", told.File, "changed", told.Changed,
+			"needs_restart", told.NeedsRestart, "removed", told.Removed, "warnings", told.Warnings)
+	}
+}
+
+// noteConfigured reports the result of a configuration to the audit and the status. It returns false if nothing has
+// changed since the last result.
+func (n *Database) noteConfigured(ctx context.Context, r *run, action, by string, told control.Configured, err error,
+) bool {
 	dep := &n.deployed
 	dep.mu.Lock()
 	before := dep.refused
@@ -180,20 +195,14 @@ func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string
 	}
 	dep.mu.Unlock()
 	if same {
-		return
+		return false
 	}
 	n.source.Configured(told)
 	n.declare(ctx, r.p.work)
-	if err != nil {
-		n.o.Log.ErrorContext(ctx, "configuration refused: the one before stays in force", "by", by, "file", told.File,
-			"error", err, "hints", told.Hints)
-	} else {
-		n.o.Log.InfoContext(ctx, "configuration taken over", "by", by, "file", told.File, "changed", told.Changed,
-			"needs_restart", told.NeedsRestart, "removed", told.Removed, "warnings", told.Warnings)
-	}
 	if err := note(ctx, r.p.work, action, "", by, told, err); err != nil && ctx.Err() == nil {
 		n.o.Log.WarnContext(ctx, "could not write the configuration into the audit", "error", err)
 	}
+	return true
 }
 
 // take puts a draft in force. It sets up new pipelines first, and removes dropped ones last.

@@ -175,7 +175,7 @@ func (s *several) update(ctx context.Context, found tenants.Found, all *sync.Wai
 		s.n.o.Log.InfoContext(ctx, "database gone", "database", t.Name)
 	}
 	for _, f := range found.List {
-		if !s.has(f.Name) {
+		if !s.has(f.Name) && (found.Failed == nil || !s.serves(f)) {
 			s.begin(ctx, f, all)
 		}
 	}
@@ -200,6 +200,19 @@ func (s *several) has(name string) bool {
 		}
 	}
 	return s.list[name] != nil
+}
+
+// serves reports whether a database runs, under any name: while a server does not answer, those of others have longer
+// names.
+func (s *several) serves(f tenants.Tenant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.list {
+		if t.DSN == f.DSN {
+			return true
+		}
+	}
+	return false
 }
 
 // begin starts a database.

@@ -103,6 +103,19 @@ func (d Database) TrustedOwners() []string {
 // Stream returns the connection string for replication.
 func (d Database) Stream() string { return cmp.Or(d.StreamURL, d.URL) }
 
+// Renew returns a connection string as its file has it now, if it comes from a file.
+func (d Database) Renew(dsn string) string {
+	for _, from := range []struct{ file, text string }{{d.URLFile, d.URL}, {d.StreamURLFile, d.StreamURL}} {
+		if from.file == "" || from.text != dsn {
+			continue
+		}
+		if text, err := os.ReadFile(from.file); err == nil && strings.TrimSpace(string(text)) != "" {
+			return strings.TrimSpace(string(text))
+		}
+	}
+	return dsn
+}
+
 // Slot is the replication slot.
 type Slot struct {
 	Name       string

@@ -44,6 +44,8 @@ type Options struct {
 	Via string
 	// Thrifty closes all connections after 0.1 s without use, instead of each after 30 s.
 	Thrifty bool
+	// Renew returns a connection string as its file has it now; nil: it is not in a file. Of it only the password is used.
+	Renew func(dsn string) string
 	// Patience is how long an answer may take before the pool checks whether the server works on it; 0 means 20 s.
 	Patience time.Duration
 	// CatalogOnly skips the trust check: the caller reads the catalog, and nothing in the schema embedsidecar.
@@ -241,6 +243,10 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 			via.ConnConfig.TLSConfig, via.ConnConfig.SSLNegotiation, via.ConnConfig.Fallbacks
 	}
 	configure(&c.Config, o)
+	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		renew(&c.Config, dsn, o)
+		return nil
+	}
 	open := &sockets{patience: cmp.Or(o.Patience, defaultPatience), config: c, open: map[*socket]struct{}{}}
 	c.DialFunc = open.dial
 	looks := newLooks()
@@ -256,6 +262,21 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 		return looks.trust(ctx, conn)
 	}
 	return cfg, nil
+}
+
+// renew reads the password again, from the file of the connection string or the password file: it may have been changed
+// since the program started.
+func renew(c *pgconn.Config, dsn string, o Options) {
+	if o.Renew != nil {
+		dsn = o.Renew(dsn)
+	}
+	now, err := pgconn.ParseConfig(dsn)
+	if err != nil || now.Password == "" || now.User != c.User {
+		return
+	}
+	if o.Via != "" || now.Host == c.Host && now.Port == c.Port {
+		c.Password = now.Password
+	}
 }
 
 // configure applies what pool connections and replication connections have in common.

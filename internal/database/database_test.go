@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,6 +102,63 @@ func TestConnect_AThriftyPoolKeepsWhatIsUsed(t *testing.T) {
 	a.Release()
 	left(0)
 	acquire().Release()
+}
+
+// TestP1_APasswordThatIsChangedIsReadAgain: from the password file, and from the file of the connection string. Sessions
+// that are open continue; the next one needs the new password.
+func TestP1_APasswordThatIsChangedIsReadAgain(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	at, err := pgconn.ParseConfig(db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := db.Role("REPLICATION")
+	file := filepath.Join(t.TempDir(), "secret")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address := fmt.Sprintf("host=%s port=%d dbname=%s user=%s connect_timeout=120 ", at.Host, at.Port, at.Database, role)
+	renewed := func(dsn string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return dsn
+		}
+		return strings.TrimSpace(string(text))
+	}
+	for i, c := range []struct {
+		dsn, line string // of the password file, or the connection string
+		renew     func(string) string
+	}{
+		{address + "passfile=" + file, "*:*:*:*:%s", nil},
+		{address + "password=old", address + "password=%s", renewed},
+	} {
+		password := "old"
+		db.MustExecSuper("ALTER ROLE " + role + " PASSWORD 'old'")
+		write(fmt.Sprintf(c.line, password))
+		o := database.Options{Renew: c.renew}
+		pool, err := database.Connect(t.Context(), c.dsn, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		password = fmt.Sprint("new", i)
+		db.MustExecSuper("ALTER ROLE " + role + " PASSWORD '" + password + "'")
+		write(fmt.Sprintf(c.line, password))
+		pool.Reset()
+		if err := pool.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+		pool.Close()
+		conn, err := database.ConnectReplication(t.Context(), c.dsn, o)
+		if err != nil {
+			t.Error(err)
+		} else if err := conn.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {

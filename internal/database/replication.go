@@ -24,6 +24,7 @@ func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgC
 		return nil, err
 	}
 	cfg := &parsed.ConnConfig.Config
+	renew(cfg, dsn, o)
 	cfg.RuntimeParams["replication"] = "database"
 	// A hung process still answers TCP probes. Without this, a server that has data to send, or ends the session
 	// because the slot keeps too much WAL, would wait for it forever, and a checkpoint would wait for the server

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -457,6 +458,27 @@ func TestP5_EachDatabaseFollowsTheFileByItself(t *testing.T) {
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return c.said("configuration refused: the one before stays in force"), c.tail()
 	})
+	// shown checks what the view, the metric and the probe say of it.
+	shown := func(refused int) {
+		t.Helper()
+		for _, name := range []string{"tenant_a", "tenant_b"} {
+			has(name, "SELECT count(*) FROM embedsidecar.configuration WHERE subject = 'file' AND state = 'refused'", refused)
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				_, body := w.answer("/metrics")
+				return regexp.MustCompile(fmt.Sprintf(`embedsidecar_configuration_refused\{[^}]*%q[^}]*\} %d\n`, name, refused)).
+					MatchString(body), body
+			})
+		}
+		if _, body := w.answer("/readyz?verbose"); strings.Contains(body, "[-]configuration: ") != (refused == 1) {
+			t.Errorf("with %d refusals: %s", refused, body)
+		}
+	}
+	shown(1)
+	// Back to what is in force, then a file that cannot be read.
+	w.write("databases: [{match: 'tenant_*'}]\nlease: 1s\npipelines:\n- " + docs + "\n- " + titles + "\n")
+	shown(0)
+	w.write("databases: [{match: 'tenant_*'}]\nlease: soon\n")
+	shown(1)
 
 	// Settings of all, another pattern, and a pipeline that is taken out.
 	w.write("databases: [{match: 'tenant_?'}, {name: other, weight: 2}]\nlease: 1s\n" +

@@ -260,7 +260,7 @@ func (in *initializer) standsAlone(ctx context.Context, tx pgx.Tx, f *resolve.Fi
 	all []resolve.Stored, taken map[string]bool,
 ) error {
 	if o := t.Sharing; o != nil && !t.Kept && (!t.Renamed || !in.renames(f, o)) {
-		return in.shared(f, o)
+		return in.shared(f, o, t.Renamed)
 	}
 	if err := in.oneColumn(ctx, tx, f, all); err != nil {
 		return err

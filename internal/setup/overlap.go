@@ -121,13 +121,13 @@ func (in *initializer) renames(f *resolve.Findings, s *resolve.Stored) bool {
 }
 
 // shared is the error for a destination that another pipeline writes to.
-func (in *initializer) shared(f *resolve.Findings, other *resolve.Stored) error {
+func (in *initializer) shared(f *resolve.Findings, other *resolve.Stored, renamed bool) error {
 	problem := fmt.Sprintf("its destination %s is also that of pipeline %q", f.Pipeline.DestinationName(), other.Name)
 	hint := []string{"name another destination, or remove that pipeline first: embedsidecar uninstall " + other.Name}
 	switch same := other.Fingerprint == in.o.Descriptions[f.Pipeline.Name].Fingerprint; {
 	case other.SlotName != in.o.Slot:
 		problem += fmt.Sprintf(" (of slot %q)", other.SlotName)
-	case other.OID != f.Table.OID:
+	case other.OID != f.Table.OID, !renamed: // or the other name is configured as well
 	case !same:
 		hint = append(hint, "its vectors were made by another model: to give it this name, leave the model as it is")
 	case in.o.Starting:

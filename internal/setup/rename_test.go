@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -63,6 +64,27 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 	if got := testenv.Value[string](b.Database,
 		"SELECT string_agg(name || ' ' || filter_expression, ',') FROM embedsidecar.pipeline"); got != "titles n > 1" {
 		t.Errorf("pipelines: %s", got)
+	}
+}
+
+// TestP10_NoHintToRenameWhereBothNamesAreConfigured: init refuses that, too.
+func TestP10_NoHintToRenameWhereBothNamesAreConfigured(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	one, two := docs(), docs()
+	one.Name, two.Name = "one", "two"
+	two.IntoColumn, two.IntoTable = "", "vectors"
+	slot := b.SlotName()
+	b.init(b.options(slot, one, two))
+	one.Name, two.Name = two.Name, one.Name
+	for _, starting := range []bool{true, false} {
+		asked := b.options(slot, one, two)
+		asked.Starting = starting
+		_, err := setup.Init(t.Context(), asked)
+		wantError[*refusal.ConfigError](t, err, "also that of pipeline")
+		if hints := strings.Join(problem.Hints(err), " "); strings.Contains(hints, "renames") {
+			t.Errorf("hints: %s", hints)
+		}
 	}
 }
 

@@ -496,7 +496,8 @@ BEGIN
                 ARRAY['embedsidecar check starts the plugin and shows more; docs/operations.md, The plugin is down']
             WHEN 'other_model' THEN
                 ARRAY['start the sidecar with the previous model, or change the model: embedsidecar model change']
-            WHEN 'failing' THEN ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors',
+            WHEN 'failing' THEN ARRAY['embedsidecar tasks list --state failed --state retrying ' || name
+                || ' shows the errors',
                 format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)]
             WHEN 'disabled' THEN ARRAY['start a sidecar without enabled: false and without --role stream']
             ELSE '{}' END;
@@ -538,7 +539,7 @@ BEGIN
         state := 'working';
         reason := embedsidecar.rows_words(r.retrying)
             || ' wait for a retry, or for their scheduled time';
-        hints := ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors',
+        hints := ARRAY['embedsidecar tasks list --state retrying ' || name || ' shows the errors',
             format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)];
     ELSIF waiting <> '' THEN
         state := 'working';

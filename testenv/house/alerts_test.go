@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
 const (
@@ -162,6 +164,27 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	checkAlertTests(t, names)
+}
+
+// TestP10_EveryStateThatNeedsSomeoneHasAnAlert: the states before unacknowledged are those in which nothing is embedded.
+// The others have an end of their own, are wished, or show in other metrics.
+func TestP10_EveryStateThatNeedsSomeoneHasAnAlert(t *testing.T) {
+	t.Parallel()
+	others := []health.Code{health.SlotWaiting, health.Paused, health.OutsideHours, health.BudgetSpent, health.Disabled}
+	var named []string
+	for _, r := range rules(t) {
+		for _, match := range regexp.MustCompile(`embedsidecar_pipeline_state\{state=~?"([^"]*)"`).FindAllStringSubmatch(r.Expr, -1) {
+			named = append(named, strings.Split(match[1], "|")...)
+		}
+	}
+	for _, code := range health.Codes() {
+		if code == string(health.Unacknowledged) {
+			return
+		}
+		if !slices.Contains(named, code) && !slices.Contains(others, health.Code(code)) {
+			t.Errorf("no alert is about pipelines that are %s", code)
+		}
+	}
 }
 
 // checkAlertTests checks that every alert is tested to fire and not to fire, on metrics that exist.

@@ -102,6 +102,16 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
+// ASCII replaces all other characters: a database's encoding may lack them.
+func ASCII(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r > unicode.MaxASCII {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
 // OneLine keeps names and messages from a database from breaking out of their line, in a table, a terminal or a script.
 func OneLine(s string) string { return breaks.Replace(Printable(s)) }
 

@@ -44,7 +44,11 @@ func stepOf(p *observe.Pipeline) (s step) {
 	switch p.State {
 	case health.RowsFailed, health.Failing:
 		s.Do, s.Name, s.Link = "retry", "Retry failed…", linkTo("/queue", "pipeline", p.Name, "state", "failed")
-		s.Commands = []string{"embedsidecar tasks list --state failed " + name, "embedsidecar tasks retry " + name}
+		which := "--state failed "
+		if p.State == health.Failing { // most of them are to be retried
+			which += "--state retrying "
+		}
+		s.Commands = []string{"embedsidecar tasks list " + which + name, "embedsidecar tasks retry " + name}
 	case health.RowsCancelled:
 		s.Do, s.Name, s.Link = "requeue", "Requeue cancelled…", linkTo("/queue", "pipeline", p.Name, "state", "cancelled")
 		s.Commands = []string{"embedsidecar tasks requeue " + name}
@@ -126,7 +130,7 @@ func uneasy(p *observe.Pipeline) *sentence {
 		s := sentence{
 			Tone: "warn", Text: "rows fail and are retried",
 			Detail: wording.Count(p.Retrying, "row") + " failed and will be retried.",
-			Next:   "embedsidecar tasks list --state failed " + name + " shows the errors; fix the cause, and the rows continue",
+			Next:   "embedsidecar tasks list --state retrying " + name + " shows the errors; fix the cause, and the rows continue",
 		}
 		at := slices.IndexFunc(p.Errors, func(g report.ErrorGroup) bool { return g.State == "retrying" })
 		if at >= 0 {

@@ -38,6 +38,8 @@ type Options struct {
 	Backlog  func(ctx context.Context) (open int, err error) // of the pipeline's low tasks
 	Wake     func()                                          // called when tasks were created
 	Log      *slog.Logger
+	// Storable makes a provider's message fit the database's encoding; nil: it fits.
+	Storable func(message string) string
 }
 
 // Jobs are the batch jobs of a pipeline. They implement worker.Jobs.
@@ -119,6 +121,14 @@ func (j *Jobs) step(ctx context.Context, b *job) error {
 		return j.poll(ctx, b)
 	}
 	return j.release(ctx, b)
+}
+
+// storable makes a message fit the database's encoding.
+func (j *Jobs) storable(message string) string {
+	if j.o.Storable == nil {
+		return message
+	}
+	return j.o.Storable(message)
 }
 
 // later postpones a job with a growing delay and keeps the error message.

@@ -111,7 +111,7 @@ func (j *Jobs) args(b *job, c change) pgx.StrictNamedArgs {
 	args := pgx.StrictNamedArgs{
 		"job_id": b.id, "nonce": b.nonce, "worker_id": j.o.ID, "from": b.state, "to": c.to,
 		"pause": c.pause.Seconds(), "tries": c.tries,
-		"provider_id": database.Given(c.provider), "message": database.Given(c.message), "price": c.price, "hold": c.hold,
+		"provider_id": database.Given(c.provider), "message": database.Given(j.storable(c.message)), "price": c.price, "hold": c.hold,
 		"texts": nil, "tokens": c.tokens,
 	}
 	if c.texts != nil {

@@ -114,6 +114,10 @@ func (r *rig) named(who string) {
 			if p.State != health.QueueHeld || !strings.Contains(p.Reason, who) {
 				r.t.Errorf("status: %s: %s, want %s", p.State, p.Reason, who)
 			}
+			stale := r.count(`SELECT count(DISTINCT row_key) FROM embedsidecar.aside WHERE pipeline_id = $1`, p.ID)
+			if rows := r.count(`SELECT count(*) FROM ` + p.Table); p.Known+stale > rows {
+				r.t.Errorf("status: %d of %d rows are covered, and changes of %d are set aside", p.Known, rows, stale)
+			}
 		}
 	}
 	if held == 0 {

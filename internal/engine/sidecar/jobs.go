@@ -13,7 +13,7 @@ func (s *Sidecar) jobsOf(p *pipeline.Pipeline, service *embed.Service) *jobs.Job
 	o := jobs.Options{
 		Pipeline: p, DB: s.o.Pool, Service: service, ID: s.me().id, Log: s.o.Log,
 		Backlog: func(ctx context.Context) (int, error) { return s.queue.Backlog(ctx, p.ID, jobs.Released) },
-		Wake:    func() { s.queue.Wake(p.ID) },
+		Wake:    func() { s.queue.Wake(p.ID) }, Storable: s.storable,
 	}
 	if s.o.Price != nil {
 		o.Price = s.o.Price(p)

@@ -41,7 +41,7 @@ func (s *Sidecar) shown(err error) string {
 	if s.o.Redact != nil {
 		text = s.o.Redact(text)
 	}
-	return wording.Cut(text, most)
+	return s.storable(wording.Cut(text, most))
 }
 
 // problemOf returns why a pipeline is not processed, or not successfully; nil: it is.

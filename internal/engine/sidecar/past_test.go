@@ -1,9 +1,14 @@
 package sidecar_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -109,6 +114,42 @@ func TestP2_AValueThatTheServerCannotSend(t *testing.T) {
 	db.MustExec(`DELETE FROM docs WHERE id = 99`)
 	r.settle()
 	r.verify()
+}
+
+// TestP5_AMessageThatTheDatabaseCannotHold: a provider answers in its language, and the encoding of the database lacks
+// its letters. The rows are retried all the same, and the state says why.
+func TestP5_AMessageThatTheDatabaseCannotHold(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Encoding("LATIN1"))
+	db.MustExec(docs)
+	r := newRig(t, db, column("docs", "body"))
+	r.options = quick
+	r.start()
+	r.settle()
+	for _, class := range []embed.Class{embed.Transient, embed.Data} {
+		r.embedder.hook(func(context.Context, []string) error {
+			return &embed.Error{Class: class, Code: "foreign", Err: errors.New("d\u00e9sol\u00e9 \u2192 \u6b20\u8cbb")}
+		})
+		db.MustExec(`INSERT INTO docs SELECT i, $1 || i FROM generate_series(1, 3) AS i
+			ON CONFLICT (id) DO UPDATE SET body = excluded.body`, string(class))
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			said := testenv.Values[string](db, `SELECT coalesce(error_code || ': ' || error_message, '') FROM embedsidecar.task`)
+			return len(said) == 3 && !slices.Contains(said, ""), fmt.Sprint(said)
+		})
+		if class == embed.Transient {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				said := testenv.Value[string](db, `SELECT problems::text FROM embedsidecar.worker`)
+				return strings.Contains(said, "the embedder gives no answer; last error: "), said
+			})
+		}
+	}
+	r.embedder.hook(nil)
+	db.MustExec(`SELECT embedsidecar.retry_failed('docs')`)
+	r.settle()
+	r.verify()
+	if n := r.count(`SELECT count(embedding) FROM docs`); n != 3 {
+		t.Errorf("%d rows have a vector, want 3", n)
+	}
 }
 
 // TestP2_APublicationOfAnyName: names are quoted twice on their way to the output plugin.

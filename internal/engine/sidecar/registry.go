@@ -15,8 +15,9 @@ import (
 
 // registration is this sidecar's row in the table worker, and the table's OID.
 type registration struct {
-	id    int64
-	table uint32
+	id     int64
+	table  uint32
+	narrow bool // the database's encoding lacks characters of UTF-8
 }
 
 func (s *Sidecar) me() *registration { return s.registered.Load() }
@@ -48,13 +49,23 @@ func (s *Sidecar) register(ctx context.Context) error {
 			WHERE w.quiet_until IS NOT NULL AND w.slot_name = $3
 			AND (w.session_name = current_setting('application_name') OR NOT embedsidecar.runs(w)))
 		INSERT INTO embedsidecar.worker (instance, version, slot_name, host, role, session_name)
-		VALUES ($1, $2, $3, $4, $5, current_setting('application_name')) RETURNING worker_id, tableoid`,
-		s.o.Instance, s.o.Version, s.o.Slot, s.o.Host, s.role()).Scan(&r.id, &r.table)
+		VALUES ($1, $2, $3, $4, $5, current_setting('application_name'))
+		RETURNING worker_id, tableoid, getdatabaseencoding() NOT IN ('UTF8', 'SQL_ASCII')`,
+		s.o.Instance, s.o.Version, s.o.Slot, s.o.Host, s.role()).Scan(&r.id, &r.table, &r.narrow)
 	if err != nil {
 		return fmt.Errorf("register as a worker: %w", err)
 	}
 	s.registered.Store(&r)
 	return nil
+}
+
+// storable makes a message from outside the database fit its encoding: a statement with a character that the encoding
+// lacks fails as a whole.
+func (s *Sidecar) storable(message string) string {
+	if me := s.me(); me == nil || !me.narrow {
+		return message
+	}
+	return wording.ASCII(message)
 }
 
 // noteQuiet marks the row with the latest time of return instead of deleting it.

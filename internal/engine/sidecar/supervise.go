@@ -347,6 +347,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		Tracer:   s.tracer,
 		Book:     s.book,
 		Spent:    s.Reload,
+		Storable: s.storable,
 	}
 	if p.Jobs {
 		batches = s.jobsOf(&kept, service)

@@ -164,6 +164,14 @@ func oneLine(message string, limit int) string {
 	return message
 }
 
+// storable makes a message fit the database's encoding.
+func (w *Worker) storable(message string) string {
+	if w.o.Storable == nil {
+		return message
+	}
+	return w.o.Storable(message)
+}
+
 // lockedDelay returns the delay for a row locked by another session. It grows with the age of the task.
 func lockedDelay(t queue.Task, now time.Time) time.Duration {
 	return min(max(now.Sub(t.EnqueuedAt)/10, 50*time.Millisecond), 5*time.Second)
@@ -209,8 +217,8 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 	w.o.Log.WarnContext(ctx, "embedder failed", "pipeline", w.o.Pipeline.Name, "class", string(class), "code", code,
 		"tasks", len(tasks), "error", err)
 	if class != embed.Crash {
-		return w.postpone(ctx, tasks, class, code, "the embedder did not answer: "+oneLine(err.Error(), longestMessage),
-			max(w.o.Service.Rest(), w.o.Retry.Initial/4))
+		message := w.storable("the embedder did not answer: " + oneLine(err.Error(), longestMessage))
+		return w.postpone(ctx, tasks, class, code, message, max(w.o.Service.Rest(), w.o.Retry.Initial/4))
 	}
 	w.stats.Crashed.Add(int64(len(tasks)))
 	return w.blame(ctx, tasks, code, w.o.Service.Rest(), "the embedder crashed while it processed this row",
@@ -254,6 +262,7 @@ func (w *Worker) failure(it *item) queue.Outcome {
 	if ok {
 		o.Message = text.Message // the code has its own field
 	}
+	o.Message = w.storable(o.Message)
 	if ok && text.RetryAfter > 0 && class != embed.Data {
 		o.Delay = text.RetryAfter // requested by the embedder; it may exceed our maximum delay
 	}

@@ -70,6 +70,8 @@ type Options struct {
 	Overtime *rows.Overtime  // of the pool; nil: no limit
 	// Spent is called when a budget of the pipeline is used up; may be nil.
 	Spent func()
+	// Storable makes a message of an embedder fit the database's encoding; nil: it fits.
+	Storable func(message string) string
 }
 
 // Stats counts the work of a Worker. Its fields may be read at any time.

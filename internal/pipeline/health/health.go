@@ -134,7 +134,7 @@ var table = []Entry{
 	},
 	{
 		Failing, "the last texts of this pipeline all failed; the pipeline pauses and retries one from time to time",
-		"`embedsidecar tasks list --state failed NAME` shows the errors; fix the cause; the pipeline then continues by itself",
+		"`embedsidecar tasks list --state failed --state retrying NAME` shows the errors; fix the cause; the pipeline then continues by itself",
 	},
 	{
 		Unacknowledged, "the pipeline or its definition is new, and the streaming sidecar has not loaded it yet",

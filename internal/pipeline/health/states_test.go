@@ -152,7 +152,7 @@ func troubleCases() map[string]stateCase {
 		"another model":  {problems(health.OtherModel), health.OtherModel, "because"},
 		"all texts fail": {
 			problems(health.Failing),
-			health.Failing, "embedsidecar tasks list --state failed docs",
+			health.Failing, "embedsidecar tasks list --state failed --state retrying docs shows the errors",
 		},
 		"a problem of a newer program": {problems("odd"), health.Misconfigured, "because of odd"},
 		"one of two can work":          {problems(health.PluginDown, ""), health.UpToDate, ""},
@@ -193,7 +193,7 @@ func workCases() map[string]stateCase {
 			health.QueueHeld, "2 of its changes cannot be queued, because of pid 9",
 		},
 		"working":                   {facts{"pending": 1, "running": 1}, health.Working, "2 rows left"},
-		"all are to be tried again": {facts{"retrying": 2}, health.Working, "2 rows wait for a retry"},
+		"all are to be tried again": {facts{"retrying": 2}, health.Working, "embedsidecar tasks list --state retrying docs shows"},
 		"dead letters": {
 			facts{"failed": 1, "pipeline": "it's"},
 			health.RowsFailed, `tasks retry 'it'\''s', or`,

@@ -41,6 +41,7 @@ func (o Opener) options(conns int32) database.Options {
 	return database.Options{
 		Thrifty: o.Thrifty, ApplicationName: o.Config.ApplicationName(), MaxConns: conns,
 		TrustedOwners: o.Config.Database.TrustedOwners(), CatalogOnly: o.CatalogOnly, Log: o.Log,
+		Renew: o.Config.Database.Renew,
 	}
 }
 

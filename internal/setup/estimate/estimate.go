@@ -169,6 +169,13 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 	return e, wrap.Errorf(err, "estimate pipeline %q", o.Spec.Name)
 }
 
+// pagesOf returns the number of pages of a table.
+func pagesOf(ctx context.Context, tx pgx.Tx, oid uint32) (pages int64, err error) {
+	err = tx.QueryRow(ctx, "SELECT coalesce(sum(pg_relation_size(relid)), 0) / current_setting('block_size')::int8 "+
+		"FROM (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid) AS r", oid).Scan(&pages)
+	return pages, err
+}
+
 // Texts returns the first part of the texts of some rows, spread over the table.
 func Texts(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) (texts []string, err error) {
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
@@ -240,9 +247,7 @@ func countRows(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (rows int64
 // assumes rows of a default width.
 func Drawn(ctx context.Context, tx pgx.Tx, table string, oid uint32) (rows int64, share float64, err error) {
 	const whole, most = 100, 1000 // percent, pages
-	var pages int64
-	err = tx.QueryRow(ctx, "SELECT coalesce(sum(pg_relation_size(relid)), 0) / current_setting('block_size')::int8 "+
-		"FROM (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid) AS r", oid).Scan(&pages)
+	pages, err := pagesOf(ctx, tx, oid)
 	if err != nil || pages == 0 {
 		return 0, whole, err
 	}
@@ -251,21 +256,41 @@ func Drawn(ctx context.Context, tx pgx.Tx, table string, oid uint32) (rows int64
 	return int64(float64(rows) * whole / share), share, err
 }
 
-// sample reads some rows. It returns the first part of their texts, and their total length divided by that part.
+// sample reads some rows, spread over the table. It returns the first part of their texts, and their total length
+// divided by that part.
 func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (texts []string,
 	longer []float64, err error,
 ) {
-	share := 100.0
-	if e.Rows > SampleRows { // a larger share, spread over the table: LIMIT drops the excess
-		share = min(100, 100*4*SampleRows/float64(e.Rows))
+	for _, more := range []float64{1, 8} { // the drawn pages may have no rows
+		if texts, longer, err = e.draw(ctx, tx, p, more*SampleRows); err != nil || e.Sampled > 0 || e.Rows == 0 {
+			return texts, longer, err
+		}
 	}
-	method := "BERNOULLI"
-	if e.Rows >= countedRows { // by pages, so that only these are read
-		method = "SYSTEM"
+	return texts, longer, nil
+}
+
+// draw is one try of sample, for an expected number of rows. The limit is far more than chance gives: if it were
+// reached, the end of the table would be left out.
+func (e *Estimate) draw(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, want float64) (texts []string,
+	longer []float64, err error,
+) {
+	share, method, skipped := 100.0, "BERNOULLI", 0
+	if e.Rows >= countedRows { // by pages, so that only these are read; of each page only some rows
+		pages, err := pagesOf(ctx, tx, p.OID)
+		if err != nil {
+			return nil, nil, err
+		}
+		const most = 32
+		for method = "SYSTEM"; 2*(skipped+1) <= most && int64(2*(skipped+1))*pages <= e.Rows; {
+			skipped = 2*skipped + 1
+		}
+	}
+	if want *= float64(skipped + 1); float64(e.Rows) > want {
+		share = 100 * want / float64(e.Rows)
 	}
 	rows, err := tx.Query(ctx, "SELECT t.wanted, octet_length(t.content), left(t.content, $1) FROM (SELECT "+
 		p.FilterExpression()+" AS wanted, "+p.TextExpression()+" AS content FROM "+p.Rows()+" AS r TABLESAMPLE "+method+
-		" ($2::real) LIMIT $3) AS t", SampleBytes, share, SampleRows)
+		" ($2::real) WHERE hashtid(r.ctid) & $4::integer = 0 LIMIT $3) AS t", SampleBytes, share, 2*SampleRows, skipped)
 	if err != nil {
 		return nil, nil, err
 	}

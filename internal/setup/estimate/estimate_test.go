@@ -2,6 +2,7 @@ package estimate_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -111,6 +112,32 @@ func TestMake(t *testing.T) {
 	}
 	if testenv.Value[bool](db, "SELECT to_regclass('e') IS NOT NULL") {
 		t.Error("something was made")
+	}
+}
+
+// TestP10_TheSampleIsOfTheWholeTable: the newer rows of a table are often unlike the older ones.
+func TestP10_TheSampleIsOfTheWholeTable(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	pool, err := pgxpool.New(t.Context(), db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for table, rows := range map[string]int{"small": 5_000, "large": 120_000} { // drawn row by row, and by pages
+		db.MustExec(fmt.Sprintf(`CREATE TABLE %s (id bigint PRIMARY KEY, body text);
+			INSERT INTO %[1]s SELECT i, repeat('word ', CASE WHEN i <= %d THEN 1 ELSE 9 END) FROM generate_series(1, %d) AS i`,
+			table, rows/2, rows))
+		made, err := estimate.Make(t.Context(), estimate.Options{DB: pool, About: about, By: &words{}, Spec: pipeline.Spec{
+			Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoTable: "e", Enabled: true,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := int64(rows) * (3 + 11) / 2
+		if made.Tokens < want*6/10 || made.Tokens > want*14/10 {
+			t.Errorf("%s: %d tokens, want about %d", table, made.Tokens, want)
+		}
 	}
 }
 

@@ -37,7 +37,12 @@ type Found struct {
 	Beyond int // number of matching databases beyond the limit
 	// Failed is why some servers could not be queried: their databases are unknown.
 	Failed error
+
+	unknown []unknown
 }
+
+// unknown are the databases of a server that could not be queried.
+type unknown struct{ server, match string }
 
 // servers lists system databases that only a pattern equal to their name matches.
 var servers = []string{"postgres", "rdsadmin", "cloudsqladmin", "azure_maintenance", "azure_sys"}
@@ -78,6 +83,7 @@ func (f *Finder) Find(ctx context.Context) Found {
 		if t := &f.Config.Databases[i]; t.Match != "" {
 			if err := f.matching(ctx, t, &found); err != nil {
 				found.Failed = err
+				found.unknown = append(found.unknown, unknown{cmp.Or(t.URL, f.Config.Database.URL), t.Match})
 			}
 		}
 	}
@@ -133,14 +139,19 @@ func (f *Finder) matching(ctx context.Context, t *config.Tenant, found *Found) e
 		if t.URL == "" || t.StreamURL != "" {
 			one.Stream = f.streamOf(t, r.Name)
 		}
-		if slices.ContainsFunc(found.List, func(o Tenant) bool { return o.Name == r.Name }) { // of another server
-			if dsn, err := config.ParseDSN(server); err == nil {
-				one.Name = fmt.Sprintf("%s@%s:%d", r.Name, dsn.Host, dsn.Port)
-			}
+		if dsn, err := config.ParseDSN(server); err == nil && found.takes(r.Name, server) {
+			one.Name = fmt.Sprintf("%s@%s:%d", r.Name, dsn.Host, dsn.Port)
 		}
 		found.List = append(found.List, one)
 	}
 	return nil
+}
+
+// takes reports whether a name means, or may mean, a database of another server before this one. A server that does not
+// answer keeps its names: whoever names one of its databases must not reach another.
+func (f *Found) takes(name, server string) bool {
+	return slices.ContainsFunc(f.List, func(o Tenant) bool { return o.Name == name }) ||
+		slices.ContainsFunc(f.unknown, func(u unknown) bool { return u.server != server && config.Matches(u.match, name) })
 }
 
 // Activity is what a server reports about a database without a session in it.

@@ -144,6 +144,7 @@ func (o *Observer) ready(ctx context.Context) []ops.Check {
 func databases(list []Snapshot) []ops.Check {
 	var checks []ops.Check
 	works, first := len(list) == 0, error(nil)
+	file := ops.Check{Name: "configuration", Aside: true}
 	for i := range list {
 		s := &list[i]
 		check := ops.Check{Name: "database " + s.Database, Aside: true, Err: s.streams()}
@@ -154,12 +155,15 @@ func databases(list []Snapshot) []ops.Check {
 			first = check.Err
 		}
 		checks = append(checks, check)
+		if refused := s.refused(); refused != nil && file.Err == nil {
+			file.Err = fmt.Errorf("database %s: %w", s.Database, refused)
+		}
 	}
 	all := ops.Check{Name: "databases"}
 	if !works {
 		all.Err = fmt.Errorf("none of %d works; the first: %w", len(list), first)
 	}
-	return append([]ops.Check{all}, checks...)
+	return append(append([]ops.Check{all}, checks...), file)
 }
 
 // waiting returns the pipelines that are unintentionally not processed, as far as this process knows.

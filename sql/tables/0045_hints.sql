@@ -1,0 +1,1 @@
+-- Only functions have changed, which are made again with each version: the hints for rows that are retried.
