@@ -1,1 +1,0 @@
--- Only functions have changed, which are made again with each version: the hints for rows that are retried.
