@@ -217,3 +217,6 @@ func (s *Service) portion(ctx context.Context, kind Kind, batch []*flight, most 
 func (e *Error) blamesNone() bool {
 	return e != nil && e.Class == Transient && e.RetryAfter == 0 && e.Code != canceled
 }
+
+// mayBeOfOne reports whether the failure of a call may be the fault of one of its texts, though others fit.
+func (e *Error) mayBeOfOne() bool { return e.blamesNone() || e != nil && e.Class == Resource }

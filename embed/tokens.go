@@ -1,7 +1,9 @@
 package embed
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"strings"
 	"unicode"
@@ -14,6 +16,14 @@ type Tokens struct {
 	Ends [][]int
 	// Around is how many tokens the model adds to every document: special ones, and those of a prefix.
 	Around int
+	// Failed are the texts without an answer, though others had one. Only a Service tells them.
+	Failed []FailedText
+}
+
+// FailedText is a text, by its index, for which an embedder has no answer.
+type FailedText struct {
+	At  int
+	Err error
 }
 
 // Tokenizer is implemented by an Embedder that can report its model's tokens.
@@ -29,9 +39,15 @@ var ErrNoTokens = errors.New("the embedder does not tell how its model cuts text
 // segment is the largest part of a text sent to a Tokenizer, in bytes.
 const segment = 32 << 10
 
+// cutting is the kind of texts whose tokens are asked for, in the doubts about them.
+const cutting Kind = -1
+
 // Tokenize returns the ends of the tokens of texts. Texts are sent in segments, cut at white space, so a token is never
 // longer than a segment. With alone, no other call runs at the same time. If the embedder does not support it, the
 // error is or wraps ErrNoTokens. An error of class Data is caused by these texts.
+//
+// Texts that were in several failed calls come last, one in each call, so that one without an answer does not fail the
+// others: it is in Failed.
 func (s *Service) Tokenize(ctx context.Context, texts []string, alone bool) (Tokens, error) {
 	tokenizer, ok := s.embedder.(Tokenizer)
 	if !ok {
@@ -41,48 +57,120 @@ func (s *Service) Tokenize(ctx context.Context, texts []string, alone bool) (Tok
 	if err != nil {
 		return Tokens{}, err
 	}
-	most := segment
+	c := &cut{by: tokenizer, most: segment, ends: make(map[string][]int, len(texts))}
 	if d.MaxBatchBytes > 0 {
-		most = max(min(most, d.MaxBatchBytes), utf8.UTFMax)
+		c.most = max(min(segment, d.MaxBatchBytes), utf8.UTFMax)
 	}
+	batch := make([]*flight, 0, len(texts)) // each text once
+	for _, text := range texts {
+		if _, twice := c.ends[text]; text != "" && !twice {
+			c.ends[text] = nil
+			key := Key{Kind: cutting, Share: shareOf(ctx).Name, Hash: sha256.Sum256([]byte(text))}
+			batch = append(batch, &flight{key: key, text: text})
+		}
+	}
+	clean, doubted := s.doubts.split(batch)
+	if len(clean) > 0 || len(doubted) == 0 {
+		if err := s.cut(ctx, c, clean, alone); err != nil {
+			return Tokens{}, err
+		}
+	}
+	failed, err := s.cutDoubted(ctx, c, doubted, len(clean) > 0, alone)
+	if err != nil {
+		return Tokens{}, err
+	}
+	all := Tokens{Ends: make([][]int, len(texts)), Around: c.around}
+	for i, text := range texts {
+		all.Ends[i] = c.ends[text]
+		if err := failed[text]; err != nil {
+			all.Failed = append(all.Failed, FailedText{i, err})
+		}
+	}
+	return all, nil
+}
+
+// cut is what a call of Tokenize has learned so far.
+type cut struct {
+	by     Tokenizer
+	most   int // bytes in a segment
+	ends   map[string][]int
+	around int
+}
+
+// cut asks for the tokens of texts; with none, only for those around each.
+func (s *Service) cut(ctx context.Context, c *cut, batch []*flight, alone bool) error {
 	type place struct{ text, at int }
 	var (
 		pieces []string
 		places []place
 	)
-	for i, text := range texts {
-		for at := 0; at < len(text); {
-			n := segmentOf(text[at:], most)
-			pieces, places = append(pieces, text[at:at+n]), append(places, place{i, at})
+	for i, f := range batch {
+		for at := 0; at < len(f.text); {
+			n := segmentOf(f.text[at:], c.most)
+			pieces, places = append(pieces, f.text[at:at+n]), append(places, place{i, at})
 			at += n
 		}
 	}
 	if len(pieces) == 0 {
-		pieces, places = []string{""}, []place{{-1, 0}} // an empty text, to get Around
+		pieces = []string{""}
 	}
 	leave, err := s.enter(ctx, alone)
 	if err != nil {
-		return Tokens{}, err
+		return err
 	}
 	defer leave()
-	told, err := tokenizer.Tokenize(ctx, pieces)
+	told, err := c.by.Tokenize(ctx, pieces)
 	if errors.Is(err, ErrNoTokens) {
-		return Tokens{}, err
+		return err
 	}
 	if err != nil {
 		s.note(err) // only errors: success in Tokenize does not prove that it can embed
-		return Tokens{}, err
+		if whole, _ := errors.AsType[*Error](err); whole.mayBeOfOne() {
+			for _, f := range batch {
+				s.doubts.failed(f.key)
+			}
+		}
+		return err
 	}
-	all := Tokens{Ends: make([][]int, len(texts)), Around: told.Around}
+	for _, f := range batch {
+		s.doubts.answered(f.key)
+	}
+	c.around = told.Around
 	for k, p := range places {
-		if p.text < 0 {
-			continue
-		}
+		text := batch[p.text].text
 		for _, end := range told.Ends[k] {
-			all.Ends[p.text] = append(all.Ends[p.text], p.at+end)
+			c.ends[text] = append(c.ends[text], p.at+end)
 		}
 	}
-	return all, nil
+	return nil
+}
+
+// cutDoubted asks for the tokens of doubted texts one by one. It returns those that failed if others were answered, as
+// answered says of those before them. After a few in a row, perhaps the embedder is down.
+func (s *Service) cutDoubted(ctx context.Context, c *cut, doubted []*flight, answered, alone bool,
+) (failed map[string]error, last error) {
+	failed = map[string]error{}
+	var whole *Error
+	inARow := 0
+	for i, f := range doubted {
+		if inARow < mostInARow {
+			err := s.cut(ctx, c, doubted[i:i+1], alone)
+			if err == nil {
+				answered, inARow = true, 0
+				continue
+			}
+			if whole, _ = errors.AsType[*Error](err); !whole.mayBeOfOne() || ctx.Err() != nil {
+				return nil, err
+			}
+			inARow++
+		}
+		failed[f.text] = whole.ofText("the embedder failed on this text alone, and answered others",
+			cmp.Or(whole.RetryAfter, scarce)).Err
+	}
+	if len(failed) > 0 && !answered {
+		return nil, whole
+	}
+	return failed, nil
 }
 
 // segmentOf returns the length of the first segment of a non-empty text: up to white space, or else to a border of

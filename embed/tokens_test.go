@@ -79,3 +79,57 @@ func TestService_TokensAreNoSignOfRecovery(t *testing.T) {
 		t.Errorf("it rests for %s", s.Rest())
 	}
 }
+
+// hangs is an embedder of letters that has no answer for calls with some texts.
+type hangs struct {
+	letters
+	never string
+	calls int
+}
+
+func (h *hangs) Tokenize(ctx context.Context, texts []string) (Tokens, error) {
+	h.calls++
+	for _, text := range texts {
+		if strings.HasPrefix(text, h.never) {
+			return Tokens{}, &Error{Class: Transient, Code: "deadline"}
+		}
+	}
+	return h.letters.Tokenize(ctx, texts)
+}
+
+// TestP5_TextsWhoseTokensAreNeverToldStayAlone: texts whose tokens an embedder never tells keep no others back, and an
+// embedder that tells none is not asked about each.
+func TestP5_TextsWhoseTokensAreNeverToldStayAlone(t *testing.T) {
+	t.Parallel()
+	texts := []string{"bad 1", "", "bad 2", "", "bad 3", "", "bad 4", "", "bad 5", "", "good 1", "", "good 2", "good"}
+	e := &hangs{never: "bad"}
+	s := NewService(e, 0)
+	var got Tokens
+	err := errors.New("none yet")
+	for tries := 0; err != nil; tries++ {
+		if got, err = s.Tokenize(t.Context(), texts, false); tries == 10 {
+			t.Fatalf("the good ones have no answer yet: %v", err)
+		}
+	}
+	if ends := got.Ends[12]; !slices.Equal(ends, []int{4, 6}) || len(got.Failed) != 5 || got.Around != 2 {
+		t.Errorf("got %+v", got)
+	}
+	for i, f := range got.Failed {
+		if class, _ := Classify(f.Err); f.At != 2*i || class != Transient {
+			t.Errorf("text %d: %v", f.At, f.Err)
+		}
+	}
+	if got, err = s.Tokenize(t.Context(), texts[10:], false); err != nil || len(got.Failed) > 0 {
+		t.Errorf("without them: %+v, %v", got, err)
+	}
+	down := &hangs{}
+	s = NewService(down, 0)
+	for range 10 {
+		if _, err := s.Tokenize(t.Context(), texts, false); err == nil {
+			t.Error("nothing was answered, and yet it knows")
+		}
+	}
+	if down.calls > 30 {
+		t.Errorf("%d calls of an embedder that is down", down.calls)
+	}
+}

@@ -89,10 +89,11 @@ func TestBuildIndex_LeavesOneThatIsBeingBuilt(t *testing.T) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	writer, err := b.super.Begin(t.Context())
-	if err == nil {
-		_, err = writer.Exec(t.Context(), "INSERT INTO docs VALUES (1)") // the build waits for it
-	}
 	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err = writer.Exec(t.Context(), "INSERT INTO public.docs VALUES (1)"); err != nil { // the build waits for it
 		t.Fatal(err)
 	}
 	conn, err := b.pool.Acquire(t.Context())

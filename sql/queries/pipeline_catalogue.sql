@@ -118,6 +118,15 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                      (SELECT r.oid FROM pg_publication_rel AS r WHERE r.prrelid = t.relid
                                          AND r.prpubid = b.oid OFFSET 0) AS r),
                              b.schemas)))
+           -- Columns whose names others have now, while they live on under other names (note_catalogue).
+           || coalesce((SELECT jsonb_build_object('taken', jsonb_object_agg(a.attname, a.attnum))
+               FROM pg_attribute AS a JOIN pg_attribute AS l ON l.attrelid = a.attrelid
+                   AND l.attnum = (p.column_numbers ->> a.attname::text)::smallint
+               WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND l.attnum <> a.attnum
+                   AND NOT l.attisdropped AND (p.watched_columns IS NULL OR p.joins IS NOT NULL
+                       OR a.attname = ANY (p.key_columns || p.source_columns || p.watched_columns
+                           || p.destination_column))
+               HAVING count(*) > 0), '{}')
            || CASE WHEN p.joins IS NULL THEN '{}'::jsonb ELSE jsonb_build_object('joins',
                (SELECT jsonb_agg(concat_ws(':', j.oid, jc.relfilenode, jc.relkind, jc.relreplident, jc.relrowsecurity,
                    jc.relforcerowsecurity, quote_ident(jn.nspname) || '.' || quote_ident(jc.relname),

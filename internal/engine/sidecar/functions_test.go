@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -102,6 +103,43 @@ func TestP2_ColumnsThatChangeNamesAndBack(t *testing.T) {
 		swap()
 		db.MustExec(`UPDATE docs SET title = body, body = title WHERE id = 1`)
 		swap()
+		r.settle()
+		r.verify()
+	})
+}
+
+// TestP2_ColumnsThatExchangeNamesBesideAnotherSidecar: who streams follows them, and compares the rows. Another sidecar
+// that has not loaded them yet still names the columns as before: what it reads and writes does not count.
+func TestP2_ColumnsThatExchangeNamesBesideAnotherSidecar(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, spec func(string, ...string) pipeline.Spec) {
+		t.Helper()
+		db := testenv.DB(t)
+		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text)`)
+		db.MustExec(`INSERT INTO docs VALUES (1, 'one', 'other'), (2, 'two', 'other')`)
+		r := newRig(t, db, spec("docs", "title"))
+		db.MustExec(`GRANT SELECT ON docs TO ` + r.role)                                   // not only its columns
+		r.options = func(o *sidecar.Options) { o.NoStream, o.Heartbeat = true, time.Hour } // it hears of nothing
+		works, _ := r.start()
+		r.options = nil
+		_, stop := r.start()
+		r.settle()
+		db.MustExec(`BEGIN; ALTER TABLE docs RENAME title TO third; ALTER TABLE docs RENAME body TO title;
+			ALTER TABLE docs RENAME third TO body; COMMIT`)
+		r.noticed()
+		r.settle()
+		stop()
+		r.options = func(o *sidecar.Options) { o.NoWork = true }
+		r.start()
+		db.MustExec(`UPDATE docs SET body = 'anew', title = 'not its text' WHERE id = 1`)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			return r.count(`SELECT count(*) FROM embedsidecar.task`) > 0 || r.embedder.sent("not its text") > 0, "no task"
+		})
+		sleep.For(t.Context(), time.Second) // it works by the old names, if at all
+		works.Reload()
+		r.settle()
+		r.verify()
+		db.MustExec(`UPDATE docs SET body = body || '!'`)
 		r.settle()
 		r.verify()
 	})

@@ -179,6 +179,9 @@ func (w *Worker) cutItems(ctx context.Context, items []*item) error {
 		return err
 	}
 	for i, it := range items {
+		if it.action != vectorIn { // its tokens are not known
+			continue
+		}
 		chunks, err := chunk.Try(settings, texts[2*i], texts[2*i+1])
 		switch {
 		case err != nil:
@@ -202,7 +205,8 @@ func (w *Worker) cutItems(ctx context.Context, items []*item) error {
 	return nil
 }
 
-// tokens returns the chunking settings, and for each item its text and title with the ends of their tokens.
+// tokens returns the chunking settings, and for each item its text and title with the ends of their tokens. Items whose
+// tokens the embedder does not tell are broken.
 func (w *Worker) tokens(ctx context.Context, items []*item) (chunk.Settings, []chunk.Text, error) {
 	c := w.o.Pipeline.Chunking
 	settings := c.Settings()
@@ -233,6 +237,9 @@ func (w *Worker) tokens(ctx context.Context, items []*item) (chunk.Settings, []c
 			err = &embed.Error{Class: embed.Configuration, Code: "no_tokens", Err: err}
 		}
 		return settings, nil, err
+	}
+	for _, f := range tokens.Failed {
+		items[f.At/2].action, items[f.At/2].err = broken, f.Err
 	}
 	settings = settings.Within(about.MaxTokens, tokens.Around)
 	for i, text := range texts {
