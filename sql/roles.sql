@@ -46,6 +46,7 @@ END $embedsidecar$;
 
 -- A pooler loses settings of a session; then these defaults of the role apply. No application shares the role.
 ALTER ROLE embedsidecar_run SET search_path = pg_catalog, pg_temp;
+ALTER ROLE embedsidecar_run SET role = 'none'; -- not one that the owner of the database may set
 ALTER ROLE embedsidecar_run SET intervalstyle = 'postgres';
 ALTER ROLE embedsidecar_run SET extra_float_digits = 3;
 ALTER ROLE embedsidecar_run SET bytea_output = 'hex';

@@ -540,6 +540,35 @@ func TestTrust_APathThatADatabaseGivesToAPoolersSessions(t *testing.T) {
 	}
 }
 
+// TestTrust_ARoleThatADatabaseGivesToAPoolersSessions: a pooler begins sessions unnoticed. With the settings of the
+// script none of them runs as a role that the database's owner has set.
+func TestTrust_ARoleThatADatabaseGivesToAPoolersSessions(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	role, other := db.Role(""), db.Role("")
+	db.MustExecSuper("GRANT " + other + " TO " + role)
+	for line := range strings.SplitSeq(sqlfiles.Roles(role, "another", "another", "another", "another"), "\n") {
+		if strings.HasPrefix(line, "ALTER ROLE") {
+			db.MustExecSuper(line)
+		}
+	}
+	pool := connect(t, pooler(t, db.URL(role)+slowly, false))
+	db.MustExecSuper(fmt.Sprintf("ALTER DATABASE %q OWNER TO %s", db.Name, other))
+	his, err := pgx.Connect(t.Context(), db.URL(other))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = his.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := his.Exec(t.Context(), fmt.Sprintf("ALTER DATABASE %q SET role = '%s'", db.Name, other)); err != nil {
+		t.Fatal(err)
+	}
+	pool.Reset()
+	var runs string
+	if err := pool.QueryRow(t.Context(), "SELECT current_user").Scan(&runs); err != nil || runs != role {
+		t.Errorf("a later session runs as %q, want %q (%v)", runs, role, err)
+	}
+}
+
 // TestRowOfView: a view may have more columns than fields, and NULL becomes the zero value.
 func TestRowOfView(t *testing.T) {
 	t.Parallel()

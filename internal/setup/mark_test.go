@@ -1,6 +1,7 @@
 package setup_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -8,6 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -113,6 +115,26 @@ func TestUninstall_TakesAwayWhatAnEarlierOneLeft(t *testing.T) {
 			t.Errorf("left (-before +after):\n%s", diff)
 		}
 	})
+}
+
+// TestTrust_AMarkOfAStrangerStopsNoUninstall: any role can give a table of its own the comment of an embedding table.
+func TestTrust_AMarkOfAStrangerStopsNoUninstall(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	b.init(b.options(b.SlotName(), side()))
+	_, pool := b.tenant()
+	b.as(pool, `CREATE TABLE lair.marked (id int)`,
+		`COMMENT ON TABLE lair.marked IS '`+catalog.VectorsOf+`"public"."docs" by f'`)
+	done := b.uninstall(uninstall.Options{Embeddings: true})
+	for _, sql := range done.SQL {
+		if strings.Contains(sql, "marked") {
+			t.Errorf("done: %s", sql)
+		}
+	}
+	if n := testenv.Value[int](b.Database, `SELECT count(*)::int FROM pg_class WHERE relname IN ('docs_embedding', 'marked')
+		OR relnamespace = to_regnamespace('embedsidecar')`); n != 1 {
+		t.Errorf("%d tables are left, want the stranger's", n)
+	}
 }
 
 func TestRemove_TellsHowToDropWhatItHasLeft(t *testing.T) {

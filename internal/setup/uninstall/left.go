@@ -20,6 +20,7 @@ type left struct {
 	Schema, Table, Column string // Column is "" for an embedding table
 	OID                   uint32
 	Mark                  string
+	Owned                 bool // the session may remove it
 	Only                  bool `db:"-"` // without the columns that inherit from it
 }
 
@@ -98,12 +99,13 @@ func markedDestinations(ctx context.Context, q database.Querier) ([]left, error)
 	return found, wrap.Errorf(err, "look for destinations that init made")
 }
 
-// made returns the marked destinations that init made, including those without a pipeline. The mark of a column counts
-// only if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS) copies it to other tables.
+// made returns the marked destinations that init made, including those without a pipeline, but not those of other roles,
+// who could mark anything and so stop the removal. The mark of a column counts only if it names the column's own table:
+// CREATE TABLE ... (LIKE ... INCLUDING COMMENTS) copies it to other tables.
 func made(marked []left) []left {
 	return slices.DeleteFunc(slices.Clone(marked), func(l left) bool {
 		t := catalog.Table{Schema: l.Schema, Name: l.Table}
-		return l.Column != "" && !strings.HasPrefix(l.Mark, catalog.MarkOf(&t, ""))
+		return !l.Owned || l.Column != "" && !strings.HasPrefix(l.Mark, catalog.MarkOf(&t, ""))
 	})
 }
 
