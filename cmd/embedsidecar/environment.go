@@ -143,7 +143,7 @@ func (e *environment) meantDatabases(ctx context.Context, chosen []string, all b
 	case len(chosen) == 0 && len(found.List) == 0 && found.Failed != nil:
 		return nil, nil, found.Failed
 	case len(chosen) == 0:
-		return found.List, found.Failed, nil
+		return found.List, found.Failed, found.Nothing()
 	}
 	for _, name := range chosen {
 		some, err := found.Choose(name)

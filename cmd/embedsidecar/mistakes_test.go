@@ -233,6 +233,12 @@ pipelines:
 		_, stderr := s.run(exitUsage, "config", "validate", "--config", file)
 		s.has(stderr, want...)
 	}
+	// Nothing is in order where nothing was looked at.
+	none := s.file("databases: [{match: 'nosuch_*'}]\npipelines: [{table: a, columns: [b], into: {table: e}}]\n")
+	for _, command := range []string{"status", "check", "init", "verify", "wait --caught-up", "run --once"} {
+		_, stderr := s.run(exitNoMatch, append(strings.Fields(command), "--config", none)...)
+		s.has(stderr, "no database matches databases[].match")
+	}
 }
 
 // TestMistakes_OfRolesThatLackAGrant: check reports beforehand why init would be refused, with statements that can be

@@ -71,10 +71,13 @@ func (n *Database) tellLeft(ctx context.Context, left config.Spread) {
 	}
 }
 
-// leftWords says which matching schemas or tables are left out; "": none.
+// leftWords says which matching schemas or tables are left out, and which patterns match none; "": none.
 func leftWords(left config.Spread) string {
 	const most = 20
 	var parts []string
+	if len(left.Unmet) > 0 {
+		parts = append(parts, "no schema matches "+strings.Join(left.Unmet, ", "))
+	}
 	if n := len(left.Absent); n > 0 {
 		list := strings.Join(left.Absent[:min(n, most)], ", ")
 		if n > most {

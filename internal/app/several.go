@@ -114,10 +114,11 @@ func (s *several) run(ctx context.Context, service *admin.Service) error {
 	})
 	for {
 		s.finder.Config = s.cfg.Load()
-		s.update(ctx, s.finder.Find(ctx), &all)
+		found := s.finder.Find(ctx)
+		s.update(ctx, found, &all)
 		if s.o.Reached != nil {
 			all.Wait()
-			return s.outcome()
+			return errors.Join(s.outcome(), found.Nothing())
 		}
 		for next := time.Now().Add(lookEvery); time.Now().Before(next); {
 			pause := lookEvery
@@ -180,6 +181,9 @@ func (s *several) update(ctx context.Context, found tenants.Found, all *sync.Wai
 		}
 	}
 	if first {
+		if nothing := found.Nothing(); nothing != nil {
+			s.n.o.Log.WarnContext(ctx, "waiting for a database", "reason", nothing, "hints", problem.Hints(nothing))
+		}
 		if found.Beyond > 0 {
 			s.n.o.Log.WarnContext(ctx, "more databases match than tenants.limit allows", "unserved", found.Beyond)
 		}

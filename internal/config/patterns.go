@@ -58,6 +58,7 @@ type Schema struct {
 
 // Spread says what In left out.
 type Spread struct {
+	Unmet  []string // patterns that no schema matches
 	Absent []string // tables that are missing in matching schemas
 	Beyond int      // number of schemas beyond the limit
 }

@@ -103,6 +103,9 @@ func (c *Config) In(found []Schema) (in *Config, left Spread) {
 				one.origins[add(i, its)+".name"] = said[i][".schemas.match"]
 			}
 		}
+		if matching == 0 {
+			left.Unmet = append(left.Unmet, s.Match)
+		}
 		left.Beyond = max(left.Beyond, matching-c.Tenants.Schemas)
 	}
 	one.left = left

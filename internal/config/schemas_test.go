@@ -42,7 +42,7 @@ pipelines:
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q,\nwant %q", got, want)
 	}
-	if !slices.Equal(left.Absent, []string{"empty.docs"}) || left.Beyond != 1 {
+	if !slices.Equal(left.Absent, []string{"empty.docs"}) || left.Beyond != 1 || len(left.Unmet) > 0 {
 		t.Errorf("left out: %+v", left)
 	}
 	for _, c := range []*Config{c, in} {
@@ -53,8 +53,9 @@ pipelines:
 	if same, still := in.In(append(found, Schema{Name: "pg_temp_4"})); same != in || !reflect.DeepEqual(still, left) {
 		t.Error("of the same schemas it is made again")
 	}
-	if again, _ := in.In(nil); len(again.Pipelines) != 1 || len(c.Pipelines) != 4 {
-		t.Errorf("without schemas: %+v", again.Pipelines)
+	again, left := in.In(nil)
+	if len(again.Pipelines) != 1 || len(c.Pipelines) != 4 || !slices.Equal(left.Unmet, []string{"paying_*", "*", "paying_*"}) {
+		t.Errorf("without schemas: %+v, %+v", again.Pipelines, left)
 	}
 	if live, _ := c.Changes(in); !slices.Equal(live, []string{"pipelines"}) {
 		t.Errorf("changes: %v", live)

@@ -5,6 +5,7 @@ package tenants
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -89,6 +90,16 @@ func (f *Finder) Find(ctx context.Context) Found {
 	}
 	found.keep(f.Config.Tenants.Limit)
 	return found
+}
+
+// Nothing returns an error if no database was found, unless a server did not answer: a command that works on none must
+// not look like one that found all in order.
+func (f Found) Nothing() error {
+	if len(f.List) > 0 || f.Failed != nil {
+		return nil
+	}
+	return problem.New(problem.NoMatch, errors.New("no database matches databases[].match"),
+		"correct the pattern; templates, and databases that accept no connections, do not count")
 }
 
 // keep drops the newest databases beyond the limit, so that a new one does not replace one in use.
