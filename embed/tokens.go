@@ -132,15 +132,16 @@ func (s *Service) cut(ctx context.Context, c *cut, batch []*flight, alone bool) 
 		}
 		return err
 	}
-	for _, f := range batch {
-		s.doubts.answered(f.key)
-	}
 	c.around = told.Around
+	ends := make([][]int, len(batch))
 	for k, p := range places {
-		text := batch[p.text].text
 		for _, end := range told.Ends[k] {
-			c.ends[text] = append(c.ends[text], p.at+end)
+			ends[p.text] = append(ends[p.text], p.at+end)
 		}
+	}
+	for i, f := range batch {
+		s.doubts.answered(f.key)
+		c.ends[f.text] = ends[i]
 	}
 	return nil
 }
