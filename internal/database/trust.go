@@ -95,8 +95,11 @@ const maskedBy = `(SELECT r.rolname::text
 // would count as the session's own, and its code can get back the privileges of the login role.
 func unmasked(conn *pgx.Conn, role string) error {
 	own := conn.Config().RuntimeParams
-	if role == "" || own["role"] == role || strings.Contains(own["options"], "role="+role) ||
-		slices.Contains(Trusted(conn), role) {
+	asked := own["role"] == role
+	for _, word := range strings.Fields(own["options"]) { // not a part of another setting or name
+		asked = asked || slices.Contains([]string{"role=" + role, "-crole=" + role, "--role=" + role}, word)
+	}
+	if role == "" || asked || slices.Contains(Trusted(conn), role) {
 		return nil
 	}
 	user := conn.Config().User
