@@ -130,6 +130,7 @@ func TestBatch_KilledAtEveryStep(t *testing.T) {
 // the provider has.
 func TestP8_ABatchJobThatARestoreForgotIsNotPaidTwice(t *testing.T) {
 	t.Parallel()
+	t.Run("nor one whose budget is spent", writtenWithoutABudget)
 	r := newBatchRig(t, 0, &remotetest.Batches{}, "")
 	c := r.run(append(r.remote(), failpoint.Env+"=jobs/noted=kill@1")...)
 	if s := c.wait(waitTimeout); !s.Signaled() {
@@ -334,9 +335,10 @@ func TestP8_ABatchJobWaitsForTheBudgetOfAnother(t *testing.T) {
 	}
 }
 
-// TestP8_AnswersOfABatchJobAreWrittenWithoutABudget: the budget is spent before a job ends. Its vectors are written all
+// writtenWithoutABudget: the budget is spent before a job ends. Its vectors are written all
 // the same, as they are paid for. A row that has changed meanwhile waits for the budget.
-func TestP8_AnswersOfABatchJobAreWrittenWithoutABudget(t *testing.T) {
+func writtenWithoutABudget(t *testing.T) {
+	t.Helper()
 	t.Parallel()
 	var ends atomic.Bool
 	jobs := &remotetest.Batches{State: func(*remotetest.BatchJob) string {
