@@ -28,12 +28,17 @@ func TestRun_RolesStandBesideEachOther(t *testing.T) {
 	}
 	stream := streams()
 	s.becomes("public.docs", health.Disabled, "streams only")
-	ready := "http://" + stream.logged("probes and metrics listen", "address") + "/readyz"
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // also a process that does one half
-		status, body := get(t, ready)
-		return status == http.StatusOK, fmt.Sprintf("not ready: %d %s", status, body)
-	})
-	work := s.start("--role", "work", "--no-init")
+	isReady := func(d *daemon) { // also a process that does one half
+		t.Helper()
+		ready := "http://" + d.logged("probes and metrics listen", "address") + "/readyz"
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			status, body := get(t, ready)
+			return status == http.StatusOK, fmt.Sprintf("not ready: %d %s", status, body)
+		})
+	}
+	isReady(stream)
+	work := s.start("--role", "work", "--no-init", "--ops-listen", "127.0.0.1:0")
+	isReady(work)
 	caughtUp := func() {
 		t.Helper()
 		s.run(0, "wait", "--caught-up", "--timeout", waitTimeout.String())

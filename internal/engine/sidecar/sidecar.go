@@ -204,6 +204,9 @@ func (s *Sidecar) Stream() *replication.Stats {
 	return s.stream.Stats()
 }
 
+// WorksOnly reports whether this sidecar never reads the slot.
+func (s *Sidecar) WorksOnly() bool { return s.o.NoStream }
+
 // States returns the current states of the pipelines.
 func (s *Sidecar) States() []State {
 	states := slices.Clone(s.applied())

@@ -129,7 +129,7 @@ func (o *Observer) ready(ctx context.Context) []ops.Check {
 	if !o.o.Several {
 		s := o.all()[0]
 		now := s.Snapshot()
-		now.Standing = s.stand(ctx)
+		now.Standing, now.Away = s.stand(ctx)
 		return now.Ready()
 	}
 	list := o.all()

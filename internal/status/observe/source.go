@@ -151,31 +151,34 @@ func (s *Source) Snapshot() Snapshot {
 		Pid: os.Getpid(), Phase: phase, Waits: waits, Plugins: s.observer.o.Plugins.States(),
 	}
 	if running != nil {
-		now.Stream, now.Pipelines = running.Stream(), running.States()
+		now.Stream, now.Pipelines, now.WorksOnly = running.Stream(), running.States(), running.WorksOnly()
 	}
 	return now
 }
 
 // stand reads the states of the slot's pipelines, with a short limit, because a probe must not wait. Without an answer
-// it returns the last ones.
-func (s *Source) stand(ctx context.Context) []report.Pipeline {
+// it returns the last ones, and the error unless the answer is only slow.
+func (s *Source) stand(ctx context.Context) ([]report.Pipeline, error) {
 	s.mu.Lock()
 	pool, last := s.pool, s.standing
 	s.mu.Unlock()
 	if pool == nil {
-		return last
+		return last, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	list, err := report.Pipelines(ctx, pool)
+	if ctx.Err() != nil {
+		return last, nil
+	}
 	if err != nil {
-		return last
+		return last, err
 	}
 	list = slices.DeleteFunc(list, func(p report.Pipeline) bool { return p.Slot != s.config.Slot.Name })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.standing = list
-	return list
+	return list, nil
 }
 
 // Snapshot is the state of this process at one moment. Probes, metrics and the control socket show parts of it.
@@ -189,6 +192,8 @@ type Snapshot struct {
 	Waits    error // what the start waits for; nil: unknown
 
 	Stream    *replication.Stats // live counters; nil before the stream has begun
+	WorksOnly bool               // there is no stream, and never will be
+	Away      error              // why the states could not be read; only a probe reads them
 	Pipelines []sidecar.State    // those that this sidecar works on
 	Standing  []report.Pipeline  // states of the slot's pipelines, from the tables
 	Plugins   []embedders.State
@@ -243,7 +248,11 @@ func asWished(code health.Code) bool {
 // reason to send no work for the others.
 func (s *Snapshot) Ready() []ops.Check {
 	var checks []ops.Check
-	if s.Phase != Queries {
+	switch {
+	case s.Phase == Queries:
+	case s.Phase == Working && s.WorksOnly:
+		checks = append(checks, ops.Check{Name: "database", Err: s.streams()})
+	default:
 		checks = append(checks, ops.Check{Name: "stream", Err: s.streams()})
 	}
 	for i := range s.Standing {
@@ -303,6 +312,10 @@ func (s *Snapshot) streams() error {
 		return fmt.Errorf("starting: %w%s", s.Waits, hinted(s.Waits))
 	case s.Phase == Starting:
 		return errors.New("starting: waits for the database, sets it up, and loads the models")
+	case s.WorksOnly && s.Away != nil:
+		return fmt.Errorf("no connection to the database: %w", s.Away)
+	case s.WorksOnly:
+		return nil
 	case s.Stream == nil:
 		return errors.New("starting")
 	case !s.Stream.Connected.Load() && !s.Stream.Standby.Load():
