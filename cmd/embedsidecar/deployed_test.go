@@ -58,8 +58,8 @@ func (s *stage) stands(name string, want health.Code) (found *report.Pipeline) {
 	return found
 }
 
-// TestP10_TheConfigurationIsStoredWhateverItsLetters: other sidecars and status read it from the database, whose encoding
-// may lack some of them.
+// TestP10_TheConfigurationIsStoredWhateverItsLetters: other sidecars and status read it from the database, whose
+// encoding may lack some of them.
 func TestP10_TheConfigurationIsStoredWhateverItsLetters(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1, testenv.Encoding("LATIN1"))

@@ -214,8 +214,8 @@ func calm(text string) (length int, silent bool) {
 
 // speaks reports whether the rules of sentences stop at a character when they look for the next letter.
 func speaks(r rune) bool {
-	return unicode.IsLetter(r) && !unicode.Is(unicode.Other_Grapheme_Extend, r) || unicode.Is(unicode.Sentence_Terminal, r) ||
-		r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
+	return unicode.IsLetter(r) && !unicode.Is(unicode.Other_Grapheme_Extend, r) ||
+		unicode.Is(unicode.Sentence_Terminal, r) || r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
 }
 
 // nextSentence returns the length of the first sentence of a text.

@@ -54,7 +54,8 @@ pipelines:
 		t.Error("of the same schemas it is made again")
 	}
 	again, left := in.In(nil)
-	if len(again.Pipelines) != 1 || len(c.Pipelines) != 4 || !slices.Equal(left.Unmet, []string{"paying_*", "*", "paying_*"}) {
+	if len(again.Pipelines) != 1 || len(c.Pipelines) != 4 ||
+		!slices.Equal(left.Unmet, []string{"paying_*", "*", "paying_*"}) {
 		t.Errorf("without schemas: %+v, %+v", again.Pipelines, left)
 	}
 	if live, _ := c.Changes(in); !slices.Equal(live, []string{"pipelines"}) {

@@ -104,8 +104,8 @@ func TestConnect_AThriftyPoolKeepsWhatIsUsed(t *testing.T) {
 	acquire().Release()
 }
 
-// TestP1_APasswordThatIsChangedIsReadAgain: from the password file, and from the file of the connection string. Sessions
-// that are open continue; the next one needs the new password.
+// TestP1_APasswordThatIsChangedIsReadAgain: from the password file, and from the file of the connection string.
+// Sessions that are open continue; the next one needs the new password.
 func TestP1_APasswordThatIsChangedIsReadAgain(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())

@@ -96,7 +96,7 @@ const maskedBy = `(SELECT r.rolname::text
 func unmasked(conn *pgx.Conn, role string) error {
 	own := conn.Config().RuntimeParams
 	asked := own["role"] == role
-	for _, word := range strings.Fields(own["options"]) { // not a part of another setting or name
+	for word := range strings.FieldsSeq(own["options"]) { // not a part of another setting or name
 		asked = asked || slices.Contains([]string{"role=" + role, "-crole=" + role, "--role=" + role}, word)
 	}
 	if role == "" || asked || slices.Contains(Trusted(conn), role) {

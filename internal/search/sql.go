@@ -26,8 +26,8 @@ func source(p *pipeline.Pipeline, alias string) string { return p.Rows() + " AS 
 
 // near returns the statement of the search by vector. It takes the $2 vectors nearest to $1, with ties, and returns the
 // keys of their rows, the nearest chunk of each, and the number of vectors. It skips a vector whose row is gone and
-// which is not yet removed from the embedding table, and one of zeros, which a user may have stored: it has no direction,
-// and is near to nothing. The key breaks ties, so that pages do not overlap.
+// which is not yet removed from the embedding table, and one of zeros, which a user may have stored: it has no
+// direction, and is near to nothing. The key breaks ties, so that pages do not overlap.
 func (s *statement) near(exact bool) string {
 	p := s.p
 	chunk, best := "", "NULL::integer"

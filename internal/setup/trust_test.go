@@ -193,7 +193,7 @@ func TestTrust_TheRoleThatADatabaseGivesToSessions(t *testing.T) {
 	for _, option := range []string{"-c another.role=" + name, "-c application_name=role=" + name + "_2"} {
 		options := strings.ReplaceAll(url.QueryEscape(option), "+", "%20")
 		_, err := database.Connect(t.Context(), b.URL(testenv.Superuser)+"&options="+options, database.Options{})
-		caught[*database.Error](t, err, `run as "`+name+`"`)
+		_ = caught[*database.Error](t, err, `run as "`+name+`"`)
 	}
 	for user, o := range map[string]database.Options{testenv.Superuser: {TrustedOwners: []string{name}}, name: {}} {
 		connected, err := database.Connect(t.Context(), b.URL(user), o)

@@ -154,8 +154,8 @@ func TestStart_RefusesWhatAPersonMustMend(t *testing.T) {
 	}
 }
 
-// The error of a start has the plugin's last output, and becomes the message of every task that waits for it. PostgreSQL
-// stores no NUL: the tasks would be failed for it, row by row.
+// The error of a start has the plugin's last output, and becomes the message of every task that waits for it.
+// PostgreSQL stores no NUL: the tasks would be failed for it, row by row.
 func TestP5_OutputWithoutWordsHarmsNoTask(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{

@@ -149,7 +149,7 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 }
 
 // Tokenize implements sdk.Tokenizer.
-func (e *embedder) Tokenize(_ context.Context, _ string, texts []string) (sdk.Tokens, error) {
+func (e *embedder) Tokenize(ctx context.Context, _ string, texts []string) (sdk.Tokens, error) {
 	ends := e.model.tokenizer.Ends
-	return sdk.Tokens{Ends: lists.Map(texts, ends), Around: len(ends(e.model.prefixes[embed.Document]))}, nil
+	return sdk.Tokens{Ends: lists.Map(texts, ends), Around: len(ends(e.model.prefixes[embed.Document]))}, ctx.Err()
 }

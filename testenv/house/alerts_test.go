@@ -166,8 +166,8 @@ func TestAlerts(t *testing.T) {
 	checkAlertTests(t, names)
 }
 
-// TestP10_EveryStateThatNeedsSomeoneHasAnAlert: the states before unacknowledged are those in which nothing is embedded.
-// The others have an end of their own, are wished, or show in other metrics.
+// TestP10_EveryStateThatNeedsSomeoneHasAnAlert: the states before unacknowledged are those in which nothing is
+// embedded. The others have an end of their own, are wished, or show in other metrics.
 func TestP10_EveryStateThatNeedsSomeoneHasAnAlert(t *testing.T) {
 	t.Parallel()
 	others := []health.Code{health.SlotWaiting, health.Paused, health.OutsideHours, health.BudgetSpent, health.Disabled}

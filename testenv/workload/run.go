@@ -58,8 +58,8 @@ type Run struct {
 	err   error
 }
 
-// Start starts writers on the shapes' tables until Transactions are done, Stop is called or ctx ends. The URL's role must
-// own the tables. Writers tolerate broken connections, server restarts and conflicts; any other error ends them.
+// Start starts writers on the shapes' tables until Transactions are done, Stop is called or ctx ends. The URL's role
+// must own the tables. Writers tolerate broken connections, server restarts and conflicts; any other error ends them.
 func Start(ctx context.Context, url string, shapes []Shape, o Options) (*Run, error) {
 	o.Writers = cmp.Or(o.Writers, 2)
 	o.Rows = cmp.Or(o.Rows, 150)

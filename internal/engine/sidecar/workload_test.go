@@ -31,8 +31,8 @@ func TestP1_RandomHistoriesOfChunksConverge(t *testing.T) {
 // perRound is how many transactions a database is given before all of its rows are looked at.
 const perRound = 20_000
 
-// transactions is how many there are on each server, of both tests together: a transaction has 1.75 steps on average, and
-// EMBEDSIDECAR_STEPS, else 13,000, is how many steps all of them have.
+// transactions is how many there are on each server, of both tests together: a transaction has 1.75 steps on average,
+// and EMBEDSIDECAR_STEPS, else 13,000, is how many steps all of them have.
 func transactions(t *testing.T) int {
 	t.Helper()
 	return testenv.FromEnvironment(t, "EMBEDSIDECAR_STEPS", 13_000) * 4 / 7 / len(testenv.Majors(t))

@@ -174,7 +174,10 @@ func TestDecide_LeavesBrokenRowsAndCountsMendedOnes(t *testing.T) {
 // Only the row's own fault costs an attempt, and only that makes a dead letter.
 func TestFailure_OnlyTheRowsOwnFaultCounts(t *testing.T) {
 	t.Parallel()
-	w := New(Options{Pipeline: &pipeline.Pipeline{}, Work: Work{Retry: Retry{MaxAttempts: 3, Initial: time.Second, Max: time.Minute}}})
+	w := New(Options{
+		Pipeline: &pipeline.Pipeline{},
+		Work:     Work{Retry: Retry{MaxAttempts: 3, Initial: time.Second, Max: time.Minute}},
+	})
 	fail := func(attempt int16, err error) queue.Outcome {
 		return w.failure(&item{task: queue.Task{Attempt: attempt}, err: err})
 	}
@@ -196,7 +199,10 @@ func TestFailure_OnlyTheRowsOwnFaultCounts(t *testing.T) {
 
 func TestBackoff_DoublesUpToItsMost(t *testing.T) {
 	t.Parallel()
-	w := New(Options{Pipeline: &pipeline.Pipeline{}, Work: Work{Retry: Retry{MaxAttempts: 3, Initial: time.Second, Max: time.Minute}}})
+	w := New(Options{
+		Pipeline: &pipeline.Pipeline{},
+		Work:     Work{Retry: Retry{MaxAttempts: 3, Initial: time.Second, Max: time.Minute}},
+	})
 	for attempt, most := range map[int]time.Duration{
 		0: time.Second, 1: time.Second, 2: 2 * time.Second,
 		5: 16 * time.Second, 7: time.Minute, 1000: time.Minute,
@@ -230,7 +236,9 @@ func item1(id int64, a action, stored bool) item {
 // A write-back to a column holds few of the user's rows; those it does not touch cost nobody anything.
 func TestPortion_CountsRowsThatAreHeld(t *testing.T) {
 	t.Parallel()
-	column := New(Options{Pipeline: &pipeline.Pipeline{Spec: pipeline.Spec{IntoColumn: "embedding"}}, Work: Work{HeldRows: 2}})
+	column := New(Options{
+		Pipeline: &pipeline.Pipeline{Spec: pipeline.Spec{IntoColumn: "embedding"}}, Work: Work{HeldRows: 2},
+	})
 	items := []item{
 		item1(1, vectorIn, false), item1(2, nothing, true), item1(3, empty, true), item1(4, empty, false),
 		item1(5, gone, true), item1(6, vectorIn, true),

@@ -143,8 +143,8 @@ func (g *gate) close() {
 func (w *Worker) Ready(changes int) bool {
 	// A test may need direct processing on a slow machine.
 	quick := w.quick.enough(w.o.Quick, changes) && !w.quick.setAside() || failpoint.Hit("worker/taken-for-quick") != nil
-	return w.chunks == nil && !w.o.Pipeline.Paid && quick && w.o.Limit.Allows(time.Now(), changes) && w.o.InWork.Free(changes) &&
-		w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
+	return w.chunks == nil && !w.o.Pipeline.Paid && quick && w.o.Limit.Allows(time.Now(), changes) &&
+		w.o.InWork.Free(changes) && w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
 }
 
 // Direct processes changes without tasks; d records which are done. One statement screens them and reads their rows. On

@@ -37,7 +37,8 @@ func TestP5_APanicInABatchIsTheBatchsEnd(t *testing.T) {
 		for i := range m.todo {
 			m.todo[i].Losses, m.todo[i].Lease.Work = losses, &queue.Work{Began: time.Now()}
 		}
-		if n, err := w.once(t.Context(), t.Context(), queue.Anyone, false, &limit.Grant{Rows: 10}, nil); n != 2 || err != nil {
+		n, err := w.once(t.Context(), t.Context(), queue.Anyone, false, &limit.Grant{Rows: 10}, nil)
+		if n != 2 || err != nil {
 			t.Fatalf("%d tasks, %v", n, err)
 		}
 		if len(m.outcomes) != 2 {

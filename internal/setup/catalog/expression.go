@@ -179,8 +179,8 @@ func overWhat(word string) string {
 // cannot have an ambiguous collation.
 func ruleOf(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (rule uint32, tree string, err error) {
 	const name = "embedsidecar_probe"
-	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+pipeline.Enclose(expression)+" IS NULL AS e"+
-		over(word, t)); err != nil {
+	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+
+		pipeline.Enclose(expression)+" IS NULL AS e"+over(word, t)); err != nil {
 		return 0, "", fmt.Errorf("make temporary view: %w", err)
 	}
 	err = tx.QueryRow(ctx, "SELECT oid, ev_action::text FROM pg_rewrite WHERE ev_class = ('pg_temp."+name+

@@ -99,9 +99,9 @@ func markedDestinations(ctx context.Context, q database.Querier) ([]left, error)
 	return found, wrap.Errorf(err, "look for destinations that init made")
 }
 
-// made returns the marked destinations that init made, including those without a pipeline, but not those of other roles,
-// who could mark anything and so stop the removal. The mark of a column counts only if it names the column's own table:
-// CREATE TABLE ... (LIKE ... INCLUDING COMMENTS) copies it to other tables.
+// made returns the marked destinations that init made, including those without a pipeline, but not those of other
+// roles, who could mark anything and so stop the removal. The mark of a column counts only if it names the column's own
+// table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS) copies it to other tables.
 func made(marked []left) []left {
 	return slices.DeleteFunc(slices.Clone(marked), func(l left) bool {
 		t := catalog.Table{Schema: l.Schema, Name: l.Table}

@@ -193,8 +193,8 @@ func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []stri
 }
 
 // gather combines the results of the requests. If none was answered, the call fails. Otherwise only texts without an
-// answer are retried later: the others are paid for, even if the configuration is wrong now, as when no quota is left. A
-// reranker's scores count only together.
+// answer are retried later: the others are paid for, even if the configuration is wrong now, as when no quota is left.
+// A reranker's scores count only together.
 func (c *Client) gather(j *job, all [][]int, faults []*fault) ([]sdk.Answer, error) {
 	var worst *fault
 	failed := 0

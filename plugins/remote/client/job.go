@@ -44,8 +44,8 @@ func (f *fault) call() error {
 	return sdk.Again(f.err, f.after)
 }
 
-// filtered reports whether what lies before a server may have refused the texts: a firewall that takes one for an attack
-// answers as if the configuration were wrong.
+// filtered reports whether what lies before a server may have refused the texts: a firewall that takes one for an
+// attack answers as if the configuration were wrong.
 func (f *fault) filtered() bool {
 	return f.class == dialect.Misconfigured && (f.status == http.StatusForbidden ||
 		f.status == http.StatusMethodNotAllowed || f.status >= 300 && f.status < 400)
