@@ -1,10 +1,10 @@
 package rows
 
 import (
+	"cmp"
+
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-
-	"cmp"
 )
 
 // New returns the table of a pipeline.

@@ -15,8 +15,10 @@ func TestTrust_ANameMeansOneDatabase(t *testing.T) {
 		name, server string
 		want         bool
 	}{
-		{"named", "postgres://second", true}, {"tenant_a", "postgres://second", true},
-		{"tenant_a", "postgres://first", false}, {"shop", "postgres://second", false},
+		{"named", "postgres://second", true},
+		{"tenant_a", "postgres://second", true},
+		{"tenant_a", "postgres://first", false},
+		{"shop", "postgres://second", false},
 	} {
 		if got := f.takes(c.name, c.server); got != c.want {
 			t.Errorf("%s of %s: taken %t, want %t", c.name, c.server, got, c.want)
