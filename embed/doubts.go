@@ -1,10 +1,6 @@
 package embed
 
-import (
-	"cmp"
-	"slices"
-	"sync"
-)
+import "sync"
 
 // doubts counts, for texts without an answer, the calls that failed with them though the error blamed no text. The zero
 // doubts has none.
@@ -59,21 +55,4 @@ func (d *doubts) alone(text Key) bool {
 	defer d.mu.Unlock()
 	t, there := d.texts[text]
 	return there && d.answers > t.since
-}
-
-// split returns the texts that are not doubted, and those that are, the least doubtful first.
-func (d *doubts) split(batch []*flight) (clean, doubted []*flight) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, f := range batch {
-		if d.texts[f.key].calls >= doubtful {
-			doubted = append(doubted, f)
-		} else {
-			clean = append(clean, f)
-		}
-	}
-	slices.SortStableFunc(doubted, func(a, b *flight) int {
-		return cmp.Compare(d.texts[a.key].calls, d.texts[b.key].calls)
-	})
-	return clean, doubted
 }

@@ -1,10 +1,12 @@
 package embed
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // flight is a text that is being embedded. Other callers with the same text wait for it.
@@ -192,4 +194,21 @@ func (s *Service) end(f *flight) {
 	delete(s.flights, f.key)
 	s.claiming.Unlock()
 	close(f.done)
+}
+
+// split returns the texts that are not doubted, and those that are, the least doubtful first.
+func (d *doubts) split(batch []*flight) (clean, doubted []*flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range batch {
+		if d.texts[f.key].calls >= doubtful {
+			doubted = append(doubted, f)
+		} else {
+			clean = append(clean, f)
+		}
+	}
+	slices.SortStableFunc(doubted, func(a, b *flight) int {
+		return cmp.Compare(d.texts[a.key].calls, d.texts[b.key].calls)
+	})
+	return clean, doubted
 }

@@ -645,8 +645,8 @@ BEGIN
             WHEN 'bit' THEN '%1$s.binary_quantize($1::text::%1$s.vector)'
                                       WHEN 'sparsevec' THEN '$1::text::%1$s.sparsevec'
                                           ELSE '$1::text::%1$s.vector' END, stored.extension);
-    -- A vector in an embedding table whose row is gone is not found, nor one of zeros (its distance is NaN). Among rows that are as near as the last, the key
-    -- decides, so that pages fit together.
+    -- A vector in an embedding table whose row is gone is not found, nor one of zeros (its distance is NaN). Among rows
+    -- that are as near as the last, the key decides, so that pages fit together.
     near := 'WITH embedsidecar_nearest AS MATERIALIZED (SELECT ' || keys || ', ' || distance
         || ' AS embedsidecar_distance, '
         || CASE WHEN chunks THEN 'v.chunk_no' ELSE 'NULL::integer' END || ' AS embedsidecar_chunk'
@@ -660,7 +660,8 @@ BEGIN
         || ', min(embedsidecar_distance) AS embedsidecar_distance,'
         || ' (array_agg(embedsidecar_chunk ORDER BY embedsidecar_distance, embedsidecar_chunk))[1] AS '
             'embedsidecar_chunk'
-        || ' FROM embedsidecar_nearest WHERE embedsidecar_distance <> ''NaN'' GROUP BY ' || own || ' ORDER BY min(embedsidecar_distance), ' || own
+        || ' FROM embedsidecar_nearest WHERE embedsidecar_distance <> ''NaN'' GROUP BY ' || own
+            || ' ORDER BY min(embedsidecar_distance), ' || own
             || ' LIMIT $3)'
         || ' SELECT coalesce(array_agg(ROW(' || row_key || ', jsonb_build_object(' || pairs
             || '), b.embedsidecar_distance, b.embedsidecar_chunk, '

@@ -8,5 +8,7 @@ FROM   unnest(@text_hashes::bytea[]) AS h (text_hash)
                            FROM   embedsidecar.ledger AS l
                            WHERE  l.text_hash = h.text_hash AND l.pipeline_id + 0 = ANY (@pipeline_ids::integer[])
                                AND NOT (l.lsn = '0/0' AND EXISTS (SELECT FROM embedsidecar.task AS t
-                                   WHERE t.row_key = l.row_key AND t.pipeline_id = l.pipeline_id OFFSET 0))
+                                   JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
+                                   WHERE t.row_key = l.row_key AND t.pipeline_id = l.pipeline_id
+                                       AND p.joins IS NOT NULL OFFSET 0))
                                LIMIT 1) AS f;

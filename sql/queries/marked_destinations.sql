@@ -1,5 +1,5 @@
--- marked_destinations: the tables and columns, in all schemas, whose comment begins with ours. Any role can give its own
--- table such a comment. owned: the session has the rights of the owner.
+-- marked_destinations: the tables and columns, in all schemas, whose comment begins with ours. Any role can give its
+-- own table such a comment. owned: the session has the rights of the owner.
 -- @mark: its beginning.
 -- Rows: one each; column: '' for a table. Locks: none.
 SELECT n.nspname::text AS schema, c.relname::text AS table, coalesce(a.attname::text, '') AS column, c.oid,
