@@ -317,7 +317,7 @@ func TestRun_ExitStatuses(t *testing.T) {
 	_, stderr = s.run(exitUsage, "run", "--once", "--set", "enabled=false", "--table", "docs", "--columns", "title",
 		"--into",
 		"embedding")
-	s.has(stderr, "--once needs both roles")
+	s.has(stderr, "disabled by --set")
 	_, stderr = s.run(exitUsage, "run", "--once", "--table", "dcos", "--columns", "title", "--into", "embedding")
 	s.has(stderr, "docs")
 	_, stderr = s.run(exitUsage, "run", "--once", "--table", "docs", "--columns", "title", "--into", "embedding",
