@@ -329,7 +329,7 @@ func retype(f *resolve.Findings) (a step.Action, needed bool) {
 	return step.Action{
 		Step: step.Step{What: "type of the key in " + f.Pipeline.Into() + " as that of " + f.Table.Quoted() +
 			" (the table is rewritten; searches wait for it)", SQL: f.Destination.Retype},
-		Allowed: true, Tables: []uint32{f.Destination.IntoOID}, // the server reports a missing privilege
+		Allowed: true, Long: true, Tables: []uint32{f.Destination.IntoOID}, // the server reports a missing privilege
 	}, f.Destination.Retype != nil
 }
 
@@ -341,7 +341,7 @@ func makeChunkColumns(f *resolve.Findings) (a step.Action, needed bool) {
 	}
 	return step.Action{
 		Step:    step.Step{What: "columns and index of chunks in " + f.Pipeline.Into(), SQL: sql},
-		Allowed: true, Tables: []uint32{f.Destination.IntoOID}, // the server reports a missing privilege
+		Allowed: true, Long: true, Tables: []uint32{f.Destination.IntoOID}, // the server reports a missing privilege
 	}, true
 }
 

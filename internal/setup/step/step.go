@@ -38,6 +38,7 @@ type Action struct {
 	Run     func(ctx context.Context) error
 	Words   bool   // SQL is only a description: users cannot run it
 	Grant   string // lets the role run it, if that is better than running it as the owner; else ""
+	Long    bool   // it reads or rewrites a table: Limit does not hold
 
 	Pipelines []string // the pipelines that need it; nil: all
 
@@ -101,7 +102,7 @@ func (r *Runner) try(ctx context.Context, a Action) error {
 			return nil
 		})
 	}
-	if r.Limit == 0 {
+	if r.Limit == 0 || a.Long {
 		return run(ctx)
 	}
 	return database.Limited(ctx, r.Limit, run)
