@@ -159,7 +159,7 @@ func (f *Finder) matching(ctx context.Context, t *config.Tenant, found *Found) e
 }
 
 // takes reports whether a name means, or may mean, a database of another server before this one. A server that does not
-// answer keeps its names: whoever names one of its databases must not reach another.
+// answer keeps its names: a name of one of its databases must not lead to another.
 func (f *Found) takes(name, server string) bool {
 	return slices.ContainsFunc(f.List, func(o Tenant) bool { return o.Name == name }) ||
 		slices.ContainsFunc(f.unknown, func(u unknown) bool { return u.server != server && config.Matches(u.match, name) })
