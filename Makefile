@@ -58,7 +58,7 @@ BIG_ROWS  ?= 10000000
 go_test    = $(GO) test $(if $(EVENTS),-json)
 
 # Packages that `make cover` counts: all but programs, generated code and test helpers. It skips the tests of e2e: they
-# take as long as all others, and the coverage of the programs they run is not counted.
+# take as long as all others, and the coverage of the programs they build is not counted.
 CORE       = $(shell $(GO) list ./... | grep -v -E '/(cmd|internal/e2e|internal/base/failpoint|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
 # Packages that `make unit-coverage` counts: those whose logic is tested without a server.
@@ -153,7 +153,8 @@ demo: build runtime model ## run a demo on a throw-away server; KEEP=1 keeps it 
 test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## get everything the tests need, then run all but the long ones; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	@mkdir -p $(CANARY)
-	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(skip) $(if $(COVER),-count=1 $(cover)) $(TEST)
+	@$(if $(COVER),rm -rf bin/cover && mkdir -p bin/cover)
+	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) $(if $(COVER),$(cover_env)) tools/told.sh $(go_test) $(TEST_FLAGS) $(skip) $(if $(COVER),-count=1 $(cover)) $(TEST)
 	@$(if $(COVER),$(covered))
 	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) $(go_test) $(TEST_FLAGS) ./...))
 	@$(if $(filter ./...,$(TEST)),tools/canary.sh $(CANARY))
@@ -223,12 +224,13 @@ test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.comple
 comma := ,
 space := $(subst ,, )
 # Coverage is written to cover.out; below COVER_MIN percent it is an error. Tests that go has cached would not count.
-cover   = -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE)))
-covered = awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
-cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## measure the coverage of the core packages; fails below COVER_MIN percent
-	@$(call get_pg,$(PG_TEST))
-	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) $(cover) $(filter-out $(MODULE)/internal/e2e,$(shell $(GO) list ./...))
-	@$(covered)
+# cmd/embedsidecar tests itself as other processes, each of which writes a file to bin/cover.
+cover     = -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE)))
+cover_env = EMBEDSIDECAR_TEST_COVER=$(CURDIR)/bin/cover
+covered   = $(GO) tool covdata textfmt -i=bin/cover -o=bin/cover.out && \
+	awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out bin/cover.out
+cover: ## measure the coverage of the core packages; fails below COVER_MIN percent
+	@$(MAKE) test COVER=1 TEST='$(filter-out $(MODULE)/internal/e2e,$(shell $(GO) list ./...))'
 
 unit-coverage: ## measure the coverage of packages tested without a server, in seconds; fails if one is below UNIT_MIN percent
 	@tools/need.sh go

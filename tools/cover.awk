@@ -1,8 +1,8 @@
-# cover.awk: reads a Go coverage profile and prints the coverage of each package and of all. Fails below the given percentage.
+# cover.awk: reads Go coverage profiles and prints the coverage of each package and of all. Fails below the given percentage.
 #
-#   awk -v module=example.com/module/ -v least=80 -f tools/cover.awk cover.out
+#   awk -v module=example.com/module/ -v least=80 -f tools/cover.awk cover.out more.out
 #
-# The profile has a block once for each test binary; it is covered if one of them reached it. Generated files do not count.
+# A profile has a block once for each test binary; it is covered if one of them reached it. Generated files do not count.
 
 FNR == 1 || $1 ~ /\.pb\.go:/ { next }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -59,7 +60,7 @@ func TestStories(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PLUGINS", dir)
-			env.Setenv("GOCOVERDIR", env.WorkDir)
+			env.Setenv("GOCOVERDIR", coverDir(env.WorkDir))
 			env.Setenv("TMPDIR", filepath.Dir(dir)) // names of sockets are short; the story's own folder is too deep
 			return nil
 		},
@@ -67,6 +68,12 @@ func TestStories(t *testing.T) {
 			"exits": exits,
 		},
 	})
+}
+
+// coverDir is where the processes of a test write what they covered: the folder that `make COVER=1` reads, or else one
+// that goes away with the test. Binaries built with -cover complain without one.
+func coverDir(otherwise string) string {
+	return cmp.Or(os.Getenv("EMBEDSIDECAR_TEST_COVER"), otherwise)
 }
 
 // exits STATUS COMMAND ARG...: runs a command, which must end with that status.

@@ -50,7 +50,7 @@ serve_function(embed, name="broken", version="1.0.0", dims=8, fingerprint="broke
 	c := exec.CommandContext(t.Context(), "embedsidecar", "embed", "--plugin", plugin, "--model", "broken", canary.Text)
 	c.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir),
-		"GOCOVERDIR=" + t.TempDir(),
+		"GOCOVERDIR=" + coverDir(t.TempDir()),
 	}
 	out, err := c.CombinedOutput()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")

@@ -51,7 +51,7 @@ func newStage(t *testing.T, n int, options ...testenv.Option) *stage {
 		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION_NAME=" + db.Name + "_pub",
 		"EMBEDSIDECAR_RETRY_INITIAL=20ms",
 		"EMBEDSIDECAR_DATABASE_CONNECT_TIMEOUT=" + waitTimeout.String(), "EMBEDSIDECAR_HTTP_QUERIES_SEARCH_TIMEOUT=1m", // on a busy machine, too
-		"GOCOVERDIR=" + t.TempDir(), // go test -cover binaries complain without it
+		"GOCOVERDIR=" + coverDir(t.TempDir()),
 	}
 	s.as(testenv.Owner)
 	return s
