@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/private"
 	"github.com/embedsidecar/embedsidecar/internal/base/signals"
 	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
@@ -50,12 +51,8 @@ func commands() []*command {
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(),
 		newEstimated(verbs.Backfill), newEstimated(verbs.Reembed),
-		newFamily("model", newModelChange(), newModelStatus(), newModelCompare(),
-			newModelAct(generations.Switch, "make the next generation of a pipeline serve", "In one short transaction its vectors get the name of the present ones, and its model embeds queries from then on. "+
-				"Refused until the next generation is complete. The previous generation is kept up to date until model drop-old. For "+
-				"the moment when model status says that it can serve."),
-			newModelAct(generations.Rollback, "make the previous generation of a pipeline serve again", "The reverse of model switch, and as fast, while the previous generation is kept. For a model that turned out worse."),
-			newModelAct(generations.DropOld, "remove the generation of a pipeline that does not serve", "Drops its vectors: the previous generation after a switch, or a next one that is abandoned. This cannot be undone. For the end of a change.")),
+		newFamily("model", append([]*command{newModelChange(), newModelStatus(), newModelCompare()},
+			lists.Map(generations.Acts, newModelAct)...)...),
 		newFamily("tasks", newTasksList(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise), newVerb(verbs.ClearHistory)), newAudit(),
 		newSearch(), newEmbed(), newMCP(), newFamily("index", newIndexCheck()),

@@ -184,17 +184,17 @@ const half = 50
 
 // modelAct switches, rolls back or drops a generation.
 type modelAct struct {
-	do    string
+	do    *generations.Act
 	force bool
 }
 
-func newModelAct(do, usage, description string) *command {
+func newModelAct(do *generations.Act) *command {
 	c := &modelAct{do: do}
 	one := &command{
-		name: c.do, group: groupOperate, usage: usage, arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
-		description: description, settings: databaseGroups, acts: true, run: withPool(c.run),
+		name: do.Name, group: groupOperate, usage: do.Usage, arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
+		description: do.Description, settings: databaseGroups, acts: true, run: withPool(c.run),
 	}
-	if c.do != generations.DropOld {
+	if do.Force {
 		one.flags = []cli.Flag{own.toggle("force", &c.force,
 			"even if rows of it are stale or failed, or an index is missing")}
 	}
@@ -202,7 +202,7 @@ func newModelAct(do, usage, description string) *command {
 }
 
 func (c *modelAct) run(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
-	result, err := generations.Act(ctx, pool, generations.Request{
+	result, err := generations.Do(ctx, pool, generations.Request{
 		Do: c.do, Pipeline: env.args[0], Force: c.force, DryRun: env.dryRun, By: verbs.Person(),
 	})
 	if err != nil {

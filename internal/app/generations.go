@@ -161,7 +161,7 @@ func (n *Database) switchComplete(ctx context.Context, p *pools, known []pipelin
 			problems = append(problems, fmt.Errorf("pipeline %q: %w", known[at].Name, err))
 			continue
 		}
-		_, err = generations.Act(ctx, p.owner(), generations.Request{
+		_, err = generations.Do(ctx, p.owner(), generations.Request{
 			Do: generations.Switch, Pipeline: known[at].Name, By: "switch: auto",
 		})
 		if err != nil {

@@ -32,8 +32,8 @@ func (s *Service) ActOnModel(ctx context.Context, r generations.Request) (string
 		return "", err
 	}
 	r.Pipeline, r.By = names[0], who.SaidBy()
-	result, err := generations.Act(ctx, pool, r)
-	s.o.Log.InfoContext(ctx, "administrator acted", "by", r.By, "action", "model "+r.Do, "dry_run", r.DryRun,
+	result, err := generations.Do(ctx, pool, r)
+	s.o.Log.InfoContext(ctx, "administrator acted", "by", r.By, "action", "model "+r.Do.Name, "dry_run", r.DryRun,
 		"pipelines", 1, "refused", err != nil)
 	return result, err
 }
@@ -141,30 +141,29 @@ func (a *api) model() {
 		result, err := s.ActOnModel(ctx, r)
 		return ModelActed{r.Pipeline, result, r.DryRun}, err
 	}
-	post(a, gate.RoleOperator, "/pipelines/{name}/model/change", "model-change",
-		"Request the next generation of a pipeline, with another model", func(ctx context.Context, in *struct {
+	change := generations.Change
+	post(a, gate.RoleOperator, "/pipelines/{name}/model/"+change.Name, "model-"+change.Name, change.Usage,
+		func(ctx context.Context, in *struct {
 			Name string `path:"name"`
 			Body changeBody
 		},
 		) (ModelActed, error) {
 			return act(ctx, generations.Request{
-				Do: generations.Change, Pipeline: in.Name, Model: in.Body.To, Plugin: in.Body.Plugin, DryRun: in.Body.DryRun,
+				Do: change, Pipeline: in.Name, Model: in.Body.To, Plugin: in.Body.Plugin, DryRun: in.Body.DryRun,
 			})
 		})
-	for do, summary := range map[string]string{
-		generations.Switch:   "Switch a pipeline to its next generation",
-		generations.Rollback: "Switch a pipeline back to its previous generation",
-	} {
-		post(a, gate.RoleOperator, "/pipelines/{name}/model/"+do, "model-"+do, summary,
-			func(ctx context.Context, in *of[modelBody]) (ModelActed, error) {
-				b := cmp.Or(in.Body, &modelBody{})
-				return act(ctx, generations.Request{Do: do, Pipeline: in.Name, Force: b.Force, DryRun: b.DryRun})
+	for _, do := range generations.Acts {
+		path, id := "/pipelines/{name}/model/"+do.Name, "model-"+do.Name
+		if !do.Force {
+			post(a, gate.RoleOperator, path, id, do.Usage, func(ctx context.Context, in *of[Trial]) (ModelActed, error) {
+				dry := cmp.Or(in.Body, &Trial{}).DryRun
+				return act(ctx, generations.Request{Do: do, Pipeline: in.Name, DryRun: dry})
 			})
+			continue
+		}
+		post(a, gate.RoleOperator, path, id, do.Usage, func(ctx context.Context, in *of[modelBody]) (ModelActed, error) {
+			b := cmp.Or(in.Body, &modelBody{})
+			return act(ctx, generations.Request{Do: do, Pipeline: in.Name, Force: b.Force, DryRun: b.DryRun})
+		})
 	}
-	post(a, gate.RoleOperator, "/pipelines/{name}/model/drop-old", "model-drop-old",
-		"Remove the generation of a pipeline that does not serve",
-		func(ctx context.Context, in *of[Trial]) (ModelActed, error) {
-			dry := cmp.Or(in.Body, &Trial{}).DryRun
-			return act(ctx, generations.Request{Do: generations.DropOld, Pipeline: in.Name, DryRun: dry})
-		})
 }

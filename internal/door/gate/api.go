@@ -141,15 +141,17 @@ func schemaName(t reflect.Type, hint string) string {
 		return huma.DefaultSchemaNamer(t, hint)
 	}
 	of := t.PkgPath()[at+1:]
-	return strings.ToUpper(of[:1]) + of[1:] + t.Name()
+	return capital(of) + t.Name()
 }
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // On adds a route for a role. The summary is its sentence in the document.
 func On[I, O any](a *API, role, method, path, id, summary string, answer func(ctx context.Context, in *I) (*O, error),
 	more ...func(*huma.Operation),
 ) {
 	op := huma.Operation{
-		OperationID: id, Method: method, Path: path, Summary: summary,
+		OperationID: id, Method: method, Path: path, Summary: capital(summary),
 		MaxBodyBytes: -1, BodyReadTimeout: -1, // the gate has read the body and limited its size
 		Description: "Takes the role " + role + ".",
 		Extensions:  map[string]any{"x-role": role},

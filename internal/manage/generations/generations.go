@@ -114,39 +114,63 @@ func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]s
 	return append([]string{}, list...), Told(err)
 }
 
-// Actions on generations.
-const (
-	Switch   = "switch"
-	Rollback = "rollback"
-	DropOld  = "drop-old"
-	Change   = "change"
+// Act is an action on the generations of a pipeline. The command, the HTTP route and the word in the audit are derived
+// from it. A function of the schema with its name performs it.
+type Act struct {
+	Name               string // after the word model
+	Usage, Description string
+	Force              bool // it can be forced
+}
+
+// The actions.
+var (
+	Switch = &Act{
+		Name: "switch", Force: true, Usage: "make the next generation of a pipeline serve",
+		Description: "In one short transaction its vectors get the name of the present ones, and its model embeds queries " +
+			"from then on. Refused until the next generation is complete. The previous generation is kept up to date until " +
+			"model drop-old. For the moment when model status says that it can serve.",
+	}
+	Rollback = &Act{
+		Name: "rollback", Force: true, Usage: "make the previous generation of a pipeline serve again",
+		Description: "The reverse of model switch, and as fast, while the previous generation is kept. For a model that " +
+			"turned out worse.",
+	}
+	DropOld = &Act{
+		Name: "drop-old", Usage: "remove the generation of a pipeline that does not serve",
+		Description: "Drops its vectors: the previous generation after a switch, or a next one that is abandoned. This " +
+			"cannot be undone. For the end of a change.",
+	}
+	// Change requests a next generation, which a sidecar makes. Its command makes it by itself.
+	Change = &Act{Name: "change", Usage: "request the next generation of a pipeline, with another model"}
 )
+
+// Acts lists the actions that need no model.
+var Acts = []*Act{Switch, Rollback, DropOld}
 
 // Request is an action on a pipeline.
 type Request struct {
-	Do            string // Switch, Rollback, DropOld or Change
+	Do            *Act
 	Pipeline      string
 	Model, Plugin string // of Change
-	Force         bool   // of Switch and Rollback: even if rows are stale or failed, or an index is missing
+	Force         bool   // even if rows are stale or failed, or an index is missing
 	DryRun        bool
 	By            string // the name in the audit
 }
 
-// Act performs the action and returns its result word.
-func Act(ctx context.Context, pool *pgxpool.Pool, r Request) (result string, err error) {
+// Do performs the action and returns its result word.
+func Do(ctx context.Context, pool *pgxpool.Pool, r Request) (result string, err error) {
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return "", err
 	}
-	function, more := "model_"+strings.ReplaceAll(r.Do, "-", "_"), ""
-	args := pgx.StrictNamedArgs{"pipeline": r.Pipeline, "dry_run": r.DryRun, "said_by": r.By}
-	switch r.Do {
-	case Switch, Rollback:
+	more, args := "", pgx.StrictNamedArgs{"pipeline": r.Pipeline, "dry_run": r.DryRun, "said_by": r.By}
+	switch {
+	case r.Do.Force:
 		more, args["force"] = ", force => @force", r.Force
-	case Change:
+	case r.Do == Change:
 		more, args["model"], args["plugin"] = ", model => @model, plugin => nullif(@plugin, '')", r.Model, r.Plugin
 	}
-	err = pool.QueryRow(ctx, fmt.Sprintf("SELECT embedsidecar.%s(pipeline => @pipeline, dry_run => @dry_run, "+
-		"said_by => @said_by%s)", function, more), args).Scan(&result)
+	err = pool.QueryRow(ctx, fmt.Sprintf("SELECT embedsidecar.model_%s(pipeline => @pipeline, dry_run => @dry_run, "+
+		"said_by => @said_by%s)", strings.ReplaceAll(r.Do.Name, "-", "_"), more), args).Scan(&result)
 	return result, Told(err)
 }
 
