@@ -77,6 +77,8 @@ type Database struct {
 	StreamURL, StreamURLFile string // see Stream
 	ConnectTimeout           time.Duration
 	TrustOwner               string // see TrustedOwners
+
+	files map[string]string // of connection strings that Load read from files, also of several databases
 }
 
 // String returns the URL without passwords.
@@ -103,13 +105,16 @@ func (d Database) TrustedOwners() []string {
 // Stream returns the connection string for replication.
 func (d Database) Stream() string { return cmp.Or(d.StreamURL, d.URL) }
 
-// Renew returns a connection string as its file has it now, if it comes from a file.
+// Renew returns a connection string as its file has it now, if it comes from a file. dsn may name another database of
+// that server.
 func (d Database) Renew(dsn string) string {
-	for _, from := range []struct{ file, text string }{{d.URLFile, d.URL}, {d.StreamURLFile, d.StreamURL}} {
-		if from.file == "" || from.text != dsn {
-			continue
+	for text, file := range d.files {
+		if text != dsn {
+			if c, err := ParseDSN(dsn); err != nil || WithDatabase(text, c.Database) != dsn {
+				continue
+			}
 		}
-		if text, err := os.ReadFile(from.file); err == nil && strings.TrimSpace(string(text)) != "" {
+		if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) != "" {
 			return strings.TrimSpace(string(text))
 		}
 	}

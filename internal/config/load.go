@@ -337,6 +337,10 @@ func (l *loader) secret(path, file string, field *string) {
 	}
 	l.chosenBy("the database, by "+path, file, mode)
 	*field = strings.TrimSpace(string(data))
+	if l.cfg.Database.files == nil {
+		l.cfg.Database.files = map[string]string{}
+	}
+	l.cfg.Database.files[*field] = file
 }
 
 // readOurs reads a file that may name programs to run, and returns its mode: 0 if it is not a regular file, such as

@@ -1,6 +1,9 @@
 package config
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -104,5 +107,40 @@ func TestDatabases(t *testing.T) {
 		if _, err := load(file, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want it to tell of %q", file, err, want)
 		}
+	}
+}
+
+// A password that changes is read again from the file that held it, for each of several databases.
+func TestRenew_EachDatabaseHasItsFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, password string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte("postgres://"+name+":"+password+"@host/x\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	text := fmt.Sprintf("database: {url_file: %s}\ndatabases: [{match: 't*'}, {name: a, url_file: %s}, "+
+		"{match: 'b*', url_file: %s}]", write("all", "old"), write("a", "old"), write("b", "old"))
+	file := filepath.Join(dir, "file.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := Load(Source{Flags: map[string][]string{"config": {file}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"all", "a", "b"} {
+		write(name, "new")
+		dsn := "postgres://" + name + ":old@host/x"
+		for _, dsn := range []string{dsn, WithDatabase(dsn, "t1")} {
+			if got := c.For(dsn, "", "slot").Database.Renew(dsn); !strings.Contains(got, name+":new@") {
+				t.Errorf("%s: %s", dsn, got)
+			}
+		}
+	}
+	if other := "postgres://all:old@other/x"; c.Database.Renew(other) != other {
+		t.Errorf("%s is not from a file", other)
 	}
 }
