@@ -28,6 +28,7 @@ type fault struct {
 	after   time.Duration // retry delay; 0: none given
 	byCount bool          // TooLarge: the number of texts is too large
 	most    int           // TooLarge: the server's limit of texts; 0: none given
+	tokens  int           // TooLarge: the account's limit of tokens a minute; 0: it is not about that
 	err     error         // without secrets or texts
 }
 
@@ -71,6 +72,12 @@ func (j *job) solve(ctx context.Context, batch []int) *fault {
 	}
 	switch f.class {
 	case dialect.TooLarge:
+		if f.tokens > 0 {
+			if c.sizes.atMost(f.tokens); len(batch) == 1 { // it fits the model, so it is not cut for the account's sake
+				f.class = dialect.Overloaded
+				return f
+			}
+		}
 		if f.most > 0 && f.most < len(batch) {
 			return j.divide(ctx, batch, f.most)
 		}
@@ -393,6 +400,13 @@ func (s *sizes) learn(most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limits.Texts = min(s.limits.Texts, most)
+}
+
+// atMost records the account's limit of tokens.
+func (s *sizes) atMost(tokens int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits.Tokens = min(s.limits.Tokens, tokens)
 }
 
 // tooMuch records that a request was too large, though its halves were not.

@@ -251,7 +251,7 @@ func (c *Client) words(message, key string, texts []string) string {
 // explain reads an error answer.
 func (c *Client) explain(l *lease, status int, body []byte, header http.Header, key string, texts []string) *fault {
 	said := dialect.Explain(status, body)
-	f := &fault{class: said.Class, status: status, after: retryAfter(header, time.Now())}
+	f := &fault{class: said.Class, status: status, tokens: said.Tokens, after: retryAfter(header, time.Now())}
 	msg := fmt.Sprintf("%s answered %d", l.name, status)
 	if said.Code != "" && quiet(said.Code, key, texts) == said.Code {
 		msg += " " + said.Code

@@ -55,6 +55,49 @@ func TestTooLargeIsHalvedAndLearned(t *testing.T) {
 	}
 }
 
+// TestP5_ARequestAboveTheLimitOfAMinuteIsHalved: OpenAI refuses a request of more tokens than the account has in a
+// minute as it refuses too many requests, but waiting never helps.
+func TestP5_ARequestAboveTheLimitOfAMinuteIsHalved(t *testing.T) {
+	t.Parallel()
+	const body = `{"error":{"message":"Request too large for m on tokens per min (TPM): Limit %d, Requested %d. ` +
+		`The input or output tokens must be reduced.","type":"tokens","code":"rate_limit_exceeded"}}`
+	texts := corpus(64)
+	for what, test := range map[string]struct{ texts, limit int }{"halved": {64, 200}, "alone": {1, 1}} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			above := func(c *remotetest.Call) bool { return tokensOf(c.Texts) > test.limit }
+			s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+				if !above(c) {
+					return false
+				}
+				remotetest.Send(http.StatusTooManyRequests, fmt.Sprintf(body, test.limit, tokensOf(c.Texts)))(w, r)
+				return true
+			}}
+			c := open(t, "openai", nil, listen(t, s))
+			if test.texts == 1 { // it is not cut for the account's sake
+				_, err := c.Embed(t.Context(), embed.Document, texts[:1])
+				if err == nil || !strings.Contains(err.Error(), "429") {
+					t.Errorf("a text above the limit: %v", err)
+				}
+				return
+			}
+			wantVectors(t, s, texts, mustEmbed(t, c, texts))
+			before := len(s.Calls())
+			wantVectors(t, s, texts, mustEmbed(t, c, texts))
+			if again := s.Calls()[before:]; slices.ContainsFunc(again, above) {
+				t.Error("a request above the limit was made again after the limit was known")
+			}
+		})
+	}
+}
+
+func tokensOf(texts []string) (sum int) {
+	for _, text := range texts {
+		sum += tokens(text)
+	}
+	return sum
+}
+
 // TestP8_AnAnsweredHalfIsNotAskedForAgain: a request that is too large is halved, and one half meets a rate limit. The
 // other half is paid for, so its answers are kept.
 func TestP8_AnAnsweredHalfIsNotAskedForAgain(t *testing.T) {

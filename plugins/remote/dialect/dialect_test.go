@@ -164,6 +164,16 @@ func TestExplain(t *testing.T) {
 			Overloaded, "rate_limit_exceeded",
 		},
 		{429, `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`, Misconfigured, "insufficient_quota"},
+		{
+			429, `{"error":{"message":"Request too large for text-embedding-3-small in organization org-x on tokens per min (TPM): ` +
+				`Limit 30000, Requested 30601. The input or output tokens must be reduced.","type":"tokens","code":"rate_limit_exceeded"}}`,
+			TooLarge, "rate_limit_exceeded",
+		},
+		{
+			429, `{"error":{"message":"Rate limit reached for text-embedding-3-small on tokens per min (TPM): Limit 30000, ` +
+				`Used 29000, Requested 2000.","type":"tokens","code":"rate_limit_exceeded"}}`,
+			Overloaded, "rate_limit_exceeded",
+		},
 		{429, `{"error":"Model is overloaded","error_type":"Overloaded"}`, Overloaded, "Overloaded"},
 		{503, `{"error":"server busy, please try again.  maximum pending requests exceeded"}`, Overloaded, ""},
 		{

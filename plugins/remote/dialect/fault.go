@@ -30,6 +30,8 @@ type Fault struct {
 	Class   Class
 	Code    string // the API's error code, as "insufficient_quota"
 	Message string
+	// Tokens is the account's limit of tokens a minute, if a request alone was above it; the class is then TooLarge.
+	Tokens int
 }
 
 var (
@@ -38,6 +40,9 @@ var (
 	// longer matches messages about one text that is too long in an answer with a 5xx status.
 	longer = regexp.MustCompile(`(?i)context.(length|size)|too (long|large) to process`)
 	policy = regexp.MustCompile(`(?i)content (management )?policy|flagged|moderation`)
+	// above matches OpenAI's message about a request with more tokens than the account may use in a minute. Its status
+	// is that of too many requests, but it never gets through.
+	above = regexp.MustCompile(`(?i)tokens per min.{0,40}\blimit:? (\d+), requested:? (\d+)`)
 	// names matches the identifiers that APIs use as codes and types of errors. Other values are not repeated.
 	names = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 )
@@ -47,9 +52,14 @@ var (
 func Explain(status int, body []byte) Fault {
 	f := readFault(body)
 	lower := strings.ToLower(f.Code)
+	if status == http.StatusTooManyRequests {
+		f.Tokens = requestAbove(f.Message)
+	}
 	switch {
 	case slices.Contains([]string{"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}, lower):
 		f.Class = Misconfigured
+	case f.Tokens > 0:
+		f.Class = TooLarge
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable, status == http.StatusTooEarly,
 		status == 529:
 		f.Class = Overloaded
@@ -80,6 +90,19 @@ func Explain(status int, body []byte) Fault {
 		f.Class = Broken
 	}
 	return f
+}
+
+// requestAbove returns the limit of tokens that a request alone was above; 0: the message is about something else.
+func requestAbove(message string) int {
+	found := above.FindStringSubmatch(message)
+	if found == nil {
+		return 0
+	}
+	limit, _ := strconv.Atoi(found[1])
+	if asked, _ := strconv.Atoi(found[2]); asked <= limit {
+		return 0
+	}
+	return limit
 }
 
 // counts matches servers' messages about the limit of texts in one request: OpenAI-like ones, TEI, Cohere, Gemini ("at
