@@ -52,7 +52,9 @@ func TestCounts(t *testing.T) {
 		if used := u.cpu[ofBackends]; burnt == 0 || used < burnt-20*time.Millisecond {
 			t.Errorf("%s of a backend that burnt %s and ended", used, burnt)
 		}
-		if u.wal.tuples != changed || u.wal.commits < changed || u.wal.bytes == 0 || u.wal.by[byRelation]["docs"] == 0 {
+		known := major >= walinspectSince // otherwise only the bytes are
+		if u.wal.bytes == 0 ||
+			known && (u.wal.tuples != changed || u.wal.commits < changed || u.wal.by[byRelation]["docs"] == 0) {
 			t.Errorf("%d rows changed: %+v", changed, u.wal)
 		}
 		if u.statements.Calls < changed+1 {
