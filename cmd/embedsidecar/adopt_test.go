@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,6 +144,30 @@ func TestP1_AnAdoptionThatIsKilledGoesOn(t *testing.T) {
 		t.Errorf("%d texts were embedded afterwards, want 10", n)
 	}
 	s.run(0, "verify", "--deep", "2500")
+}
+
+// TestP1_ARowThatChangesWhileAnAdoptionProvesItsVectors: the stream begins after the sample was embedded, which takes
+// time. A row that changes before that comes through no slot.
+func TestP1_ARowThatChangesWhileAnAdoptionProvesItsVectors(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 600)
+	s.made()
+	calls := filepath.Join(t.TempDir(), "calls")
+	s.set("EMBEDSIDECAR_PLUGIN_CALLS=" + calls)
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=cost=300ms/call")
+	d := s.background(append([]string{"adopt", "docs", "--from", "embedding"}, docsInto("--into", "embedding")...)...)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		made, err := vector.ReadCalls(calls)
+		sampled := slices.ContainsFunc(made, func(c vector.Call) bool { return len(c.Hashes) == 32 })
+		return sampled, fmt.Sprintf("%d calls, %v", len(made), err)
+	})
+	s.db.MustExec("UPDATE docs SET body = 'meanwhile ' || id WHERE id <= 10")
+	d.ends(0)
+	s.run(0, "run", "--once")
+	if n := s.embedded(); n != 10 {
+		t.Errorf("%d texts were embedded afterwards, want 10", n)
+	}
+	s.run(0, "verify", "--deep", "600")
 }
 
 // TestP8_ARestartDuringAnAdoptionResumesNothing: the file has enabled: true, and a sidecar starts with it before all

@@ -60,6 +60,7 @@ type adoption struct {
 	about map[string]embed.Description
 	p     pipeline.Pipeline // as the catalog has it
 	given *rows.Given
+	began string // a snapshot: a row that changed since may have an older vector
 }
 
 // Adopt sets up a pipeline whose vectors already exist. It checks with a sample that the pipeline's model made them,
@@ -70,6 +71,9 @@ func Adopt(ctx context.Context, n Options, o AdoptOptions) (done Adopted, err er
 		return done, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
+	if err := a.pool.QueryRow(ctx, "SELECT pg_current_snapshot()::text").Scan(&a.began); err != nil {
+		return done, fmt.Errorf("begin the adoption: %w", err)
+	}
 	if err := a.choose(ctx); err != nil {
 		return done, err
 	}
@@ -90,6 +94,7 @@ func (a *adoption) setUp(ctx context.Context) (setup.Report, error) {
 	held.Enabled, held.Overwrite = false, true // prove has checked the existing vectors
 	return Initialize(ctx, a.n.Config, a.n.Log, setup.Options{
 		Pool: a.owner, Specs: []pipeline.Spec{held}, Descriptions: a.about, DryRun: a.o.DryRun, Adopting: true,
+		Since: a.began,
 	})
 }
 

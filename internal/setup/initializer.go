@@ -67,6 +67,7 @@ type Options struct {
 	Descriptions   map[string]embed.Description // of each pipeline's embedder, by the pipeline's name
 	Adopt          bool                         // the database is a copy of another, and becomes independent of it
 	Adopting       bool                         // vectors of the pipelines are about to be adopted: they stay paused
+	Since          string                       // then: the snapshot at the begin of the adoption, as text
 	// set when a sidecar starts: no user asks for a change, and an older definition is not applied while Held
 	Starting bool
 	// reports whether another sidecar is configured with the definition that a pipeline has, by its digest; nil: always

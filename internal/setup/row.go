@@ -131,7 +131,7 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 	args := in.rowOf(f, d)
 	args["definitions"], args["version"], args["generations"] = map[string]int32{f.Digest: 1}, 1, 0
 	begun := maps.Clone(pgx.NamedArgs(args))
-	begun["slot"] = in.o.Slot
+	begun["slot"], begun["since"] = in.o.Slot, in.o.Since
 	return database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
 		var id int32
 		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), begun).Scan(&id); err != nil {

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"os"
@@ -234,5 +235,27 @@ func TestP1_AJobThatTheProviderNeverConfirmsEnds(t *testing.T) {
 				t.Errorf("after %d submissions, want %d, the job is %s", submissions, c.submissions, state)
 			}
 		})
+	}
+}
+
+// TestP1_ARowWithEqualChunksIsSubmitted: a job holds each text once, also one that a row contains twice. Otherwise its
+// rows would wait for ever, and the scan with them.
+func TestP1_ARowWithEqualChunksIsSubmitted(t *testing.T) {
+	t.Parallel()
+	db, id, j := ended(t)
+	db.MustExec(`UPDATE embedsidecar.batch_job SET state = 'closed', worker_id = 1; DELETE FROM embedsidecar.batch_text`)
+	list := &texts{}
+	if !list.add([]string{"one", "same", "same", "two"}, map[[sha256.Size]byte]bool{}, mostLeft) {
+		t.Fatal("the row has no room")
+	}
+	if got := strings.Join(list.list, " "); got != "one same two" || len(list.ids) != 3 {
+		t.Errorf("the texts are %q", got)
+	}
+	b := &job{id: id, state: "closed", nonce: "new"}
+	if _, err := j.write(t.Context(), b, list, nil, nil); err != nil {
+		t.Errorf("write: %v", err)
+	}
+	if n := testenv.Value[int](db, `SELECT count(*)::int FROM embedsidecar.batch_text`); n != 3 {
+		t.Errorf("%d texts are stored", n)
 	}
 }

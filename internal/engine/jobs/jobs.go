@@ -397,12 +397,14 @@ func (t *texts) add(list []string, seen map[[sha256.Size]byte]bool, left int64) 
 		fresh  []string
 		size   int
 		tokens int64
+		once   = map[[sha256.Size]byte]bool{} // chunks of one row may be equal
 	)
 	for _, text := range list {
 		hash := pipeline.TextHash(text)
-		if seen[hash] {
+		if seen[hash] || once[hash] {
 			continue
 		}
+		once[hash] = true
 		hashes, fresh = append(hashes, hash), append(fresh, text)
 		size, tokens = size+len(text), tokens+int64(embed.Result{}.TokensOf(text))
 	}

@@ -78,8 +78,9 @@ func (g *Given) read(p *pipeline.Pipeline) statement {
 }
 
 // sinceSetUp returns the SQL that reports whether the source row r, or one joined to it, may have changed since the
-// set-up of its pipeline. It is then unknown whether the vector is of the new text, and the stream would find the row
-// as it was taken over. A joined row that is gone leaves no trace here (worker.doubtful).
+// adoption that set up its pipeline began, or since the set-up. It is then unknown whether the vector is of the new
+// text, and the stream would find the row as it was taken over, or began after its change. A joined row that is gone
+// leaves no trace here (worker.doubtful).
 // Transaction IDs are compared modulo 2^32, and only those that may have begun since then count: a frozen row may have
 // any. Those count from the oldest transaction that ran at the set-up, as a subtransaction of it is in no snapshot, but
 // from no older one than the last hundred thousand: a forgotten transaction must not cost every vector.
