@@ -24,7 +24,7 @@ func TestP5_LockedTablesHoldUpNoStart(t *testing.T) {
 			t.Parallel()
 			b := newBase(t, plainDocs)
 			specs, locks := []pipeline.Spec{side()}, ""
-			for i := range 3 {
+			for i := range 2 {
 				table := fmt.Sprintf("locked%d", i)
 				b.MustExec("CREATE TABLE " + table + " (LIKE docs INCLUDING ALL)")
 				s := side()
