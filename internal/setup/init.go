@@ -218,7 +218,7 @@ func (in *initializer) all(ctx context.Context) error {
 		return err
 	}
 	before, looking := in.report, ctx
-	if in.o.Starting { // a locked table holds up its own pipelines alone
+	if in.o.Starting && !in.o.DryRun { // a locked table holds up its own pipelines alone
 		looking = database.Briefly(ctx)
 	}
 	if err := database.RetryReadOnly(looking, in.o.Pool, func(tx pgx.Tx) error {
