@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
@@ -146,9 +147,9 @@ func (n *Database) undeclarable(failed map[string]error, a *asked) (warnings []s
 	return warnings, problem.New(problem.Usage, errors.Join(problems...))
 }
 
-// tolerated returns the pipelines that have not failed. It returns an error if one failed that worked before or has a
-// new configuration; in schemas, only if the same file entry has no other pipeline left. A declared pipeline that fails
-// never stops the others.
+// tolerated returns the pipelines that have not failed. It returns an error if one failed that worked before, unless
+// its table is locked, or that has a new configuration; in schemas, only if the same file entry has no other pipeline
+// left. A declared pipeline that fails never stops the others.
 func (n *Database) tolerated(d *draft, specs []pipeline.Spec, failed map[string]error,
 ) (able []pipeline.Spec, err error) {
 	n.deployed.mu.Lock()
@@ -166,7 +167,7 @@ func (n *Database) tolerated(d *draft, specs []pipeline.Spec, failed map[string]
 		if at := lookup.Find(d.ours, spec.Name); at >= 0 { // it may have failed after its set-up
 			sick = sick || d.ours[at].Status != pipeline.Active && d.ours[at].Status != pipeline.Locked
 		}
-		sick = sick || d.cfg.IsDeclared(spec.Name) && spec.Name != d.asked
+		sick = sick || d.cfg.IsDeclared(spec.Name) && spec.Name != d.asked || database.LockedOut(failed[spec.Name])
 		same := known && sick && lookup.SameEnds(was, spec) && resolve.Digest(was) == resolve.Digest(spec)
 		switch err := failed[spec.Name]; {
 		case err == nil:

@@ -217,14 +217,17 @@ func (in *initializer) all(ctx context.Context) error {
 	if done, err := in.upgrade(ctx); err != nil || !done {
 		return err
 	}
-	before := in.report
-	if err := database.RetryReadOnly(ctx, in.o.Pool, func(tx pgx.Tx) error {
+	before, looking := in.report, ctx
+	if in.o.Starting && !in.o.DryRun { // a locked table holds up its own pipelines alone
+		looking = database.Briefly(ctx)
+	}
+	if err := database.RetryReadOnly(looking, in.o.Pool, func(tx pgx.Tx) error {
 		in.found, in.stored, in.others, in.unpublished, in.moved, in.report = nil, nil, nil, nil, nil, before
 		return in.look(ctx, tx)
 	}); err != nil {
 		return err
 	}
-	if err := in.proveEmpty(ctx); err != nil && !in.o.Sketch {
+	if err := in.proveEmpty(looking); err != nil && !in.o.Sketch {
 		return err
 	}
 	plan, err := in.makePlan()
@@ -301,7 +304,7 @@ func (in *initializer) do(ctx context.Context, a step.Action) error {
 	if err != nil {
 		err = fmt.Errorf("make %s: %w", a.What, err)
 	}
-	if len(a.Pipelines) > 0 && database.OfStatement(err) && !overtaken(err) {
+	if len(a.Pipelines) > 0 && !overtaken(err) && (database.OfStatement(err) || in.o.Starting && database.LockedOut(err)) {
 		return &refusal.PipelineError{Pipelines: a.Pipelines, Err: err}
 	}
 	return err
@@ -325,23 +328,32 @@ func (in *initializer) tellSlow(ctx context.Context) (stop func()) {
 	}
 }
 
-// confirmed resolves every pipeline as it now is in the database.
+// confirmed resolves every pipeline as it now is in the database. A sidecar that starts waits for locked tables later,
+// while the other pipelines work.
 func (in *initializer) confirmed(ctx context.Context) ([]pipeline.Pipeline, error) {
-	all, err := in.o.Loader.Settled(ctx, in.o.Pool, in.o.Slot)
+	load := in.o.Loader.Settled
+	if in.o.Starting {
+		load = in.o.Loader.Load
+	}
+	all, err := load(ctx, in.o.Pool, in.o.Slot)
 	if err != nil {
 		return nil, err
 	}
 	var ours []pipeline.Pipeline
+	var sick []error
 	for _, spec := range in.o.Specs {
 		for _, p := range all {
 			if p.Name != spec.Name {
 				continue
 			}
-			if p.Status != pipeline.Active && p.Enabled {
-				return nil, refusal.For(p.Name, "", "is set up but cannot work: "+p.Detail)
+			if p.Status != pipeline.Active && p.Enabled && (p.Status != pipeline.Locked || !in.o.Starting) {
+				sick = append(sick, refusal.For(p.Name, "", "is set up but cannot work: "+p.Detail))
 			}
 			ours = append(ours, p)
 		}
+	}
+	if len(sick) > 0 {
+		return nil, errors.Join(sick...)
 	}
 	return ours, nil
 }

@@ -51,7 +51,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	in.known = resolve.Known(ctx, tx, in.o.Specs)
 	for _, spec := range in.o.Specs {
 		f, s, err := in.lookInTime(ctx, tx, spec, stored, taken)
-		if errors.Is(err, database.ErrTooLong) { // the transaction has ended with its connection
+		if errors.Is(err, database.ErrTooLong) || database.LockedOut(err) { // the transaction has ended
 			return err
 		}
 		for f != nil && err == nil {
@@ -169,7 +169,7 @@ func (in *initializer) lookInTime(ctx context.Context, tx pgx.Tx, spec pipeline.
 		f, s, err = in.lookAtPipeline(ctx, tx, spec, all, taken)
 		return err
 	})
-	if errors.Is(err, database.ErrTooLong) {
+	if errors.Is(err, database.ErrTooLong) || in.o.Starting && database.LockedOut(err) {
 		err = &refusal.PipelineError{Pipelines: []string{spec.Name}, Err: err}
 	}
 	return f, s, err

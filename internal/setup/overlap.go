@@ -155,6 +155,8 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 		}
 		holds, err := holdsVectors(ctx, in.o.Pool, &f.Pipeline, f.Destination.IntoOID)
 		switch {
+		case err != nil && in.o.Starting && database.LockedOut(err):
+			mistakes = append(mistakes, &refusal.PipelineError{Pipelines: []string{f.Pipeline.Name}, Err: err})
 		case err != nil:
 			return refusal.About(f.Pipeline.Name, err)
 		case holds && !in.takesUp(f):
