@@ -269,6 +269,7 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 // set-ups still work, those of the file and of other requests.
 func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 	t.Parallel()
+	t.Run("locked", whoLocksATableRefusesNobody)
 	s := newStage(t, 2)
 	file := s.configured(liveDocs)
 	written := func(plugin string, pipelines ...string) {
@@ -313,6 +314,33 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 	s.vectorsOf("titles_embedding", 2)
 	for _, name := range []string{"gone", "other", "viewed", "dumb"} {
 		s.does("drop_pipeline('" + name + "')")
+	}
+	d.end(syscall.SIGTERM, 0)
+}
+
+// whoLocksATableRefusesNobody: while a table is locked whose pipeline has an expression, which the server has to parse,
+// requests and reloads for other pipelines succeed.
+func whoLocksATableRefusesNobody(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	s.db.MustExec("CREATE TABLE other (id int PRIMARY KEY, body text); INSERT INTO other VALUES (1, 'one')")
+	const locked = "name: docs\ntable: public.docs\ntext: lower(title)\ninto: {table: docs_embedding}"
+	const other = "name: other\ntable: public.other\ncolumns: [body]\ninto: {table: other_embedding}"
+	file := s.configured(locked)
+	s.run(0, "init", "--config", file)
+	d := s.start("--config", file)
+	s.vectorsOf("docs_embedding", 2)
+	tx, _ := s.db.Open()
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE docs IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	s.does(create(`{"name": "asked", "table": "public.other", "columns": ["body"], "into": {"table": "asked_embedding"}}`))
+	s.vectorsOf("asked_embedding", 1)
+	s.rewrite(file, locked, other)
+	s.run(0, "reload", "--config", file)
+	s.vectorsOf("other_embedding", 1)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	d.end(syscall.SIGTERM, 0)
 }
