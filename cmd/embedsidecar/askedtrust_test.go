@@ -323,7 +323,7 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 func whoLocksATableRefusesNobody(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
-	s.db.MustExec("CREATE TABLE other (id int PRIMARY KEY, body text); INSERT INTO other VALUES (1, 'one')")
+	s.db.MustExec("CREATE TABLE other (id int PRIMARY KEY, body text)")
 	const locked = "name: docs\ntable: public.docs\ntext: lower(title)\ninto: {table: docs_embedding}"
 	const other = "name: other\ntable: public.other\ncolumns: [body]\ninto: {table: other_embedding}"
 	file := s.configured(locked)
@@ -335,10 +335,16 @@ func whoLocksATableRefusesNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.does(create(`{"name": "asked", "table": "public.other", "columns": ["body"], "into": {"table": "asked_embedding"}}`))
-	s.vectorsOf("asked_embedding", 1)
+	works := func(table string) { // rows that were there before wait for their scan, which waits for the transaction
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			s.db.MustExec("INSERT INTO other SELECT count(*), 'text ' || count(*) FROM other")
+			return testenv.Value[int](s.db, "SELECT count(*)::int FROM "+table) > 0, table + " is empty"
+		})
+	}
+	works("asked_embedding")
 	s.rewrite(file, locked, other)
 	s.run(0, "reload", "--config", file)
-	s.vectorsOf("other_embedding", 1)
+	works("other_embedding")
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -105,22 +105,6 @@ func (d Database) TrustedOwners() []string {
 // Stream returns the connection string for replication.
 func (d Database) Stream() string { return cmp.Or(d.StreamURL, d.URL) }
 
-// Renew returns a connection string as its file has it now, if it comes from a file. dsn may name another database of
-// that server.
-func (d Database) Renew(dsn string) string {
-	for text, file := range d.files {
-		if text != dsn {
-			if c, err := ParseDSN(dsn); err != nil || WithDatabase(text, c.Database) != dsn {
-				continue
-			}
-		}
-		if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) != "" {
-			return strings.TrimSpace(string(text))
-		}
-	}
-	return dsn
-}
-
 // Slot is the replication slot.
 type Slot struct {
 	Name       string

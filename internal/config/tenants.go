@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -54,6 +55,22 @@ func WithDatabase(dsn, name string) string {
 	}
 	quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name)
 	return strings.TrimSpace(dsn + " dbname='" + quoted + "'")
+}
+
+// Renew returns a connection string as its file has it now, if it comes from a file. dsn may name another database of
+// that server.
+func (d Database) Renew(dsn string) string {
+	for text, file := range d.files {
+		if text != dsn {
+			if c, err := ParseDSN(dsn); err != nil || WithDatabase(text, c.Database) != dsn {
+				continue
+			}
+		}
+		if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) != "" {
+			return strings.TrimSpace(string(text))
+		}
+	}
+	return dsn
 }
 
 // tenants reads the list of databases: from the file, or from a repeated --database-url.
