@@ -322,7 +322,7 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 // requests and reloads for other pipelines succeed.
 func whoLocksATableRefusesNobody(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, 2)
+	s := newStage(t, 2, testenv.On(testenv.Own(t, testenv.Options{}))) // slots of others would wait for it
 	s.db.MustExec("CREATE TABLE other (id int PRIMARY KEY, body text)")
 	const locked = "name: docs\ntable: public.docs\ntext: lower(title)\ninto: {table: docs_embedding}"
 	const other = "name: other\ntable: public.other\ncolumns: [body]\ninto: {table: other_embedding}"
