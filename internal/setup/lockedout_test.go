@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 
-// TestP5_LockedTablesHoldUpNoStart: whoever locks tables of some pipelines while a sidecar starts delays these alone.
+// TestP5_LockedTablesHoldUpNoStart: a sidecar starts while the table of a pipeline is locked. The others start.
 func TestP5_LockedTablesHoldUpNoStart(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(s *pipeline.Spec){

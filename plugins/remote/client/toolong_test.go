@@ -66,13 +66,14 @@ func TestP5_ARequestAboveTheLimitOfAMinuteIsHalved(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			above := func(c *remotetest.Call) bool { return tokensOf(c.Texts) > test.limit }
-			s := &remotetest.Server{Dialect: "openai", Behave: func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
+			s := &remotetest.Server{Dialect: "openai"}
+			s.Behave = func(w http.ResponseWriter, r *http.Request, c *remotetest.Call) bool {
 				if !above(c) {
 					return false
 				}
 				remotetest.Send(http.StatusTooManyRequests, fmt.Sprintf(body, test.limit, tokensOf(c.Texts)))(w, r)
 				return true
-			}}
+			}
 			c := open(t, "openai", nil, listen(t, s))
 			if test.texts == 1 { // it is not cut for the account's sake
 				_, err := c.Embed(t.Context(), embed.Document, texts[:1])

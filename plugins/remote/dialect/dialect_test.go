@@ -165,8 +165,9 @@ func TestExplain(t *testing.T) {
 		},
 		{429, `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`, Misconfigured, "insufficient_quota"},
 		{
-			429, `{"error":{"message":"Request too large for text-embedding-3-small in organization org-x on tokens per min (TPM): ` +
-				`Limit 30000, Requested 30601. The input or output tokens must be reduced.","type":"tokens","code":"rate_limit_exceeded"}}`,
+			429, `{"error":{"message":"Request too large for text-embedding-3-small in organization org-x on tokens per min ` +
+				`(TPM): Limit 30000, Requested 30601. The input or output tokens must be reduced.","type":"tokens",` +
+				`"code":"rate_limit_exceeded"}}`,
 			TooLarge, "rate_limit_exceeded",
 		},
 		{
